@@ -1,0 +1,59 @@
+# Every target sets up what it needs by itself and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.setup-done
+PEERS := .peers
+APACHE := $(PEERS)/apache/.fetched
+
+.PHONY: help setup quickstart test compat bench fuzz check format clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+setup: $(SETUP) ## create .venv with everything development needs
+
+$(SETUP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "CometMQ needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing cometmq and its development tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+quickstart: $(SETUP) ## start the system, use it end to end, show the result
+	@$(BIN)/python examples/quickstart.py
+
+test: $(SETUP) ## all tests that need no foreign peer
+	$(BIN)/python -m pytest tests --ignore=tests/compat
+
+compat: $(SETUP) $(APACHE) ## tests against other people's clients and servers
+	$(BIN)/python -m pytest tests/compat
+
+bench: $(SETUP) $(APACHE) ## measure, with ratios against Apache in the same run
+	$(BIN)/python -m bench
+
+fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
+	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/fuzz --timeout=3600
+
+check: $(SETUP) ## format, lint, types and the import rule
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(SETUP) ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(APACHE): tests/compat/peers/apache.xml
+	@command -v mvn >/dev/null && command -v java >/dev/null \
+		|| { echo "the peers need a JDK 17 or newer and Maven on the PATH"; exit 1; }
+	@echo "fetching Apache RocketMQ's jars into $(PEERS)/apache (once, about 90 MB)"
+	@mvn --quiet --batch-mode --file tests/compat/peers/apache.xml dependency:copy-dependencies \
+		-DoutputDirectory=$(CURDIR)/$(PEERS)/apache/lib
+	@touch $@
+
+clean: ## remove everything that the targets made
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The `cometmq` command: one module a command group; each parses, calls, and prints."""

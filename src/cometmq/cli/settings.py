@@ -1,0 +1,76 @@
+"""Settings on the command line: a file, then COMETMQ_* variables, then flags; shown with their origin."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from cometmq.model.errors import SettingsError
+from cometmq.model.settings import Layer, Resolved, as_texts
+from cometmq.wire.java_properties import parse_properties
+
+VARIABLE_PREFIX = "COMETMQ_"
+
+
+def file_layer(path: Path) -> Layer:
+    """The properties of a `-c` file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the configuration file {path} cannot be read: {error}") from None
+    return Layer(str(path), parse_properties(text))
+
+
+def environment_layer(environment: Mapping[str, str], *kinds: type[msgspec.Struct]) -> Layer:
+    """COMETMQ_LISTEN_PORT is listenPort, COMETMQ_TLS_SERVER_MODE is tls.server.mode, and so on."""
+    names = {variable_name(key): key for kind in kinds for key in kind.__struct_encode_fields__}
+    values = {names[name]: value for name, value in environment.items() if name in names}
+    return Layer("environment", values)
+
+
+def variable_name(key: str) -> str:
+    """The variable that sets a property."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key)
+    return VARIABLE_PREFIX + words.upper()
+
+
+def assignment_layer(assignments: Sequence[str]) -> dict[str, str]:
+    """The `key=value` pairs of repeated `--set` flags."""
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set {assignment!r} is not key=value, for example --set listenPort=9877")
+        values[key.strip()] = value
+    return values
+
+
+def split_layer(layer: Layer, kinds: Sequence[type[msgspec.Struct]]) -> list[Layer]:
+    """One layer a kind; a key of no kind goes to the first, which warns about it."""
+    parts: list[dict[str, str]] = [{} for _ in kinds]
+    for key, value in layer.values.items():
+        owner = next((i for i, kind in enumerate(kinds) if key in kind.__struct_encode_fields__), 0)
+        parts[owner][key] = value
+    return [Layer(layer.name, part) for part in parts]
+
+
+def print_settings(resolved: Sequence[Resolved[Any]], *, as_json: bool) -> None:
+    """Every setting in force and where it came from."""
+    rows: dict[str, tuple[str, str]] = {}
+    for each in resolved:
+        for key, value in as_texts(each.settings).items():
+            rows[key] = (value, each.origins.get(key, "default"))
+    if as_json:
+        table = {key: {"value": rows[key][0], "origin": rows[key][1]} for key in sorted(rows)}
+        typer.echo(json.dumps(table, indent=2))
+        return
+    width = max(len(f"{key}={value}") for key, (value, _) in rows.items())
+    for key in sorted(rows):
+        value, origin = rows[key]
+        typer.echo(f"{f'{key}={value}':<{width}}  # {origin}")

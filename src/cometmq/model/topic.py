@@ -1,0 +1,53 @@
+"""Topics: their configuration, their version, and who may do what with them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+PERM_PRIORITY: Final = 8
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+"""The bits of a topic's or broker's permission; 6 reads and writes, 7 may also serve as a template."""
+
+TOPIC_UNIT: Final = 1
+TOPIC_UNIT_SUB: Final = 2
+"""The bits of a topic's system flag."""
+
+SYNC_BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics by which brokers learn the members of their group; their routes are never rewritten."""
+
+
+class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """The version of a table that a broker announces; equal in all three fields means unchanged."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TopicConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """How a topic is set up on one broker."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None
+
+
+class TopicQueueMappingInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the logical queues of a static topic are, as one broker announces it."""
+
+    topic: str
+    bname: str
+    total_queues: int = 0
+    epoch: int = 0
+    dirty: bool = False
+    scope: str | None = None
+    curr_id_map: dict[int, int] | None = None

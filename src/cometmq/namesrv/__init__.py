@@ -1,0 +1,5 @@
+"""The name server: which brokers are there, and which of them have which topics.
+
+`tables.py` holds the registry as plain data and pure rules; `handlers/` answers one family of requests a
+module and is the place to add a request code; `service.py` puts them behind a port and watches the brokers.
+"""

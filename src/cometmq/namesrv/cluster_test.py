@@ -1,0 +1,88 @@
+"""The cluster-test processor: a test environment that borrows routes from production.
+
+With `clusterTest=true`, a topic without a route here is looked up in the production environment that
+`productEnvName` names. Its name servers come from `productEnvNamesrvAddr`, from the variable NAMESRV_ADDR, or
+from RocketMQ's address service over HTTP. Brokers may register here all the same: what is local comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from cometmq.model.errors import CometError
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.handlers.route import RouteHandlers
+from cometmq.namesrv.state import NamesrvState
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, Result, handles
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.namesrv import GetRouteInfoRequest
+
+log = logging.getLogger("cometmq.namesrv")
+
+_TIMEOUT_S: Final = 3.0
+_DEFAULT_DOMAIN: Final = "jmenv.tbsite.net"
+_MAX_LIST_BYTES: Final = 64 * 1024
+
+
+class ProductionAddresses:
+    """Finds the name servers of the production environment."""
+
+    def __init__(self, config: NamesrvConfig, configured: str | None, environment: Mapping[str, str]) -> None:
+        self._listed = configured or environment.get("NAMESRV_ADDR") or ""
+        domain = environment.get("COMETMQ_NAMESRV_DOMAIN", _DEFAULT_DOMAIN)
+        host = domain if ":" in domain else f"{domain}:8080"
+        group = environment.get("COMETMQ_NAMESRV_DOMAIN_SUBGROUP", "nsaddr")
+        self._url = f"http://{host}/rocketmq/{group}-{config.product_env_name}?nofix=1"
+
+    async def find(self) -> list[str]:
+        text = self._listed or await asyncio.to_thread(self._fetch)
+        return [address.strip() for address in text.split(";") if address.strip()]
+
+    def _fetch(self) -> str:
+        try:
+            with urllib.request.urlopen(self._url, timeout=_TIMEOUT_S) as answer:
+                return str(answer.read(_MAX_LIST_BYTES), "utf-8", "replace")
+        except OSError as error:
+            raise CometError(f"{self._url} gave no name servers: {error}") from None
+
+
+class ClusterTestRouteHandlers(RouteHandlers):
+    """Local routes first, then production's."""
+
+    def __init__(self, state: NamesrvState, client: RemotingClient, addresses: ProductionAddresses) -> None:
+        super().__init__(state)
+        self._client = client
+        self._addresses = addresses
+
+    @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
+    def route(self, header: GetRouteInfoRequest, request: Command, connection: Connection) -> Result:
+        answer = super().route(header, request, connection)
+        if isinstance(answer, Answer) and answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return self._from_production(header)
+        return answer
+
+    async def _from_production(self, header: GetRouteInfoRequest) -> Answer:
+        asked = GetRouteInfoRequest(topic=header.topic)
+        try:
+            for address in await self._addresses.find():
+                answer = await self._ask(address, asked)
+                if answer is not None and answer.code == ResponseCode.SUCCESS:
+                    return Answer(body=answer.body)
+        except CometError as error:
+            log.warning("the production route of %s is not known: %s", header.topic, error)
+        return self.no_route(header.topic)
+
+    async def _ask(self, address: str, asked: GetRouteInfoRequest) -> Command | None:
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        try:
+            return await self._client.call(address, code, asked, timeout_s=_TIMEOUT_S)
+        except CometError as error:
+            log.warning("%s did not answer for production: %s", address, error)
+            return None

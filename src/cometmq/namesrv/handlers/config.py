@@ -1,0 +1,69 @@
+"""The settings of a running name server: show them, change them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cometmq.model.errors import CometError, HeaderError
+from cometmq.model.settings import as_texts, convert
+from cometmq.namesrv.config import FIXED_KEYS, NamesrvConfig
+from cometmq.namesrv.state import NamesrvState
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.java_properties import format_properties, parse_properties
+
+
+class ConfigHandlers:
+    """`getNamesrvConfig` and `updateNamesrvConfig`."""
+
+    def __init__(self, state: NamesrvState) -> None:
+        self._state = state
+        self._black_list = FIXED_KEYS | {key.strip() for key in state.config.config_black_list.split(";")}
+        self._changing = asyncio.Lock()
+
+    @handles(RequestCode.GET_NAMESRV_CONFIG, NoHeader)
+    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Every setting in force."""
+        return Answer(body=format_properties(as_texts(self._state.config)).encode())
+
+    @handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader)
+    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Change settings; they are stored first, and nothing changes if one of them cannot be."""
+        if not request.body:
+            return Answer()
+        try:
+            wanted = parse_properties(str(request.body, "utf-8"))
+        except (HeaderError, UnicodeDecodeError):
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
+        if self._black_list & wanted.keys():
+            return Answer(ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        async with self._changing:
+            return await self._apply(wanted)
+
+    async def _apply(self, wanted: dict[str, str]) -> Answer:
+        state = self._state
+        names = dict(
+            zip(NamesrvConfig.__struct_encode_fields__, NamesrvConfig.__struct_fields__, strict=True)
+        )
+        changes: dict[str, Any] = {}
+        for key, text in wanted.items():
+            if key in names:  # others are ignored, as RocketMQ's tools expect
+                try:
+                    changes[names[key]] = convert(NamesrvConfig, key, text, "request")
+                except CometError as error:
+                    return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
+        config = msgspec.structs.replace(state.config, **changes)
+        text = format_properties(as_texts(config))
+        try:
+            await asyncio.to_thread(state.files.replace, Path(config.config_store_path), text.encode())
+        except OSError as error:
+            remark = f"the settings could not be stored: {error.strerror}; nothing was changed"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        state.change_config(config)
+        return Answer()

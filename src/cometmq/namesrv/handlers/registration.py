@@ -1,0 +1,135 @@
+"""Brokers come, say that they are alive, and leave."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+
+import msgspec
+
+from cometmq.model.errors import HeaderError
+from cometmq.model.topic import DataVersion
+from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
+from cometmq.namesrv.state import NamesrvState
+from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, handles
+from cometmq.wire.bodies.json_body import decode_json_body, encode_kv_table
+from cometmq.wire.bodies.registration import Registration, decode_registration
+from cometmq.wire.bodies.route import encode_member_group
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.namesrv import (
+    BrokerHeartbeatRequest,
+    GetBrokerMemberGroupRequest,
+    QueryDataVersionRequest,
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnRegisterBrokerRequest,
+)
+
+log = logging.getLogger("cometmq.namesrv")
+
+
+class RegistrationHandlers:
+    """Registration, heartbeat, data version, unregistration, members of a group."""
+
+    def __init__(self, state: NamesrvState) -> None:
+        self._state = state
+
+    @handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
+    def register(self, header: RegisterBrokerRequest, request: Command, connection: Connection) -> Answer:
+        """Check the body, take the broker in, tell a replica where its master is."""
+        body = request.body
+        if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
+            return _refuse("crc32 not match")
+        try:
+            said = decode_registration(body, version=request.version, compressed=header.compressed)
+        except HeaderError as error:
+            return _refuse(f"Failed to decode RegisterBrokerBody: {error.message}")
+        state = self._state
+        key = (header.cluster_name, header.broker_addr)
+        if key not in state.tables.live:
+            who = f"{header.broker_name} ({header.broker_addr}, id {header.broker_id})"
+            log.info("broker %s of %s registers %d topics", who, header.cluster_name, len(said.topics))
+        registered = state.tables.register(
+            _registration(header, said, connection),
+            state.clock.monotonic_ms(),
+            delete_missing_topics=state.config.delete_topic_with_broker_registration,
+        )
+        if registered is None:
+            return _refuse("register broker failed")
+        state.notify(registered.min_id_change)
+        order = None
+        if state.config.return_order_topic_config_to_broker:
+            order = state.kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return Answer(
+            header=RegisterBrokerResponse(
+                ha_server_addr=registered.ha_server_addr, master_addr=registered.master_addr
+            ),
+            body=b"" if order is None else encode_kv_table(dict(order)),
+        )
+
+    @handles(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequest)
+    def unregister(self, header: UnRegisterBrokerRequest, request: Command, connection: Connection) -> Answer:
+        """An orderly stop of a broker."""
+        left = BrokerLeft(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+        self._state.remove([left], "it unregistered")
+        return Answer()
+
+    @handles(RequestCode.QUERY_DATA_VERSION, QueryDataVersionRequest)
+    def query_data_version(
+        self, header: QueryDataVersionRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Whether the broker has to register again; the question is a sign of life."""
+        state = self._state
+        key = (header.cluster_name, header.broker_addr)
+        asked = decode_json_body(DataVersion, request.body) if request.body else DataVersion()
+        known = state.tables.data_version(key)
+        state.tables.heard_of(key, state.clock.monotonic_ms())
+        return Answer(
+            header=QueryDataVersionResponse(changed=known != asked),
+            body=b"" if known is None else msgspec.json.encode(known, order="sorted"),
+        )
+
+    @handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
+    def heartbeat(self, header: BrokerHeartbeatRequest, request: Command, connection: Connection) -> Answer:
+        """A sign of life."""
+        key = (header.cluster_name, header.broker_addr)
+        self._state.tables.heard_of(key, self._state.clock.monotonic_ms())
+        return Answer()
+
+    @handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest)
+    def member_group(
+        self, header: GetBrokerMemberGroupRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """The master and the replicas of a broker name; nobody, if it is unknown."""
+        broker = self._state.tables.brokers.get(header.broker_name)
+        known = broker is not None and broker.cluster == header.cluster_name
+        addresses = broker.broker_addrs if broker is not None and known else {}
+        return Answer(body=encode_member_group(header.cluster_name, header.broker_name, addresses))
+
+
+def _refuse(remark: str) -> Answer:
+    return Answer(ResponseCode.SYSTEM_ERROR, header=RegisterBrokerResponse(), remark=remark)
+
+
+def _registration(
+    header: RegisterBrokerRequest, said: Registration, connection: Connection
+) -> BrokerRegistration:
+    return BrokerRegistration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_addr=header.broker_addr,
+        broker_id=header.broker_id,
+        ha_server_addr=header.ha_server_addr,
+        channel=connection,
+        data_version=said.data_version,
+        topics=said.topics,
+        mappings=said.mappings,
+        filter_servers=said.filter_servers,
+        timeout_ms=header.heartbeat_timeout_millis,
+        enable_acting_master=header.enable_acting_master,
+        zone_name=header.zone_name,
+    )

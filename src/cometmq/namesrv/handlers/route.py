@@ -1,0 +1,48 @@
+"""The way to a topic, and the picture of the whole cluster."""
+
+from __future__ import annotations
+
+from cometmq.namesrv.state import NamesrvState
+from cometmq.namesrv.tables import only_zone
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.wire.bodies.route import encode_cluster_info, encode_route
+from cometmq.wire.codes import V4_9_4, RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.namesrv import GetRouteInfoRequest
+
+_FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class RouteHandlers:
+    """Look-ups by clients and tools."""
+
+    def __init__(self, state: NamesrvState) -> None:
+        self._state = state
+
+    @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
+    def route(self, header: GetRouteInfoRequest, request: Command, connection: Connection) -> Result:
+        """The queues of a topic and how to reach their brokers."""
+        state = self._state
+        config = state.config
+        if config.need_wait_for_service:
+            up_ms = state.clock.monotonic_ms() - state.started_ms
+            if up_ms < config.wait_seconds_for_service * 1000:
+                return Answer(ResponseCode.SYSTEM_ERROR, remark="name server not ready")
+        standard = request.version >= V4_9_4 or header.accept_standard_json_only is True
+        if header.zone_mode and header.zone_name:
+            route = state.find_route(header.topic)
+            if route is not None:
+                return Answer(body=encode_route(only_zone(route, header.zone_name), standard=standard))
+        return state.routes.get(header.topic, standard, state.find_route) or self.no_route(header.topic)
+
+    @staticmethod
+    def no_route(topic: str) -> Answer:
+        remark = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
+        return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+
+    @handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader)
+    def cluster_info(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """All brokers, by name and by cluster."""
+        tables = self._state.tables
+        return Answer(body=encode_cluster_info(tables.brokers, tables.clusters))

@@ -1,0 +1,140 @@
+"""A running name server: the tables behind a port, and the watch over the brokers.
+
+Life in three steps: settings (given), build (`Namesrv(…)`, which reads the key-value file), `start`; at the
+end `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+
+from cometmq.namesrv.cluster_test import ClusterTestRouteHandlers, ProductionAddresses
+from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.handlers import HANDLERS
+from cometmq.namesrv.handlers.route import RouteHandlers
+from cometmq.namesrv.notices import MinIdNotices
+from cometmq.namesrv.state import NamesrvState
+from cometmq.ports.clock import Clock, SystemClock
+from cometmq.ports.files import Files, SystemFiles
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import HandlerTable
+from cometmq.remoting.limits import Limits
+from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.tls import ServerTls
+
+log = logging.getLogger("cometmq.namesrv")
+
+
+class Namesrv:
+    """One name server."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        settings: ServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        settings = settings or ServerSettings()
+        self.client = RemotingClient()
+        self.state = NamesrvState(
+            config,
+            clock=clock or SystemClock(),
+            files=files or SystemFiles(),
+            notices=MinIdNotices(self.client),
+        )
+        self.state.kv.load()
+        self.server = RemotingServer(
+            host=config.bind_address,
+            port=config.listen_port,
+            handlers=self._handlers(config, settings, os.environ if environment is None else environment),
+            limits=_limits(config, settings),
+            tls=_server_tls(settings),
+            backlog=config.server_socket_backlog,
+        )
+        self.server.on_closed.append(self._connection_closed)
+        self._scan_timer: asyncio.TimerHandle | None = None
+
+    def _handlers(
+        self, config: NamesrvConfig, settings: ServerSettings, environment: Mapping[str, str]
+    ) -> HandlerTable:
+        table = HandlerTable()
+        for family in HANDLERS:
+            if family is RouteHandlers and config.cluster_test:
+                addresses = ProductionAddresses(config, settings.product_env_namesrv_addr, environment)
+                table.add_handlers(ClusterTestRouteHandlers(self.state, self.client, addresses))
+            else:
+                table.add_handlers(family(self.state))
+        return table
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    async def start(self) -> None:
+        """Listen, and begin to watch the brokers."""
+        await self.server.start()
+        self._schedule_scan()
+
+    async def stop(self) -> None:
+        """Answer what was accepted, then close everything."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+            self._scan_timer = None
+        self.server.on_closed.clear()  # brokers have not left because we stop
+        config = self.state.config
+        await self.server.stop(
+            go_away_s=config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
+        )
+        await self.client.stop()
+
+    # The watch.
+
+    def _schedule_scan(self) -> None:
+        seconds = max(self.state.config.scan_not_active_broker_interval, 1) / 1000
+        self._scan_timer = asyncio.get_running_loop().call_later(seconds, self._scan)
+
+    def _scan(self) -> None:
+        """Remove the brokers that were silent for too long."""
+        state = self.state
+        for key, live in state.tables.expired(state.clock.monotonic_ms()):
+            left = state.tables.leaving(key)
+            if isinstance(live.channel, Connection):
+                live.channel.close("broker expired", abort=True)
+            if left is not None:
+                state.remove([left], f"silent for more than {live.timeout_ms} ms")
+        self._schedule_scan()
+
+    def _connection_closed(self, connection: Connection) -> None:
+        """Remove the brokers that lived on a connection, unless they have registered on another since."""
+        state = self.state
+        gone = [left for key in state.tables.brokers_of(connection) if (left := state.tables.leaving(key))]
+        if gone:
+            state.remove(gone, f"its connection ended ({connection.close_reason})")
+
+
+def _limits(config: NamesrvConfig, settings: ServerSettings) -> Limits:
+    default = Limits()
+    return Limits(
+        idle_timeout_s=config.server_channel_max_idle_time_seconds,
+        max_connections=settings.max_connections,
+        write_high_bytes=config.write_buffer_high_water_mark or default.write_high_bytes,
+        write_low_bytes=config.write_buffer_low_water_mark or default.write_low_bytes,
+    )
+
+
+def _server_tls(settings: ServerSettings) -> ServerTls:
+    return ServerTls(
+        mode=settings.tls_server_mode,
+        cert_path=settings.tls_server_cert_path,
+        key_path=settings.tls_server_key_path,
+        key_password=settings.tls_server_key_password,
+        trust_cert_path=settings.tls_server_trust_cert_path,
+        need_client_auth=settings.tls_server_need_client_auth,
+    )

@@ -1,0 +1,53 @@
+"""Small files that are read and replaced whole: configuration and tables.
+
+Rules kept here: a file is replaced by renaming a complete, synced copy, so that a reader or a crash at any
+instant finds the old text or the new one; the previous text stays beside it as `<name>.bak`, as RocketMQ
+keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+
+class Files(Protocol):
+    """Reads and replaces whole files."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The content, or None if there is no such file."""
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Put new content in place, keeping the previous one as a back-up."""
+
+
+class SystemFiles:
+    """The machine's file system."""
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        previous = self.read(path)
+        if previous is not None:
+            _write_and_rename(path.with_name(path.name + ".bak"), previous)
+        _write_and_rename(path, data)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _write_and_rename(path: Path, data: bytes) -> None:
+    draft = path.with_name(path.name + ".tmp")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,226 @@
+"""The client: one shared connection an address, made when first needed.
+
+Rules kept here:
+- A time-out covers the whole call: connecting, waiting for a writable connection, and the answer.
+- Calls to one address that find no connection share one attempt to make it.
+- A server that says GO_AWAY gets the request once more on a new connection.
+- The peer's code is the caller's business: `call` gives any answer, `call_ok` raises unless it is a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.endpoint import Endpoint
+from cometmq.remoting.handler import HandlerTable
+from cometmq.remoting.limits import Limits
+from cometmq.remoting.tls import ClientTls, client_context
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.command import Body, Command
+from cometmq.wire.frame import JSON
+from cometmq.wire.header import Header, encode_fields
+
+CONNECT_TIMEOUT_S: Final = 3.0
+CALL_TIMEOUT_S: Final = 3.0
+
+
+class CallHook(Protocol):
+    """Sees every call before it is sent and every answer before the caller does."""
+
+    def before_call(self, address: str, code: int, fields: dict[str, str], body: Body) -> None:
+        """May change `fields`, for example to sign them."""
+
+    def after_call(self, address: str, code: int, answer: Command) -> None: ...
+
+
+class RemotingClient(Endpoint):
+    """Calls servers by address."""
+
+    def __init__(
+        self,
+        *,
+        handlers: HandlerTable | None = None,
+        call_hooks: Sequence[CallHook] = (),
+        limits: Limits | None = None,
+        tls: ClientTls | None = None,
+        serialize_type: int = JSON,
+    ) -> None:
+        super().__init__(limits=limits, handlers=handlers)
+        self.serialize_type = serialize_type
+        self._call_hooks = tuple(call_hooks)
+        self._ssl: ssl.SSLContext | None = None if tls is None else client_context(tls)
+        self._by_address: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._stopped = False
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: Body = b"",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Command:
+        """Ask and wait for the answer, whatever its code is."""
+        deadline = self.loop.time() + timeout_s
+        fields = self._fields(address, code, header, body)
+        for attempt in (1, 2):
+            connection = await self._connection(address, deadline, code)
+            answer = await connection.call(
+                code,
+                fields,
+                body,
+                timeout_s=deadline - self.loop.time(),
+                serialize_type=self.serialize_type,
+            )
+            if answer.code != ResponseCode.GO_AWAY or attempt == 2:
+                break
+            self._retire(address, connection)
+        if answer.code == ResponseCode.GO_AWAY:
+            raise RemotingError(f"{address} is shutting down; try another server", code=answer.code)
+        for hook in self._call_hooks:
+            hook.after_call(address, code, answer)
+        return answer
+
+    async def call_ok(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: Body = b"",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Command:
+        """Ask and wait for a success; any other answer raises `ResponseError` with its code and remark."""
+        answer = await self.call(address, code, header, body=body, timeout_s=timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            remark = answer.remark or "no reason given"
+            raise ResponseError(f"{address} refused request {code}: {remark}", code=answer.code)
+        return answer
+
+    def call_async(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: Body = b"",
+        timeout_s: float = CALL_TIMEOUT_S,
+        callback: Callable[[Command | CometError], Any],
+    ) -> asyncio.Task[None]:
+        """Ask without waiting; the callback gets the answer, or the error."""
+
+        async def run() -> None:
+            result: Command | CometError
+            try:
+                result = await self.call(address, code, header, body=body, timeout_s=timeout_s)
+            except CometError as error:
+                result = error
+            callback(result)
+
+        task = self.loop.create_task(run())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def oneway(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: Body = b"",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        """Send a request that nobody answers; returns when it is on its way."""
+        fields = self._fields(address, code, header, body)
+        connection = await self._connection(address, self.loop.time() + timeout_s, code)
+        connection.oneway(code, fields, body, serialize_type=self.serialize_type)
+
+    async def stop(self) -> None:
+        """Fail what is in flight and close all connections."""
+        self._stopped = True
+        for task in list(self._connecting.values()):
+            task.cancel()
+        for connection in list(self.connections):
+            connection.close("client stopped", abort=True)
+        await self.drain()
+
+    def _fields(self, address: str, code: int, header: Header | None, body: Body) -> dict[str, str] | None:
+        fields = None if header is None else encode_fields(header)
+        if self._call_hooks:
+            fields = fields or {}
+            for hook in self._call_hooks:
+                hook.before_call(address, code, fields, body)
+        return fields
+
+    async def _connection(self, address: str, deadline: float, code: int) -> Connection:
+        """A connection that takes bytes, within the time of the call."""
+        connection = self._by_address.get(address)
+        if connection is not None and connection.is_open and not connection.write_blocked:
+            return connection
+        try:
+            async with asyncio.timeout_at(deadline):
+                if connection is None or not connection.is_open:
+                    connection = await self._connect_once(address)
+                await connection.writable()
+        except TimeoutError:
+            error = CallTimeoutError(f"{address} could not be reached in time for request {code}")
+            error.maybe_applied = False  # nothing was written
+            raise error from None
+        return connection
+
+    async def _connect_once(self, address: str) -> Connection:
+        if self._stopped:
+            raise ConnectError("the client is stopped")
+        task = self._connecting.get(address)
+        if task is None:
+            task = self._connecting[address] = self.loop.create_task(self._connect(address))
+            task.add_done_callback(lambda done: self._connected(address, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ConnectError(f"connecting to {address} was cancelled: the client stopped") from None
+            raise
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(self, sniff=False), host, port, ssl=self._ssl
+                )
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "timed out"
+            raise ConnectError(f"cannot connect to {address}: {reason}") from None
+        connection.remote_address = address
+        return connection
+
+    def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled() and task.exception() is None:
+            self._by_address[address] = task.result()
+
+    def _retire(self, address: str, connection: Connection) -> None:
+        """Use the connection for nothing new; it ends when its server closes it."""
+        if self._by_address.get(address) is connection:
+            del self._by_address[address]
+
+    def closed(self, connection: Connection) -> None:
+        self._retire(connection.remote_address, connection)
+        super().closed(connection)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[v6]:port` or `v6:port`."""
+    host, _, port = address.strip().rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConnectError(f"{address!r} is not an address; expected host:port")
+    return host.strip("[]"), int(port)

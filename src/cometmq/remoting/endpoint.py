@@ -1,0 +1,175 @@
+"""What all connections of one side share: handlers, limits, counters, and the clockwork that watches them.
+
+Rules kept here: one timer wakes for the nearest call deadline and one for the housekeeping of all
+connections; no connection and no call has a timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.remoting.handler import HandlerTable, RequestHook
+from cometmq.remoting.limits import Limits
+from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.tls import ServerContexts
+
+if TYPE_CHECKING:
+    from cometmq.remoting.connection import Connection
+
+log = logging.getLogger("cometmq.remoting")
+
+_MAX_OPAQUE: Final = 0x7FFFFFFF
+
+
+class Endpoint:
+    """The shared part of a server and of a client."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        handlers: HandlerTable | None = None,
+        hooks: Sequence[RequestHook] = (),
+    ) -> None:
+        self.limits = limits or Limits()
+        self.handlers = handlers or HandlerTable()
+        self.hooks = tuple(hooks)
+        self.metrics = RemotingMetrics()
+        self.connections: set[Connection] = set()
+        self.calling: set[Connection] = set()
+        """Connections with calls that await an answer."""
+        self.calls_in_flight = 0
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.going_away = False
+        """Answer GO_AWAY to everyone who understands it."""
+        self.tls_mode = "disabled"
+        self.tls_contexts: ServerContexts | None = None
+        self.on_closed: list[Callable[[Connection], None]] = []
+        """Called with each connection that has ended."""
+        self.buffered_bytes = 0
+        """Bytes of incomplete and waiting frames over all connections."""
+        self._opaques = itertools.count()
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._house_timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def next_opaque(self) -> int:
+        return next(self._opaques) & _MAX_OPAQUE
+
+    # Connections report here.
+
+    def opened(self, connection: Connection) -> bool:
+        """A connection was made; False if there are too many."""
+        self.metrics.accepted += 1
+        if len(self.connections) >= self.limits.max_connections:
+            self.metrics.refused += 1
+            return False
+        self.connections.add(connection)
+        self.metrics.connections = len(self.connections)
+        if self._house_timer is None:
+            self._keep_house()
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self.calling.discard(connection)
+        self.metrics.connections = len(self.connections)
+        self.metrics.count_closed(connection.close_reason)
+        for listener in self.on_closed:
+            listener(connection)
+        if not self.connections and self._emptied is not None:
+            self._emptied.set()
+
+    def shed_load(self) -> None:
+        """Close the connections that hold the most until what is buffered fits its limit again."""
+        held = sorted(self.connections, key=lambda connection: connection.held_bytes, reverse=True)
+        excess = sum(connection.held_bytes for connection in held) - self.limits.max_buffered_bytes
+        for connection in held:
+            if excess <= 0:
+                return
+            excess -= connection.held_bytes
+            connection.close("too much buffered", abort=True)
+
+    # Deadlines of calls.
+
+    def watch_deadline(self, deadline: float) -> None:
+        """Wake at the deadline of a call, unless an earlier one wakes first and looks again."""
+        timer = self._deadline_timer
+        if timer is None or timer.cancelled() or deadline < timer.when():
+            if timer is not None:
+                timer.cancel()
+            self._deadline_timer = self.loop.call_at(deadline, self._expire_calls)
+
+    def _expire_calls(self) -> None:
+        self._deadline_timer = None
+        now = self.loop.time()
+        nearest: float | None = None
+        for connection in list(self.calling):
+            left = connection.expire_calls(now)
+            if left is None:
+                self.calling.discard(connection)
+            elif nearest is None or left < nearest:
+                nearest = left
+        if nearest is not None:
+            self.watch_deadline(nearest)
+
+    # Housekeeping.
+
+    def _house_period(self) -> float:
+        limits = self.limits
+        periods = [limits.frame_timeout_s, limits.write_timeout_s, limits.idle_timeout_s or 120.0]
+        return min(1.0, min(periods) / 4)
+
+    def _keep_house(self) -> None:
+        self._house_timer = None
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check_health(now)
+        if sum(connection.held_bytes for connection in self.connections) > self.limits.max_buffered_bytes:
+            self.shed_load()
+        if self.connections:
+            self._house_timer = self.loop.call_later(self._house_period(), self._keep_house)
+
+    # Stopping.
+
+    async def drain(self) -> None:
+        """Answer what was accepted: wait for running handlers and unwritten bytes, then close everything."""
+        deadline = self.loop.time() + self.limits.stop_timeout_s
+        for connection in list(self.connections):
+            connection.finish("endpoint stopped")
+        await self.all_closed(deadline)
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=1.0)
+        for connection in list(self.connections):
+            connection.close("endpoint stopped", abort=True)
+        await self.all_closed(self.loop.time() + 1.0)
+        for timer in (self._deadline_timer, self._house_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._house_timer = None
+
+    async def all_closed(self, deadline: float) -> None:
+        """Wait until no connection is left, or until the deadline."""
+        self._emptied = asyncio.Event()
+        if self.connections:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._emptied.wait()
+            except TimeoutError:
+                pass

@@ -1,0 +1,107 @@
+"""Handlers: which function answers which request code, and what it may give back.
+
+A handler is called as `handler(header, request, connection)` on the event loop. It returns
+- an `Answer`: written in the same turn of the loop. This is the hot path: no task, no await;
+- an awaitable of an `Answer`: runs as a task, for what has to wait;
+- `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later.
+
+It may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its sentence. Any other
+exception is a defect: it is logged with its trace, and the peer gets SYSTEM_ERROR with a short line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Body, Command
+from cometmq.wire.header import H, Header
+
+if TYPE_CHECKING:
+    from cometmq.remoting.connection import Connection
+
+
+class Answer(msgspec.Struct):
+    """What a handler answers."""
+
+    code: int = ResponseCode.SUCCESS.value
+    header: Header | None = None
+    body: Body = b""
+    remark: str | None = None
+    fields: Mapping[str, str | None] | None = None
+    """Plain custom fields beside, or instead of, a declared header."""
+
+
+class Deferred:
+    """The type of `DEFERRED`."""
+
+
+DEFERRED: Final = Deferred()
+
+Result = Answer | Awaitable[Answer] | Deferred
+Handler = Callable[[Any, Command, "Connection"], Result]
+
+
+class NoHeader(Header):
+    """The header of a request that has none."""
+
+
+class HandlerEntry(msgspec.Struct, frozen=True):
+    """A handler and the header it takes."""
+
+    code: int
+    header: type[Header]
+    function: Handler
+
+
+Method = Callable[[Any, H, Command, "Connection"], Result]
+
+
+def handles(code: RequestCode, header: type[H]) -> Callable[[Method[H]], Method[H]]:
+    """Mark a method as the handler of a request code; `HandlerTable.add_handlers` finds it."""
+
+    def mark(method: Method[H]) -> Method[H]:
+        method.__dict__.setdefault("_handles", []).append((code, header))
+        return method
+
+    return mark
+
+
+class HandlerTable:
+    """The handlers of one endpoint, by request code."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, HandlerEntry] = {}
+
+    def add(self, code: RequestCode, header: type[Header], function: Handler) -> None:
+        """Serve a code; a code served already is refused."""
+        if int(code) in self._entries:
+            raise ValueError(f"{code.name} has a handler already")
+        self._entries[int(code)] = HandlerEntry(int(code), header, function)
+
+    def add_handlers(self, owner: object) -> None:
+        """Serve every code for which `owner` has a method marked with `@handles`."""
+        for name in dir(type(owner)):
+            for code, header in getattr(getattr(type(owner), name), "_handles", ()):
+                self.add(code, header, getattr(owner, name))
+
+    def get(self, code: int) -> HandlerEntry | None:
+        return self._entries.get(code)
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The codes that are served."""
+        return frozenset(self._entries)
+
+
+class RequestHook(Protocol):
+    """Sees every request before its handler and every answer before it is written."""
+
+    def before_request(self, request: Command, connection: Connection) -> Answer | None:
+        """Return an answer to refuse the request, None to let it through. May raise a `CometError`."""
+
+    def after_request(self, request: Command, answer: Answer, connection: Connection) -> None:
+        """Called with the answer, also for one-way requests, whose answer is not written."""

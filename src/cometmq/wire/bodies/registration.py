@@ -1,0 +1,147 @@
+"""What a broker sends when it registers: its topics, their version, its filter servers.
+
+Three forms exist: the bare topic table of brokers before 3.0.11, JSON, and a compressed layout that carries
+less of each topic. Rules kept here: the form follows the sender's version and its `compressed` flag; a
+compressed body that says it is plain, as Apache's own brokers send it, is recognised by its first byte; what
+a small compressed body may grow to is limited.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import HeaderError
+from cometmq.model.topic import DataVersion, TopicConfig, TopicQueueMappingInfo
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.codes import V3_0_11, V5_0_0
+from cometmq.wire.command import Body
+
+MAX_PLAIN_BYTES: Final = 128 * 1024 * 1024
+_ZLIB_FIRST_BYTE: Final = 0x78
+_INT32: Final = Struct(">i")
+
+
+class Registration(msgspec.Struct):
+    """The body of a registration, whatever form it came in."""
+
+    data_version: DataVersion = DataVersion()
+    topics: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    filter_servers: list[str] | None = None
+    """None leaves what is known; an empty list removes it."""
+    mappings: dict[str, TopicQueueMappingInfo] = msgspec.field(default_factory=dict)
+
+
+class _TopicTable(msgspec.Struct, rename="camel"):
+    data_version: DataVersion | None = None
+    topic_config_table: dict[str, TopicConfig] | None = None
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    topic_config_serialize_wrapper: _TopicTable | None = None
+    filter_server_list: list[str] | None = None
+
+
+def decode_registration(body: Body, *, version: int, compressed: bool) -> Registration:
+    """Read the body of a registration by a sender of this version."""
+    if not body:
+        return Registration(filter_servers=[])
+    if version < V3_0_11:
+        return _from_table(decode_json_body(_TopicTable, body), None)
+    if compressed or body[0] == _ZLIB_FIRST_BYTE:
+        return _decode_compressed(_inflate(body), version)
+    whole = decode_json_body(_Body, body)
+    return _from_table(whole.topic_config_serialize_wrapper or _TopicTable(), whole.filter_server_list)
+
+
+def _from_table(table: _TopicTable, filter_servers: list[str] | None) -> Registration:
+    return Registration(
+        table.data_version or DataVersion(),
+        table.topic_config_table or {},
+        filter_servers,
+        table.topic_queue_mapping_info_map or {},
+    )
+
+
+def _inflate(body: Body) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(body, MAX_PLAIN_BYTES)
+    except zlib.error as error:
+        raise HeaderError(f"the compressed body cannot be read: {error}") from None
+    if inflater.unconsumed_tail or not inflater.eof:
+        raise HeaderError(f"the compressed body is incomplete or larger than {MAX_PLAIN_BYTES} bytes")
+    return plain
+
+
+class _Reader:
+    """Length-prefixed items, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pos = 0
+
+    def number(self) -> int:
+        if self._pos + _INT32.size > len(self._data):
+            raise HeaderError(f"the compressed body ends at {len(self._data)} inside a number")
+        value = int(_INT32.unpack_from(self._data, self._pos)[0])
+        self._pos += _INT32.size
+        return value
+
+    def item(self) -> bytes:
+        size = self.number()
+        if size < 0 or self._pos + size > len(self._data):
+            raise HeaderError(f"an item of {size} bytes at {self._pos} does not fit the compressed body")
+        item = self._data[self._pos : self._pos + size]
+        self._pos += size
+        return item
+
+
+def _decode_compressed(data: bytes, version: int) -> Registration:
+    reader = _Reader(data)
+    registration = Registration(decode_json_body(DataVersion, reader.item()))
+    for _ in range(reader.number()):
+        topic = _topic_from_text(reader.item())
+        registration.topics[topic.topic_name] = topic
+    registration.filter_servers = decode_json_body(list[str], reader.item())
+    if version >= V5_0_0:
+        for _ in range(reader.number()):
+            mapping = decode_json_body(TopicQueueMappingInfo, reader.item())
+            registration.mappings[mapping.topic] = mapping
+    return registration
+
+
+def _topic_from_text(item: bytes) -> TopicConfig:
+    try:
+        words = item.decode().split(" ", 5)
+        name, read, write, perm = words[0], int(words[1]), int(words[2]), int(words[3])
+    except (UnicodeDecodeError, IndexError, ValueError):
+        raise HeaderError(f"a topic of the compressed body cannot be read: {item[:80]!r}") from None
+    attributes = decode_json_body(dict[str, str], words[5].encode()) if len(words) > 5 else None
+    kind = words[4] if len(words) > 4 else "SINGLE_TAG"
+    return TopicConfig(name, read, write, perm, kind, attributes=attributes)
+
+
+def encode_registration(
+    topics: Iterable[TopicConfig],
+    data_version: DataVersion,
+    filter_servers: Iterable[str] = (),
+) -> bytes:
+    """The JSON form, as a broker sends it."""
+    return msgspec.json.encode(
+        {
+            "filterServerList": list(filter_servers),
+            "topicConfigSerializeWrapper": {
+                "dataVersion": data_version,
+                "topicConfigTable": {
+                    topic.topic_name: msgspec.structs.replace(topic, attributes=topic.attributes or {})
+                    for topic in topics
+                },
+            },
+        }
+    )

@@ -1,0 +1,143 @@
+"""Frames: the length-prefixed units in which commands travel.
+
+    length (4, does not count itself) | serialize type (1) | header length (3) | header | body
+
+Rules kept here:
+- The splitter takes bytes in any chunking and hands out views; a frame that lies whole in one read is
+  never copied, one that spans reads is copied once.
+- A length is checked as soon as its four bytes are there, before anything is buffered for it.
+- What cannot be split raises `FramingError`; after that the splitter must not be used any more.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from cometmq.model.errors import FramingError
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The largest frame a RocketMQ peer accepts by default, its length prefix included."""
+
+JSON: Final = 0
+ROCKETMQ: Final = 1
+"""The two serialize types of a header: JSON text, and RocketMQ's binary layout."""
+
+_PREFIX: Final = Struct(">II")
+_PREFIX_BYTES: Final = 8
+_LENGTH: Final = Struct(">I")
+
+
+class Frame(NamedTuple):
+    """One frame; the views stay valid as long as they are held."""
+
+    serialize_type: int
+    header: memoryview
+    body: memoryview
+
+
+class FrameSplitter:
+    """Splits a byte stream into frames: `feed` what was read, then call `next_frame` until it gives None."""
+
+    __slots__ = ("_data", "_end", "_pending", "_pos", "_view", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._data: bytes | bytearray = b""
+        self._view = memoryview(b"")
+        self._pos = 0
+        self._end = 0
+        self._pending: bytearray | None = None  # an incomplete frame; never exported while it grows
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held and not yet handed out as frames."""
+        pending = 0 if self._pending is None else len(self._pending)
+        return self._end - self._pos + pending
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        if self._pending is not None:
+            self._pending += data
+        elif self._pos == self._end:
+            self._expose(data)
+        else:  # complete frames wait here because the reader was told to stop; keep the order
+            self._pending = bytearray(self._view[self._pos :])
+            self._pending += data
+            self._expose(b"")
+
+    def next_frame(self) -> Frame | None:
+        """The next complete frame, or None until more bytes are fed."""
+        pos = self._pos
+        if self._end - pos < _PREFIX_BYTES:
+            if self._pending is None or not self._promote_pending():
+                self._keep_rest()
+                return None
+            pos = self._pos
+        length, mark = _PREFIX.unpack_from(self._data, pos)
+        header_start = pos + _PREFIX_BYTES
+        header_end = header_start + (mark & 0xFFFFFF)
+        frame_end = pos + 4 + length
+        if length + 4 > self.max_frame_bytes or header_end > frame_end:
+            self._refuse(length, mark)
+        if frame_end > self._end:
+            self._keep_rest()
+            return None
+        self._pos = frame_end
+        view = self._view
+        # tuple.__new__ skips the keyword handling of a NamedTuple's constructor: this runs once a frame.
+        return tuple.__new__(Frame, (mark >> 24, view[header_start:header_end], view[header_end:frame_end]))
+
+    def _expose(self, data: bytes | bytearray) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._pos = 0
+        self._end = len(data)
+
+    def _promote_pending(self) -> bool:
+        """Make the pending bytes the current ones if they begin with a whole frame."""
+        pending = self._pending
+        if pending is None or len(pending) < 4:
+            return False
+        (length,) = _LENGTH.unpack_from(pending)
+        if length < 4 or length + 4 > self.max_frame_bytes:
+            self._refuse(length, 0)
+        if len(pending) < length + 4:
+            if len(pending) >= _PREFIX_BYTES:
+                (mark,) = _LENGTH.unpack_from(pending, 4)
+                if (mark & 0xFFFFFF) > length - 4:
+                    self._refuse(length, mark)
+            return False
+        self._pending = None
+        self._expose(pending)
+        return True
+
+    def _keep_rest(self) -> None:
+        """Move an incomplete tail out of the exposed bytes; views already given out stay untouched."""
+        if self._pos < self._end:
+            rest = bytearray(self._view[self._pos :])
+            if self._pending is not None:
+                rest += self._pending
+            self._pending = rest
+        if self._end:
+            self._expose(b"")
+        if self._pending is not None and len(self._pending) >= 4:
+            (length,) = _LENGTH.unpack_from(self._pending)
+            if length < 4 or length + 4 > self.max_frame_bytes:
+                self._refuse(length, 0)
+
+    def _refuse(self, length: int, mark: int) -> None:
+        if length + 4 > self.max_frame_bytes:
+            raise FramingError(
+                f"a frame of {length + 4} bytes is over the limit of {self.max_frame_bytes}; "
+                "send smaller messages or raise the limit on both sides"
+            )
+        if length < 4:
+            raise FramingError(f"a frame length of {length} is shorter than its own header mark")
+        raise FramingError(f"a header of {mark & 0xFFFFFF} bytes does not fit a frame of {length}")
+
+
+def pack_head(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
+    """Everything of a frame but its body, which is written behind it."""
+    header_bytes = len(header)
+    return _PREFIX.pack(4 + header_bytes + body_bytes, serialize_type << 24 | header_bytes) + header

@@ -1,0 +1,169 @@
+"""Declared headers: one typed struct a request, from which encoding, decoding and validation follow.
+
+A header travels as a flat map of strings (`extFields`). Its struct says, field by field, the name on the
+wire (the Python name in camel case unless `field(name=…)` says otherwise), the type, and whether it is
+required (no default) or optional (`T | None = None`).
+
+    @request_header(RequestCode.GET_KV_CONFIG)
+    class GetKVConfigRequest(Header, kw_only=True):
+        namespace: str
+        key: str
+
+Rules kept here:
+- Reading follows Java: integers of 32 or 64 bits; `true` in any case is true and everything else false, apart
+  from `1`, which the C++ client means as true; members that no field declares are ignored. Text that is no
+  number, a value out of range and a required field that is missing raise `HeaderError` naming the field.
+- A client may send numbers where strings belong; their literal text is what counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from cometmq.model.errors import HeaderError
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Header(msgspec.Struct, kw_only=True, rename="camel"):
+    """The base of every declared header."""
+
+
+H = TypeVar("H", bound=Header)
+
+REQUEST_HEADERS: Final[dict[int, type[Header]]] = {}
+"""The declared header of each request code."""
+RESPONSE_HEADERS: Final[dict[int, type[Header]]] = {}
+"""The declared header of the answer to each request code."""
+
+_decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
+_layouts: dict[type[Header], tuple[tuple[str, str], ...]] = {}
+
+
+def request_header(*codes: IntEnum) -> Callable[[type[H]], type[H]]:
+    """Declare a struct as the header of requests with these codes."""
+    return _declare(REQUEST_HEADERS, codes)
+
+
+def response_header(*codes: IntEnum) -> Callable[[type[H]], type[H]]:
+    """Declare a struct as the header of answers to requests with these codes."""
+    return _declare(RESPONSE_HEADERS, codes)
+
+
+def _declare(table: dict[int, type[Header]], codes: tuple[IntEnum, ...]) -> Callable[[type[H]], type[H]]:
+    def declare(cls: type[H]) -> type[H]:
+        for code in codes:
+            other = table.setdefault(int(code), cls)
+            if other is not cls:
+                raise TypeError(f"{code.name} has two headers: {other.__name__} and {cls.__name__}")
+        return cls
+
+    return declare
+
+
+def decode_json_header(cls: type[H], raw: bytes | memoryview | msgspec.Raw) -> H:
+    """Read a header straight from the JSON text of `extFields`, in one pass."""
+    decoder = _decoders.get(cls)
+    if decoder is None:
+        decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
+    try:
+        return decoder.decode(raw)  # type: ignore[no-any-return]
+    except msgspec.MsgspecError:
+        return decode_fields(cls, read_json_fields(raw))
+
+
+def read_json_fields(raw: bytes | memoryview | msgspec.Raw) -> dict[str, str | None]:
+    """The map of strings in the JSON text of `extFields`; other values become their literal text."""
+    try:
+        return _STRINGS.decode(raw)
+    except msgspec.MsgspecError:
+        pass
+    try:
+        values = _RAWS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise HeaderError(f"extFields is not an object: {error}") from None
+    return {key: _literal(value) for key, value in values.items()} if values else {}
+
+
+_STRINGS: Final = msgspec.json.Decoder(dict[str, str | None])
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+
+
+def _literal(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw)
+    if text == b"null":
+        return None
+    if text.startswith(b'"'):
+        return msgspec.json.decode(text, type=str)
+    return text.decode()
+
+
+def decode_fields(cls: type[H], fields: Mapping[str, str | None]) -> H:
+    """Read a header from a map of strings."""
+    present = {key: value for key, value in fields.items() if value is not None}
+    try:
+        return msgspec.convert(present, cls, strict=False)
+    except msgspec.ValidationError:
+        pass
+    try:  # once more with the spellings that only Java takes
+        return msgspec.convert(_as_java_reads(cls, present), cls, strict=False)
+    except msgspec.ValidationError as error:
+        raise HeaderError(_explain(cls, error)) from None
+
+
+_SIGNED_NUMBER = re.compile(r"\+[0-9]+")
+
+
+def _as_java_reads(cls: type[Header], fields: Mapping[str, str]) -> dict[str, Any]:
+    read: dict[str, Any] = dict(fields)
+    for info in msgspec.structs.fields(cls):
+        text = fields.get(info.encode_name)
+        if text is None:
+            continue
+        kinds = _plain_types(info.type)
+        if bool in kinds:
+            read[info.encode_name] = text.lower() in ("true", "1")
+        elif int in kinds and _SIGNED_NUMBER.fullmatch(text):
+            read[info.encode_name] = text[1:]
+    return read
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """The types in an annotation, with unions and `Annotated` taken apart."""
+    arguments = getattr(annotation, "__metadata__", None)
+    if arguments is not None:
+        return _plain_types(annotation.__origin__)
+    parts = getattr(annotation, "__args__", None)
+    if parts is None or isinstance(annotation, type):
+        return {annotation}
+    return set().union(*(_plain_types(part) for part in parts))
+
+
+def _explain(cls: type[Header], error: msgspec.ValidationError) -> str:
+    text = str(error).replace("Object missing required field", "the request lacks its field")
+    return f"{cls.__name__}: {text}"
+
+
+def encode_fields(header: Header) -> dict[str, str]:
+    """The map of strings that carries a header; fields that are None are left out."""
+    cls = type(header)
+    layout = _layouts.get(cls)
+    if layout is None:
+        layout = _layouts[cls] = tuple(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+    fields: dict[str, str] = {}
+    for name, wire_name in layout:
+        value = getattr(header, name)
+        if value is None:
+            continue
+        if value is True or value is False:
+            fields[wire_name] = "true" if value else "false"
+        else:
+            fields[wire_name] = value if value.__class__ is str else str(value)
+    return fields
