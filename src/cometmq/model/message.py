@@ -1,0 +1,175 @@
+"""Messages: what an application makes (`Message`) and what a broker has stored (`StoredMessage`).
+
+Rules kept here:
+- Both are values: frozen, and complete when they exist. A message that cannot be sent is refused when it is
+  made.
+- What has a meaning to the system has a field of its own; `properties` of a `Message` are the application's
+  alone.
+- A `StoredMessage` keeps every property exactly as stored; its fields only read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from cometmq.model import message_properties as names
+from cometmq.model.errors import MessageError
+from cometmq.model.queue import MessageQueue
+from cometmq.model.sysflag import TransactionType, transaction_type
+
+_INT32_MIN = -(2**31)
+_INT32_MAX = 2**31 - 1
+
+
+class Host(NamedTuple):
+    """An address of a client or a broker as messages carry it."""
+
+    ip: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message to be sent.
+
+    At most one of `delay_level`, `delay_ms` and `deliver_at_ms` is set: the broker's numbered level, a delay
+    of one's own, or a point in time. `sharding_key` names the thing whose messages must stay in order.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = {}
+    flag: int = 0
+    delay_level: int = 0
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    sharding_key: str | None = None
+    wait_store_ok: bool = True
+
+    def __post_init__(self) -> None:
+        names.check_text("a topic", self.topic)
+        body, keys, properties = _checked_body(self.body), _checked_keys(self.keys), dict(self.properties)
+        if self.tags is not None:
+            names.check_text("the tag", self.tags)
+        if self.sharding_key is not None:
+            names.check_text("the sharding key", self.sharding_key)
+        for name, value in properties.items():
+            names.check_user_property(name, value)
+        if not _INT32_MIN <= self.flag <= _INT32_MAX:
+            raise MessageError(f"flag {self.flag} does not fit in 32 bits")
+        self._check_delay()
+        # Copies, so that nothing the caller still holds can change a message that was already checked.
+        msgspec.structs.force_setattr(self, "body", body)
+        msgspec.structs.force_setattr(self, "keys", keys)
+        msgspec.structs.force_setattr(self, "properties", properties)
+
+    def _check_delay(self) -> None:
+        if self.delay_level < 0:
+            raise MessageError(f"delay level {self.delay_level} is negative; 0 means no delay")
+        if self.delay_ms is not None and self.delay_ms < 0:
+            raise MessageError(f"a delay of {self.delay_ms} ms is negative")
+        if self.deliver_at_ms is not None and self.deliver_at_ms < 0:
+            raise MessageError(f"a delivery time of {self.deliver_at_ms} ms since 1970 is negative")
+        chosen = (self.delay_level > 0) + (self.delay_ms is not None) + (self.deliver_at_ms is not None)
+        if chosen > 1:
+            raise MessageError("set only one of delay_level, delay_ms and deliver_at_ms")
+
+    def all_properties(self) -> dict[str, str]:
+        """The application's properties together with those that the fields stand for, as they are sent."""
+        merged = dict(self.properties)
+        if self.keys:
+            merged[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
+        if self.tags is not None:
+            merged[names.TAGS] = self.tags
+        if self.sharding_key is not None:
+            merged[names.SHARDING_KEY] = self.sharding_key
+        if self.delay_level:
+            merged[names.DELAY] = str(self.delay_level)
+        if self.delay_ms is not None:
+            merged[names.TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_at_ms is not None:
+            merged[names.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
+        # Always written, because Java's constructor does and batches compare it.
+        merged[names.WAIT] = "true" if self.wait_store_ok else "false"
+        return merged
+
+
+def _checked_body(body: bytes) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise MessageError(f"a body is bytes, not {type(body).__name__}; encode it first")
+
+
+def _checked_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        raise MessageError(f"keys is a list of strings; write keys=[{keys!r}]")
+    checked = tuple(keys)
+    for key in checked:
+        names.check_text("a key", key)
+        if names.KEY_SEPARATOR in key:
+            raise MessageError(
+                f"key {key!r} contains a blank, which separates keys; use two keys or another character"
+            )
+    return checked
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as a broker stored it and a reader received it."""
+
+    topic: str
+    body: bytes
+    properties: Mapping[str, str]
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_size: int
+    body_crc: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    offset_msg_id: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the producer gave, else the one that says where the message is stored."""
+        return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(filter(None, self.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)))
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def transaction_type(self) -> TransactionType:
+        return transaction_type(self.sys_flag)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """What the application itself set, without the names of the system."""
+        return {name: value for name, value in self.properties.items() if name not in names.RESERVED}

@@ -1,0 +1,89 @@
+"""The body of a batch: several messages for one topic in one request.
+
+Rules kept here:
+- An item is `total size, magic 0, checksum 0, flag, body, properties`; it has no topic, the request names
+  it.
+- What is read has to be items and nothing else, from the first byte to the last. Magic and checksum are
+  ignored, as the peers do; a total size that does not fit the lengths inside is an error.
+- Decoded bodies and properties are views of the request.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.model.errors import MessageError
+from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, decode_properties
+from cometmq.wire.record_layout import RecordError
+
+if TYPE_CHECKING:
+    from cometmq.wire.record_layout import ReadableBuffer
+
+_FIXED: Final = struct.Struct(">iiiii")
+_PROPERTIES_LENGTH: Final = struct.Struct(">h")
+MIN_ITEM_SIZE: Final = _FIXED.size + _PROPERTIES_LENGTH.size
+
+
+class BatchItem(msgspec.Struct, gc=False):
+    """One message of a batch."""
+
+    body: bytes | bytearray | memoryview
+    properties_block: bytes | memoryview = b""
+    flag: int = 0
+
+    def properties(self) -> dict[str, str]:
+        """The properties, decoded anew at every call."""
+        return decode_properties(self.properties_block)
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """The body of a request that sends these messages."""
+    parts: list[bytes | bytearray | memoryview] = []
+    for item in items:
+        body, block = item.body, item.properties_block
+        if len(block) > MAX_PROPERTIES_LENGTH:
+            raise MessageError(
+                f"the properties take {len(block)} bytes, {MAX_PROPERTIES_LENGTH} are possible"
+            )
+        total_size = MIN_ITEM_SIZE + len(body) + len(block)
+        try:
+            parts.append(_FIXED.pack(total_size, 0, 0, item.flag, len(body)))
+        except struct.error as error:
+            raise MessageError(f"a field of a batch item does not fit into its bits: {error}") from None
+        parts += (body, _PROPERTIES_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
+    """The messages in the body of a batch."""
+    view = memoryview(buffer)
+    items: list[BatchItem] = []
+    position = 0
+    while position < len(view):
+        item, position = _decode_item(view, position)
+        items.append(item)
+    return items
+
+
+def _decode_item(view: memoryview, offset: int) -> tuple[BatchItem, int]:
+    """The item at this offset, and where the next one begins."""
+    available = len(view) - offset
+    if available < MIN_ITEM_SIZE:
+        raise RecordError(offset, f"a batch item of {MIN_ITEM_SIZE} bytes or more", f"{available} bytes")
+    total_size, _, _, flag, body_length = _FIXED.unpack_from(view, offset)
+    if not MIN_ITEM_SIZE <= total_size <= available:
+        raise RecordError(offset, f"a total size from {MIN_ITEM_SIZE} to {available}", total_size)
+    end = offset + total_size
+    body_at = offset + _FIXED.size
+    body_end = body_at + body_length
+    properties_at = body_end + _PROPERTIES_LENGTH.size
+    if body_length < 0 or properties_at > end:
+        raise RecordError(body_at - 4, f"the length of a body that ends before {end}", body_length)
+    (properties_length,) = _PROPERTIES_LENGTH.unpack_from(view, body_end)
+    if properties_length < 0 or properties_at + properties_length != end:
+        raise RecordError(body_end, f"the length of properties that end at {end}", properties_length)
+    return BatchItem(view[body_at:body_end], view[properties_at:end], flag), end

@@ -1,0 +1,70 @@
+"""Checksums of message records: of the body, and of a whole record as a property at its end.
+
+Rules kept here:
+- Every checksum is CRC-32 with the sign bit cleared, because the peers keep it in a signed 32-bit field.
+- The record checksum is the last property of a record and always takes `CRC_PROPERTY_LENGTH` bytes. Room
+  for it is left when the record is written, and filled in when offsets and store time are final. It covers
+  every byte before itself.
+- Its value is ten decimal digits with the least significant first: 123456789 is written `9876543210`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, check_inside
+
+if TYPE_CHECKING:
+    from cometmq.wire.record_layout import ReadableBuffer, WritableBuffer
+
+_SIGN_CLEARED: Final = 0x7FFFFFFF
+_DIGITS: Final = 10
+_PREFIX: Final = b"__CRC32#\x01"
+_SUFFIX: Final = b"\x02"
+
+CRC_PROPERTY_LENGTH: Final = len(_PREFIX) + _DIGITS + len(_SUFFIX)
+
+
+def checksum(data: bytes | bytearray | memoryview) -> int:
+    """The CRC-32 of these bytes, as the 31-bit number that records carry."""
+    return crc32(data) & _SIGN_CLEARED
+
+
+def crc_property(value: int) -> bytes:
+    """The property that carries a record's checksum."""
+    return _PREFIX + str(value).encode("ascii")[::-1].ljust(_DIGITS, b"0") + _SUFFIX
+
+
+def parse_crc_property(tail: bytes) -> int | None:
+    """The checksum in the last `CRC_PROPERTY_LENGTH` bytes of a record; None if they are something else."""
+    digits = tail[len(_PREFIX) : -len(_SUFFIX)]
+    if len(tail) != CRC_PROPERTY_LENGTH or not (tail.startswith(_PREFIX) and tail.endswith(_SUFFIX)):
+        return None
+    return int(digits[::-1]) if digits.isdigit() else None
+
+
+def with_crc_room(properties_block: bytes) -> bytes:
+    """The block with room at its end for the record's checksum; `seal_record` fills it in."""
+    separator = b"" if not properties_block or properties_block.endswith(_SUFFIX) else _SUFFIX
+    return properties_block + separator + bytes(CRC_PROPERTY_LENGTH)
+
+
+def seal_record(buffer: WritableBuffer, offset: int, total_size: int) -> None:
+    """Write the checksum of a record that was encoded with `with_crc_room`."""
+    crc_at = _crc_place(buffer, offset, total_size)
+    buffer[crc_at : offset + total_size] = crc_property(checksum(memoryview(buffer)[offset:crc_at]))
+
+
+def record_is_intact(buffer: ReadableBuffer, offset: int, total_size: int) -> bool | None:
+    """Whether a record's checksum is right; None for a record that carries none."""
+    crc_at = _crc_place(buffer, offset, total_size)
+    stored = parse_crc_property(bytes(buffer[crc_at : offset + total_size]))
+    return None if stored is None else stored == checksum(memoryview(buffer)[offset:crc_at])
+
+
+def _crc_place(buffer: ReadableBuffer, offset: int, total_size: int) -> int:
+    if total_size < MIN_RECORD_SIZE:
+        raise RecordError(offset, f"a record of {MIN_RECORD_SIZE} bytes or more", total_size)
+    check_inside(buffer, offset, total_size)
+    return offset + total_size - CRC_PROPERTY_LENGTH

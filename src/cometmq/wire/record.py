@@ -1,0 +1,262 @@
+"""The message record: what a broker stores, replicates and hands to consumers.
+
+Rules kept here:
+- A record is written straight into the buffer that it is meant for; the body is copied once, by that write.
+- Reading copies neither body nor properties: they are views of the buffer, which therefore has to stay as
+  it is while they are in use. A decompressed body is the exception.
+- A record is believed only if its lengths add up to its total size and stay inside the given limit.
+  Everything else is a `RecordError` that says where, and what was expected.
+- Version 2, with 16 bits for the topic's length, is chosen only for topics longer than 127 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from cometmq.model.errors import MessageError, ProtocolError
+from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, compression_type, without_compression
+from cometmq.wire.compression import MAX_BODY_SIZE, decompress
+from cometmq.wire.crc import checksum
+from cometmq.wire.ids import PACKED_IPV4_LENGTH
+from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, decode_properties
+from cometmq.wire.record_layout import (
+    FIXED_PARTS,
+    FIXED_V4,
+    HEAD,
+    HOST_BITS,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TOPIC_LENGTH_V1,
+    MAX_TOPIC_LENGTH_V2,
+    MIN_RECORD_SIZE,
+    TAIL_LENGTHS_V1,
+    TAIL_LENGTHS_V2,
+    FillerError,
+    RecordError,
+)
+
+if TYPE_CHECKING:
+    from cometmq.wire.record_layout import ReadableBuffer, WritableBuffer
+
+_NO_HOST: Final = bytes(PACKED_IPV4_LENGTH)
+
+
+class Record(msgspec.Struct, gc=False):
+    """One record; behind the first three, the fields have the order that they have in its bytes.
+
+    `total_size` is what a decoded record takes in the buffer that it came from. `magic` 0 means: choose the
+    version when the record is written; `body_crc` None: compute it then. Hosts are packed (`ids.pack_host`),
+    and the two host bits of `sys_flag` follow from them.
+    """
+
+    topic: str
+    body: bytes | bytearray | memoryview
+    properties_block: bytes | memoryview = b""
+    total_size: int = 0
+    magic: int = 0
+    body_crc: int | None = None
+    queue_id: int = 0
+    flag: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes = _NO_HOST
+    store_timestamp_ms: int = 0
+    store_host: bytes = _NO_HOST
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    def properties(self) -> dict[str, str]:
+        """The properties, decoded anew at every call."""
+        return decode_properties(self.properties_block)
+
+
+def record_size(record: Record) -> int:
+    """The bytes that `encode_record_into` will write."""
+    topic_length = len(_topic_bytes(record.topic))
+    v1 = _version_for(record, topic_length) == MAGIC_V1
+    lengths = (TAIL_LENGTHS_V1 if v1 else TAIL_LENGTHS_V2) + topic_length + len(record.properties_block)
+    return FIXED_PARTS[_host_bits(record)].size + len(record.body) + lengths
+
+
+def encode_record(record: Record) -> bytearray:
+    """The record in a buffer of its own."""
+    buffer = bytearray(record_size(record))
+    encode_record_into(buffer, 0, record)
+    return buffer
+
+
+def encode_record_into(buffer: WritableBuffer, offset: int, record: Record) -> int:
+    """Write the record at this offset of a byte buffer and return its size.
+
+    A record that cannot be written is a `MessageError` and leaves nothing there that could be read as one.
+    """
+    topic, body, block = _topic_bytes(record.topic), record.body, record.properties_block
+    topic_length, properties_length, body_length = len(topic), len(block), len(body)
+    if properties_length > MAX_PROPERTIES_LENGTH:
+        raise MessageError(
+            f"the properties take {properties_length} bytes, {MAX_PROPERTIES_LENGTH} are possible"
+        )
+    magic = _version_for(record, topic_length)
+    topic_length_bytes = topic_length.to_bytes(1 if magic == MAGIC_V1 else 2, "big")
+    host_bits = _host_bits(record)
+    fixed = FIXED_PARTS[host_bits]
+    tail = b"".join((topic_length_bytes, topic, properties_length.to_bytes(2, "big"), block))
+    body_at = offset + fixed.size
+    tail_at = body_at + body_length
+    end = tail_at + len(tail)
+    if offset < 0 or end > len(buffer):
+        raise MessageError(
+            f"a record of {end - offset} bytes at {offset} does not fit into {len(buffer)} bytes"
+        )
+    buffer[body_at:tail_at] = body
+    buffer[tail_at:end] = tail
+    body_crc = record.body_crc
+    # The head comes last: a process killed in between leaves something that is not a record, not half of one.
+    try:
+        fixed.pack_into(
+            buffer,
+            offset,
+            end - offset,
+            magic,
+            checksum(body) if body_crc is None else body_crc,
+            record.queue_id,
+            record.flag,
+            record.queue_offset,
+            record.physical_offset,
+            record.sys_flag & ~HOST_V6_MASK | host_bits,
+            record.born_timestamp_ms,
+            record.born_host,
+            record.store_timestamp_ms,
+            record.store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            body_length,
+        )
+    except struct.error as error:
+        buffer[offset:body_at] = bytes(fixed.size)  # the fields before the faulty one were already written
+        raise MessageError(f"a field of the record does not fit into its bits: {error}") from None
+    return end - offset
+
+
+def _topic_bytes(topic: str) -> bytes:
+    try:
+        return topic.encode("utf-8")
+    except UnicodeEncodeError:
+        raise MessageError(f"topic {topic!r} cannot be written as UTF-8") from None
+
+
+def _version_for(record: Record, topic_length: int) -> int:
+    if topic_length <= MAX_TOPIC_LENGTH_V1:
+        return record.magic or MAGIC_V1
+    if topic_length > MAX_TOPIC_LENGTH_V2:
+        raise MessageError(
+            f"a topic of {topic_length} bytes does not fit; {MAX_TOPIC_LENGTH_V2} are possible"
+        )
+    return MAGIC_V2
+
+
+def _host_bits(record: Record) -> int:
+    born_host, store_host = record.born_host, record.store_host
+    try:
+        return HOST_BITS[len(born_host), len(store_host)]
+    except KeyError:
+        raise MessageError(
+            f"hosts of {len(born_host)} and {len(store_host)} bytes cannot be written; pack them first"
+        ) from None
+
+
+def decode_record(
+    buffer: ReadableBuffer,
+    offset: int = 0,
+    limit: int | None = None,
+    *,
+    check_crc: bool = False,
+    decompress_body: bool = False,
+    max_body_size: int = MAX_BODY_SIZE,
+) -> Record:
+    """The record at this offset; nothing at or behind `limit` is read, which is the buffer's end by default.
+
+    With `decompress_body` a compressed body comes as it was, at most `max_body_size` bytes, and the bit that
+    says so is cleared.
+    """
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    fields, body_at = _decode_fixed_part(view, offset, len(view) if limit is None else limit)
+    end = offset + fields[0]
+    body_length = fields[14]
+    tail_at = body_at + body_length
+    if body_length < 0 or tail_at > end:
+        raise RecordError(body_at - 4, f"the length of a body that ends before {end}", body_length)
+    topic, properties_block = _decode_tail(view, tail_at, end, fields[1])
+    record = Record(topic, view[body_at:tail_at], properties_block, *fields[:14])
+    if check_crc and body_length and checksum(record.body) != record.body_crc:
+        raise RecordError(body_at, f"a body with checksum {record.body_crc}", checksum(record.body))
+    if decompress_body and record.sys_flag & COMPRESSED and body_length:
+        _decompress_body(record, body_at, max_body_size)
+    return record
+
+
+def _decode_fixed_part(view: memoryview, offset: int, limit: int) -> tuple[tuple[Any, ...], int]:
+    """The fields up to the length of the body, and where the body begins."""
+    if offset < 0 or limit > len(view) or limit - offset < MIN_RECORD_SIZE:
+        _refuse_head(view, offset, limit)
+    fields = FIXED_V4.unpack_from(view, offset)
+    total_size, magic, host_bits = fields[0], fields[1], fields[7] & HOST_V6_MASK
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or not MIN_RECORD_SIZE <= total_size <= limit - offset:
+        _refuse_head(view, offset, limit)
+    if not host_bits:
+        return fields, offset + FIXED_V4.size
+    fixed = FIXED_PARTS[host_bits]
+    if fixed.size > total_size:
+        raise RecordError(offset, f"a record with IPv6 hosts, of at least {fixed.size} bytes", total_size)
+    return fixed.unpack_from(view, offset), offset + fixed.size
+
+
+def _decode_tail(view: memoryview, tail_at: int, end: int, magic: int) -> tuple[str, memoryview]:
+    """Topic and properties, which have to reach exactly to the end of the record."""
+    topic_at = tail_at + (1 if magic == MAGIC_V1 else 2)
+    if topic_at > end:
+        raise RecordError(tail_at, "the length of a topic", "the end of the record")
+    topic_length = view[tail_at] if magic == MAGIC_V1 else view[tail_at] << 8 | view[tail_at + 1]
+    topic_end = topic_at + topic_length
+    properties_at = topic_end + 2
+    if properties_at > end or topic_length > (
+        MAX_TOPIC_LENGTH_V1 if magic == MAGIC_V1 else MAX_TOPIC_LENGTH_V2
+    ):
+        raise RecordError(tail_at, f"the length of a topic that ends before {end}", topic_length)
+    properties_length = view[topic_end] << 8 | view[topic_end + 1]
+    if properties_at + properties_length != end or properties_length > MAX_PROPERTIES_LENGTH:
+        raise RecordError(topic_end, f"the length of properties that end at {end}", properties_length)
+    try:
+        return str(view[topic_at:topic_end], "utf-8"), view[properties_at:end]
+    except UnicodeDecodeError:
+        raise RecordError(topic_at, "a topic in UTF-8", bytes(view[topic_at:topic_end])) from None
+
+
+def _decompress_body(record: Record, body_at: int, max_body_size: int) -> None:
+    try:
+        record.body = decompress(record.body, compression_type(record.sys_flag), max_body_size)
+    except ProtocolError as error:
+        raise RecordError(body_at, "a body that can be decompressed", error) from error
+    record.sys_flag = without_compression(record.sys_flag)
+
+
+def _refuse_head(view: memoryview, offset: int, limit: int) -> NoReturn:
+    """Say why no record can begin here."""
+    if not 0 <= offset <= limit <= len(view):
+        raise RecordError(offset, f"a place inside {len(view)} bytes", f"{offset} to {limit}")
+    if limit - offset < HEAD.size:
+        raise RecordError(offset, f"a record of {MIN_RECORD_SIZE} bytes or more", f"{limit - offset} bytes")
+    total_size, magic = HEAD.unpack_from(view, offset)
+    if magic == MAGIC_FILLER:
+        raise FillerError(offset, "a record", f"the filler at the end of a file, of {total_size} bytes")
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise RecordError(offset + 4, f"the magic {MAGIC_V1:#x} or {MAGIC_V2:#x}", f"{magic:#x}")
+    if total_size < MIN_RECORD_SIZE:
+        raise RecordError(offset, f"a total size of {MIN_RECORD_SIZE} or more", total_size)
+    raise RecordError(offset, f"a record that ends at or before {limit}", f"a total size of {total_size}")

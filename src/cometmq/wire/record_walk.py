@@ -1,0 +1,100 @@
+"""Many records behind one another: a commit log file, or the body of an answer to a pull.
+
+Rules kept here:
+- A walk goes on to the first place where no record can be read, and then says where that is and why. What
+  came before it is good; whether the end was to be expected is for the caller to judge.
+- A reader of messages gets them as values of their own, with nothing left that refers to the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cometmq.model.message import StoredMessage
+from cometmq.wire.compression import MAX_BODY_SIZE
+from cometmq.wire.ids import encode_offset_id, unpack_host
+from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record_layout import FillerError, RecordError
+
+if TYPE_CHECKING:
+    from cometmq.wire.record_layout import ReadableBuffer
+
+
+class WalkEnd(Enum):
+    """Why a walk ended."""
+
+    LIMIT = "the last record ends exactly at the limit"
+    FILLER = "the filler at the end of a commit log file"
+    MALFORMED = "bytes that are not a record"
+
+
+class RecordWalk:
+    """Iterate over the records from `offset` to `limit`.
+
+    `position` is where the next record begins. After the last one it is the place where the walk ended, `end`
+    says why, and `error` what was wrong there if something was.
+    """
+
+    def __init__(
+        self,
+        buffer: ReadableBuffer,
+        offset: int = 0,
+        limit: int | None = None,
+        *,
+        check_crc: bool = False,
+        decompress_body: bool = False,
+        max_body_size: int = MAX_BODY_SIZE,
+    ) -> None:
+        self._view = memoryview(buffer)
+        self._limit = len(self._view) if limit is None else limit
+        self._check_crc = check_crc
+        self._decompress_body = decompress_body
+        self._max_body_size = max_body_size
+        self.position = offset
+        self.end: WalkEnd | None = None
+        self.error: RecordError | None = None
+
+    def __iter__(self) -> Iterator[Record]:
+        while self.position != self._limit:
+            try:
+                record = decode_record(
+                    self._view,
+                    self.position,
+                    self._limit,
+                    check_crc=self._check_crc,
+                    decompress_body=self._decompress_body,
+                    max_body_size=self._max_body_size,
+                )
+            except RecordError as error:
+                self.error = error
+                self.end = WalkEnd.FILLER if isinstance(error, FillerError) else WalkEnd.MALFORMED
+                return
+            self.position += record.total_size
+            yield record
+        self.end = WalkEnd.LIMIT
+
+
+def to_stored_message(record: Record, broker_name: str) -> StoredMessage:
+    """The message that a reader sees in this record. The record's body is copied."""
+    return StoredMessage(
+        topic=record.topic,
+        body=bytes(record.body),
+        properties=record.properties(),
+        broker_name=broker_name,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.physical_offset,
+        store_size=record.total_size,
+        body_crc=record.body_crc or 0,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=unpack_host(record.born_host),
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=unpack_host(record.store_host),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        offset_msg_id=encode_offset_id(record.store_host, record.physical_offset),
+    )
