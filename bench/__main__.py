@@ -1,0 +1,75 @@
+"""`python -m bench`: run the benchmarks, show figure, ratio and target, and keep the results as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import report
+from bench.errors import BenchmarkError
+from bench.report import Section
+
+Benchmark = Callable[[bool, Callable[[str], None]], Section]
+
+
+# Imported when they run: `--only codec` then needs neither Java nor the servers.
+def _namesrv(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import namesrv
+
+    return namesrv.run(namesrv.QUICK if quick else namesrv.FULL, say)
+
+
+def _codec(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import codec
+
+    return codec.run(codec.QUICK if quick else codec.FULL, say)
+
+
+WIDTH_IN_FILES = 140
+
+BENCHMARKS: dict[str, Benchmark] = {"codec": _codec, "namesrv": _namesrv}
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure CometMQ, beside Apache RocketMQ where there is something to compare.",
+        epilog="A full run takes some four minutes, best on a machine with nothing else to do.",
+    )
+    parser.add_argument("--only", choices=sorted(BENCHMARKS), help="run one benchmark")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: to try a change out")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    wanted = _arguments(argv)
+    tables, progress = Console(), Console(stderr=True, style="dim", soft_wrap=True)
+    if not tables.is_terminal:
+        tables.width = WIDTH_IN_FILES
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        progress.print(f"[{time.monotonic() - begun:5.0f} s] {text}", markup=False, highlight=False)
+
+    sections: list[Section] = []
+    failed = False
+    for name in [wanted.only] if wanted.only else BENCHMARKS:
+        try:
+            sections.append(BENCHMARKS[name](wanted.quick, say))
+        except BenchmarkError as problem:
+            failed = True
+            say(f"{name} failed: {problem}")
+        else:
+            report.show(sections[-1], tables)
+    say(f"results written to {report.write_json(sections, wanted.json)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

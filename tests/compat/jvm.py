@@ -1,0 +1,163 @@
+"""Java on the jars of Apache RocketMQ: the command line of a JVM, our small programs, and `mqadmin`.
+
+Rules kept here:
+- The jars are where `make compat` puts them; nothing is fetched from here.
+- The programs in `java/` are compiled once a run, into a folder that is removed at its end.
+- Every JVM gets a home folder of its own and logs there.
+- One JVM serves many `mqadmin` commands: starting one costs more than the command.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+JAVA_LIB = Path(__file__).parents[2] / ".peers" / "apache" / "lib"
+SOURCES = Path(__file__).parent / "java"
+PROGRAM_SECONDS = 90.0
+
+# What the servers need to reach inside the JDK from Java 17 on.
+OPEN_MODULES = (
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+# A program that lives for seconds is over before the optimising compiler pays.
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+
+END_OF_COMMAND = "--- end of command ---"
+
+
+class JavaError(Exception):
+    """A Java program ended with an error; the message has its output."""
+
+
+def java_command(
+    main: str,
+    *args: str,
+    home: Path,
+    props: Mapping[str, str] = {},
+    options: Sequence[str] = QUICK_START,
+) -> list[str]:
+    """The command line that runs a main class of the jars, or of our programs, with its own home."""
+    if not JAVA_LIB.is_dir():
+        raise JavaError("the jars of Apache RocketMQ are missing: `make compat` fetches them")
+    # SOURCES is there for the log configuration; RocketMQ takes it from the class path.
+    class_path = os.pathsep.join((str(SOURCES), str(_compiled()), f"{JAVA_LIB}/*"))
+    system = {"user.home": str(home), "rocketmq.home.dir": str(home), **props}
+    return [
+        "java",
+        *options,
+        *OPEN_MODULES,
+        *(f"-D{key}={value}" for key, value in system.items()),
+        "-cp",
+        class_path,
+        main,
+        *args,
+    ]
+
+
+def java_environment(home: Path) -> dict[str, str]:
+    """The environment of a JVM. Settings that would leak in from outside are left out."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "JAVA_OPT")}
+    return {**kept, "HOME": str(home), "ROCKETMQ_HOME": str(home)}
+
+
+@functools.cache
+def _compiled() -> Path:
+    """The folder with the classes of our programs."""
+    classes = Path(tempfile.mkdtemp(prefix="cometmq-compat-classes-"))
+    atexit.register(shutil.rmtree, classes, ignore_errors=True)
+    sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
+    command = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", f"{JAVA_LIB}/*", *sources]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise JavaError(f"javac failed:\n{done.stdout}{done.stderr}")
+    return classes
+
+
+def run_java(
+    source_file: str,
+    *args: str,
+    home: Path,
+    props: Mapping[str, str] = {},
+    timeout: float = PROGRAM_SECONDS,
+) -> str:
+    """Run one program of `java/` to its end and return what it printed."""
+    home.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        java_command(Path(source_file).stem, *args, home=home, props=props),
+        env=java_environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise JavaError(f"{source_file} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class AdminShell:
+    """One JVM in which `mqadmin` commands run one after the other, for any number of clusters."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "stderr.log").open("ab") as errors:
+            self._process = subprocess.Popen(
+                java_command("AdminShell", home=self.home),
+                env=java_environment(self.home),
+                cwd=self.home,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        return self
+
+    def run(self, *args: str, namesrv: str) -> str:
+        """What `mqadmin ARGS -n NAMESRV` prints, its errors included."""
+        process = self._process
+        assert process is not None, "not started"
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\t".join((*args, "-n", namesrv)) + "\n")
+        process.stdin.flush()
+        printed: list[str] = []
+        for line in process.stdout:
+            if line.rstrip("\n") == END_OF_COMMAND:
+                return "".join(printed)
+            printed.append(line)
+        raise JavaError(f"mqadmin {' '.join(args)} ended the shell:\n{''.join(printed)}")
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.communicate()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def mqadmin(*args: str, namesrv: str, home: Path) -> str:
+    """One `mqadmin` command in a JVM of its own."""
+    with AdminShell(home) as shell:
+        return shell.run(*args, namesrv=namesrv)
