@@ -1,4 +1,12 @@
-"""`cometmq namesrv`: run a name server."""
+"""`cometmq namesrv`: run a name server.
+
+Rules kept here:
+- Three steps, each one line in the log: read the configuration, build, start. A signal stops the server in
+  order, also in the middle of its start.
+- What requests change is stored in the `-c` file, whatever `configStorePath` in it says, as Apache stores it.
+  Without `-c` it is stored in ~/namesrv/namesrv.properties, and the next start says so and does not read it:
+  Apache does not read it either, and several servers of one user may share that folder.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,9 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -21,6 +30,7 @@ from cometmq.cli.settings import (
     print_settings,
     split_layer,
 )
+from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer, Resolved, resolve
 from cometmq.namesrv.config import NamesrvConfig, ServerSettings
 from cometmq.namesrv.service import Namesrv
@@ -30,13 +40,13 @@ HELP = "Run a name server: brokers register with it, clients ask it for the way 
 EPILOG = """
 Examples:
 
-  cometmq namesrv                                  on port 9876, state in ~/namesrv
+  cometmq namesrv                      on port 9876, state in ~/namesrv
 
-  cometmq namesrv -c namesrv.conf                  with RocketMQ's own properties file
+  cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
 
   cometmq namesrv --port 9877 --set orderMessageEnable=true
 
-  COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show what is in force, and do not start
+  COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
 """
 
 log = logging.getLogger("cometmq.namesrv")
@@ -67,12 +77,13 @@ def run_namesrv(
     if bind is not None:
         flags["bindAddress"] = bind
     settings, server_settings = load_settings(config, flags)
-    for warning in settings.warnings:
+    for warning in [*settings.warnings, *_stored_elsewhere(config, settings.settings)]:
         typer.echo(f"warning: {warning}", err=True)
     if show:
         print_settings([settings, server_settings], as_json=as_json)
         return
     _set_up_logging(log_level)
+    log.info("step 1 of 3, configuration: %s", _origins(settings, server_settings))
     _raise_file_limit()
     run(_serve(settings.settings, server_settings.settings, as_json=as_json))
 
@@ -86,42 +97,60 @@ def load_settings(
     defaults = {
         "rocketmqHome": os.environ.get("ROCKETMQ_HOME", ""),
         "kvConfigPath": str(state / "kvConfig.json"),
-        "configStorePath": str(config.absolute() if config else state / "namesrv.properties"),
+        "configStorePath": str(state / "namesrv.properties"),
     }
     layers = [Layer("default", defaults)]
     if config is not None:
-        layers.append(file_layer(config))
+        layers += [file_layer(config), Layer("-c", {"configStorePath": str(config.absolute())})]
     layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
     first, second = zip(*(split_layer(layer, kinds) for layer in layers), strict=True)
     return resolve(NamesrvConfig, first), resolve(ServerSettings, second)
 
 
+def _origins(*resolved: Resolved[Any]) -> str:
+    """How many settings came from where."""
+    counts = Counter(origin for each in resolved for origin in each.origins.values() if origin != "default")
+    return ", ".join(f"{count} from {origin}" for origin, count in counts.items()) or "all defaults"
+
+
+def _stored_elsewhere(config: Path | None, settings: NamesrvConfig) -> list[str]:
+    path = settings.config_store_path
+    if config is not None or not Path(path).is_file():
+        return []
+    return [f"{path} has settings that were stored by request; they are read with -c {path} only"]
+
+
 async def _serve(config: NamesrvConfig, settings: ServerSettings, *, as_json: bool) -> None:
-    server = Namesrv(config, settings)
-    await server.start()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    if as_json:
-        typer.echo(msgspec.json.encode({"event": "ready", "port": server.port, "pid": os.getpid()}).decode())
-    else:
-        address = f"{config.bind_address}:{server.port}"
-        typer.echo(f"The Name Server boot success. serializeType=JSON, address {address}")
-    sys.stdout.flush()
+    server = Namesrv(config, settings)
+    log.info("step 2 of 3, build: %d request codes are served", len(server.server.handlers.codes))
     try:
+        await server.start()
+        log.info("step 3 of 3, start: ready on %s:%d", config.bind_address, server.port)
+        _say_ready(config.bind_address, server.port, as_json=as_json)
         await stopped.wait()
         log.info("stopping")
     finally:
         await server.stop()
+    log.info("stopped")
+
+
+def _say_ready(host: str, port: int, *, as_json: bool) -> None:
+    """Tell whoever started the process that it may be used."""
+    if as_json:
+        typer.echo(msgspec.json.encode({"event": "ready", "port": port, "pid": os.getpid()}).decode())
+    else:
+        typer.echo(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
+    sys.stdout.flush()
 
 
 def _set_up_logging(level: str) -> None:
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise typer.BadParameter(
-            f"{level!r} is not one of debug, info, warning, error", param_hint="--log-level"
-        )
+        raise SettingsError(f"--log-level {level!r} is not one of debug, info, warning, error")
     logging.basicConfig(
         level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )

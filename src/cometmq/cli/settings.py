@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import typer
 
-from cometmq.model.errors import SettingsError
+from cometmq.model.errors import HeaderError, SettingsError
 from cometmq.model.settings import Layer, Resolved, as_texts
 from cometmq.wire.java_properties import parse_properties
 
@@ -21,10 +21,10 @@ VARIABLE_PREFIX = "COMETMQ_"
 def file_layer(path: Path) -> Layer:
     """The properties of a `-c` file."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the configuration file {path} cannot be read: {error}") from None
-    return Layer(str(path), parse_properties(text))
+        return Layer(str(path), parse_properties(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, HeaderError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"the configuration file {path} cannot be read: {reason}") from None
 
 
 def environment_layer(environment: Mapping[str, str], *kinds: type[msgspec.Struct]) -> Layer:
@@ -61,11 +61,12 @@ def split_layer(layer: Layer, kinds: Sequence[type[msgspec.Struct]]) -> list[Lay
 
 
 def print_settings(resolved: Sequence[Resolved[Any]], *, as_json: bool) -> None:
-    """Every setting in force and where it came from."""
+    """Every setting in force and where it came from; passwords only as stars."""
     rows: dict[str, tuple[str, str]] = {}
     for each in resolved:
         for key, value in as_texts(each.settings).items():
-            rows[key] = (value, each.origins.get(key, "default"))
+            shown = "******" if value and key.endswith("Password") else value
+            rows[key] = (shown, each.origins.get(key, "default"))
     if as_json:
         table = {key: {"value": rows[key][0], "origin": rows[key][1]} for key in sorted(rows)}
         typer.echo(json.dumps(table, indent=2))

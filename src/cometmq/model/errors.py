@@ -57,6 +57,10 @@ class SettingsError(CometError):
     """A configuration value that cannot be used; the message names the key and where it came from."""
 
 
+class StoreError(CometError):
+    """A store directory, or something done to it, that is not as it has to be; the message names the file."""
+
+
 class RemotingError(CometError):
     """A call to a peer that failed."""
 

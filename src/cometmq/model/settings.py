@@ -1,14 +1,15 @@
 """Settings: declared structs filled from layers of text, each value with the place it came from.
 
 Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one; a value of
-the wrong type is an error that names the key and the layer. Keys are RocketMQ's property names.
+the wrong type is an error that names the key, the layer and what would be right. Keys are RocketMQ's property
+names; an empty value of a setting that may be absent leaves it absent.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -34,7 +35,7 @@ class Resolved(msgspec.Struct, Generic[S]):
 
 
 def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:
-    """Fill the struct from the layers, later ones first."""
+    """Fill the struct from the layers; a later one wins."""
     known = set(cls.__struct_encode_fields__)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -55,20 +56,32 @@ def convert(cls: type[msgspec.Struct], key: str, text: str, origin: str) -> Any:
         if info.encode_name == key:
             try:
                 return _read(info.type, text.strip())
-            except (msgspec.ValidationError, ValueError) as error:
-                kind = getattr(info.type, "__name__", str(info.type))
-                raise SettingsError(
-                    f"{key} = {text!r} ({origin}) is not a value of type {kind}: {error}"
-                ) from None
+            except ValueError:  # msgspec's ValidationError is one
+                raise SettingsError(f"{key} = {text!r} ({origin}) is not {_wanted(info.type)}") from None
     raise KeyError(key)
 
 
 def _read(kind: Any, text: str) -> Any:
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError("expected true or false")
+            raise ValueError(text)
         return text.lower() == "true"
+    if not text and type(None) in get_args(kind):
+        return None
     return msgspec.convert(text, kind, strict=False)
+
+
+def _wanted(kind: Any) -> str:
+    from msgspec import inspect  # here, because only a mistake needs it
+
+    info = inspect.type_info(kind)
+    if isinstance(info, inspect.BoolType):
+        return "true or false"
+    if isinstance(info, inspect.LiteralType):
+        return f"one of {', '.join(map(str, info.values))}"
+    if isinstance(info, inspect.IntType) and info.ge is not None and info.le is not None:
+        return f"a whole number from {info.ge} to {info.le}"
+    return "a whole number" if isinstance(info, inspect.IntType) else "a text"
 
 
 def as_texts(settings: msgspec.Struct) -> dict[str, str]:

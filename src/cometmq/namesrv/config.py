@@ -6,13 +6,19 @@ between both servers unchanged; one event loop does that work here, and those ma
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 DEFAULT_PORT: Final = 9876
 FIXED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that no request may change."""
+
+_LARGEST: Final = 2**31 - 1
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Natural = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,7 +35,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     default_thread_pool_nums: int = 16  # no effect
     client_request_thread_pool_queue_capacity: int = 50000  # no effect
     default_thread_pool_queue_capacity: int = 10000  # no effect
-    scan_not_active_broker_interval: int = 5000
+    scan_not_active_broker_interval: Positive = 5000
     un_register_broker_queue_capacity: int = 3000  # no effect: removals are done at once
     support_acting_master: bool = False
     enable_all_topic_list: bool = True
@@ -37,27 +43,27 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notify_min_broker_id_changed: bool = False
     enable_controller_in_namesrv: bool = False
     need_wait_for_service: bool = False
-    wait_seconds_for_service: int = 45
+    wait_seconds_for_service: Natural = 45
     delete_topic_with_broker_registration: bool = False
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
 
     bind_address: str = "0.0.0.0"
-    listen_port: int = DEFAULT_PORT
+    listen_port: Port = DEFAULT_PORT
     server_worker_threads: int = 8  # no effect
     server_callback_executor_threads: int = 0  # no effect
     server_selector_threads: int = 3  # no effect
     server_oneway_semaphore_value: int = 256  # no effect
     server_async_semaphore_value: int = 64  # no effect
-    server_channel_max_idle_time_seconds: int = 120
+    server_channel_max_idle_time_seconds: Natural = 120
     server_socket_snd_buf_size: int = 0  # no effect
     server_socket_rcv_buf_size: int = 0  # no effect
-    write_buffer_high_water_mark: int = 0
-    write_buffer_low_water_mark: int = 0
-    server_socket_backlog: int = 1024
+    write_buffer_high_water_mark: Natural = 0
+    write_buffer_low_water_mark: Natural = 0
+    server_socket_backlog: Natural = 1024
     server_netty_worker_group_enable: bool = True  # no effect
     server_pooled_byte_buf_allocator_enable: bool = True  # no effect
     enable_shutdown_gracefully: bool = False
-    shutdown_wait_time_seconds: int = 30
+    shutdown_wait_time_seconds: Natural = 30
     use_epoll_native_selector: bool = False  # no effect
 
 
@@ -74,6 +80,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_server_need_client_auth: Literal["none", "optional", "require"] = msgspec.field(
         name="tls.server.need.client.auth", default="none"
     )
-    max_connections: int = msgspec.field(name="maxConnections", default=50_000)
+    max_connections: Positive = msgspec.field(name="maxConnections", default=50_000)
     product_env_namesrv_addr: str | None = msgspec.field(name="productEnvNamesrvAddr", default=None)
     """Name servers of the production environment, for `clusterTest`; see `cluster_test.py`."""

@@ -75,6 +75,6 @@ class KvConfig:
         except OSError as error:
             log.error("%s cannot be written: %s", self._path, error)
             raise CometError(
-                f"the change could not be stored: {error.strerror}; nothing was changed"
+                f"the change could not be stored: {error.strerror or error}; nothing was changed"
             ) from None
         self._table = table

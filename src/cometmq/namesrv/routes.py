@@ -28,6 +28,10 @@ class RouteAnswers:
     def __init__(self) -> None:
         self._by_topic: dict[str, _Encoded] = {}
 
+    def __len__(self) -> int:
+        """How many topics are kept."""
+        return len(self._by_topic)
+
     def topic_changed(self, topic: str) -> None:
         self._by_topic.pop(topic, None)
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Mapping
 
+from cometmq.model.errors import SettingsError
 from cometmq.namesrv.cluster_test import ClusterTestRouteHandlers, ProductionAddresses
 from cometmq.namesrv.config import NamesrvConfig, ServerSettings
 from cometmq.namesrv.handlers import HANDLERS
@@ -41,6 +42,7 @@ class Namesrv:
         files: Files | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        _check_paths(config)
         settings = settings or ServerSettings()
         self.client = RemotingClient()
         self.state = NamesrvState(
@@ -102,6 +104,7 @@ class Namesrv:
 
     def _scan(self) -> None:
         """Remove the brokers that were silent for too long."""
+        self._schedule_scan()
         state = self.state
         for key, live in state.tables.expired(state.clock.monotonic_ms()):
             left = state.tables.leaving(key)
@@ -109,7 +112,6 @@ class Namesrv:
                 live.channel.close("broker expired", abort=True)
             if left is not None:
                 state.remove([left], f"silent for more than {live.timeout_ms} ms")
-        self._schedule_scan()
 
     def _connection_closed(self, connection: Connection) -> None:
         """Remove the brokers that lived on a connection, unless they have registered on another since."""
@@ -119,13 +121,22 @@ class Namesrv:
             state.remove(gone, f"its connection ended ({connection.close_reason})")
 
 
+def _check_paths(config: NamesrvConfig) -> None:
+    paths = {"kvConfigPath": config.kv_config_path, "configStorePath": config.config_store_path}
+    for key, path in paths.items():
+        if not path:
+            raise SettingsError(f"{key} is empty; name the file in which changes by request are kept")
+
+
 def _limits(config: NamesrvConfig, settings: ServerSettings) -> Limits:
     default = Limits()
+    high = config.write_buffer_high_water_mark or default.write_high_bytes
+    low = config.write_buffer_low_water_mark or default.write_low_bytes
     return Limits(
         idle_timeout_s=config.server_channel_max_idle_time_seconds,
         max_connections=settings.max_connections,
-        write_high_bytes=config.write_buffer_high_water_mark or default.write_high_bytes,
-        write_low_bytes=config.write_buffer_low_water_mark or default.write_low_bytes,
+        write_high_bytes=high,
+        write_low_bytes=min(low, high),  # where only one of the two is set
     )
 
 

@@ -10,8 +10,10 @@ from cometmq.model.route import TopicRoute
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.notices import MinIdNotices
+from cometmq.namesrv.pickup import pick_up_route
+from cometmq.namesrv.records import BrokerLeft, MinIdChange
 from cometmq.namesrv.routes import RouteAnswers
-from cometmq.namesrv.tables import BrokerLeft, MinIdChange, RouteTables
+from cometmq.namesrv.tables import RouteTables
 from cometmq.ports.clock import Clock
 from cometmq.ports.files import Files
 
@@ -34,7 +36,7 @@ class NamesrvState:
     def find_route(self, topic: str) -> TopicRoute | None:
         """The route of a topic as the settings in force show it."""
         config = self.config
-        route = self.tables.route(topic, acting_master=config.support_acting_master)
+        route = pick_up_route(self.tables, topic, acting_master=config.support_acting_master)
         if route is not None and config.order_message_enable:
             route.order_topic_conf = self.kv.get(ORDER_TOPIC_NAMESPACE, topic)
         return route

@@ -9,89 +9,21 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Protocol
 
 import msgspec
 
-from cometmq.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
-from cometmq.model.topic import (
-    PERM_READ,
-    PERM_WRITE,
-    SYNC_BROKER_MEMBER_PREFIX,
-    DataVersion,
-    TopicConfig,
-    TopicQueueMappingInfo,
+from cometmq.model.route import MASTER_ID, BrokerData, QueueData
+from cometmq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig, TopicQueueMappingInfo
+from cometmq.namesrv.records import (
+    DEFAULT_BROKER_TIMEOUT_MS,
+    BrokerLeft,
+    BrokerRegistration,
+    LiveBroker,
+    LiveKey,
+    MinIdChange,
+    Registered,
+    RouteChanges,
 )
-
-DEFAULT_BROKER_TIMEOUT_MS = 120_000
-
-LiveKey = tuple[str, str]
-"""Cluster name and address of a broker."""
-
-
-class RouteChanges(Protocol):
-    """Hears which routes have changed."""
-
-    def topic_changed(self, topic: str) -> None: ...
-
-    def brokers_changed(self) -> None: ...
-
-
-class LiveBroker(msgspec.Struct):
-    """A broker that has been heard of lately."""
-
-    broker_name: str
-    last_update_ms: int
-    timeout_ms: int
-    data_version: DataVersion
-    channel: Hashable
-    """The connection on which it registered last; when it closes, the broker is gone."""
-    ha_server_addr: str
-
-
-class BrokerRegistration(msgspec.Struct):
-    """What one registration says."""
-
-    cluster: str
-    broker_name: str
-    broker_addr: str
-    broker_id: int
-    ha_server_addr: str
-    channel: Hashable
-    data_version: DataVersion = DataVersion()
-    topics: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
-    mappings: dict[str, TopicQueueMappingInfo] = msgspec.field(default_factory=dict)
-    filter_servers: list[str] | None = None
-    timeout_ms: int | None = None
-    enable_acting_master: bool | None = None
-    """None marks a broker that does not know acting masters."""
-    zone_name: str | None = None
-
-
-class MinIdChange(msgspec.Struct, frozen=True):
-    """The smallest broker id of a group is another one now; its members want to know."""
-
-    broker_name: str
-    addresses: dict[int, str]
-    offline_addr: str | None = None
-    ha_server_addr: str | None = None
-
-
-class Registered(msgspec.Struct):
-    """What a registration leads to."""
-
-    master_addr: str | None = None
-    ha_server_addr: str | None = None
-    min_id_change: MinIdChange | None = None
-
-
-class BrokerLeft(msgspec.Struct, frozen=True):
-    """A broker to take out of the tables."""
-
-    cluster: str
-    broker_name: str
-    broker_addr: str
-    broker_id: int
 
 
 class RouteTables:
@@ -130,6 +62,7 @@ class RouteTables:
             del addresses[other_id]  # the same broker in another role
         if self._is_outdated(new, addresses.get(new.broker_id)):
             self._forget_live(key)
+            self._report_broker(broker, before)
             return Registered()
         if new.broker_id not in addresses and len(new.topics) == 1:
             self._report_broker(broker, before)
@@ -266,11 +199,10 @@ class RouteTables:
 
     def _drop_broker(self, broker: BrokerData) -> None:
         del self.brokers[broker.broker_name]
-        names = self.clusters.get(broker.cluster)
-        if names is not None:
+        for cluster, names in list(self.clusters.items()):  # two clusters may have used the same name
             names.discard(broker.broker_name)
             if not names:
-                del self.clusters[broker.cluster]
+                del self.clusters[cluster]
 
     def _clean_topics(self, removed: set[str], reduced: set[str]) -> None:
         without_master = {
@@ -321,30 +253,6 @@ class RouteTables:
             if flag & wanted and not flag & unwanted:
                 found.append(topic)
         return found
-
-    # Routes.
-
-    def route(self, topic: str, *, acting_master: bool) -> TopicRoute | None:
-        """Queues and brokers of a topic, or None if there is no way to it."""
-        queues = self.topics.get(topic)
-        if not queues:
-            return None
-        brokers = [self.brokers[name] for name in queues if name in self.brokers]
-        if not brokers:
-            return None
-        copies = [msgspec.structs.replace(b, broker_addrs=dict(b.broker_addrs)) for b in brokers]
-        filters: dict[str, list[str]] = {}
-        if self.filter_servers:
-            for broker in brokers:
-                for address in broker.broker_addrs.values():
-                    servers = self.filter_servers.get((broker.cluster, address))
-                    if servers is not None:
-                        filters[address] = servers
-        route = TopicRoute(list(queues.values()), copies, filters)
-        route.topic_queue_mapping_by_broker = self.mappings.get(topic)
-        if acting_master and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
-            _let_replicas_act(route, queues)
-        return route
 
     # The tables together.
 
@@ -408,30 +316,3 @@ def _visible(broker: BrokerData) -> object:
 
 def _queue_data(broker_name: str, topic: TopicConfig, perm: int) -> QueueData:
     return QueueData(broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag)
-
-
-def _let_replicas_act(route: TopicRoute, queues: dict[str, QueueData]) -> None:
-    """Show the first replica of a group without master as its master, where it is read-only already."""
-    for broker in route.broker_datas:
-        addresses = broker.broker_addrs
-        if MASTER_ID in addresses or not addresses or not broker.enable_acting_master:
-            continue
-        if not queues[broker.broker_name].perm & PERM_WRITE:
-            addresses[MASTER_ID] = addresses.pop(min(addresses))
-
-
-def only_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The part of a route that lies in a zone, or whose master is down."""
-    brokers = [
-        broker
-        for broker in route.broker_datas
-        if MASTER_ID not in broker.broker_addrs or (broker.zone_name or "").lower() == zone.lower()
-    ]
-    names = {broker.broker_name for broker in brokers}
-    addresses = {address for broker in brokers for address in broker.broker_addrs.values()}
-    return msgspec.structs.replace(
-        route,
-        broker_datas=brokers,
-        queue_datas=[queues for queues in route.queue_datas if queues.broker_name in names],
-        filter_server_table={a: s for a, s in route.filter_server_table.items() if a in addresses},
-    )

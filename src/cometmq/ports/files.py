@@ -7,6 +7,7 @@ keeps it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Protocol
@@ -46,8 +47,13 @@ class SystemFiles:
 
 def _write_and_rename(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".tmp")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # half a draft is of no use, and the disk may be full
+            draft.unlink()
+        raise

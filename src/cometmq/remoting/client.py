@@ -4,17 +4,22 @@ Rules kept here:
 - A time-out covers the whole call: connecting, waiting for a writable connection, and the answer.
 - Calls to one address that find no connection share one attempt to make it.
 - A server that says GO_AWAY gets the request once more on a new connection.
+- A call that ends, in whatever way, leaves nothing behind: cancelled, it is forgotten at once.
 - The peer's code is the caller's business: `call` gives any answer, `call_ok` raises unless it is a success.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
+from cometmq.remoting.calling import never_sent
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import HandlerTable
@@ -24,6 +29,8 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.command import Body, Command
 from cometmq.wire.frame import JSON
 from cometmq.wire.header import Header, encode_fields
+
+log = logging.getLogger("cometmq.remoting")
 
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 3.0
@@ -41,6 +48,8 @@ class CallHook(Protocol):
 class RemotingClient(Endpoint):
     """Calls servers by address."""
 
+    answers_first = False
+
     def __init__(
         self,
         *,
@@ -56,6 +65,7 @@ class RemotingClient(Endpoint):
         self._ssl: ssl.SSLContext | None = None if tls is None else client_context(tls)
         self._by_address: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._callbacks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     async def call(
@@ -70,23 +80,30 @@ class RemotingClient(Endpoint):
         """Ask and wait for the answer, whatever its code is."""
         deadline = self.loop.time() + timeout_s
         fields = self._fields(address, code, header, body)
-        for attempt in (1, 2):
-            connection = await self._connection(address, deadline, code)
-            answer = await connection.call(
-                code,
-                fields,
-                body,
-                timeout_s=deadline - self.loop.time(),
-                serialize_type=self.serialize_type,
-            )
-            if answer.code != ResponseCode.GO_AWAY or attempt == 2:
-                break
-            self._retire(address, connection)
+        connection, answer = await self._ask(address, code, fields, body, deadline)
         if answer.code == ResponseCode.GO_AWAY:
-            raise RemotingError(f"{address} is shutting down; try another server", code=answer.code)
+            self._replace(connection)
+            connection.retire()
+            connection, answer = await self._ask(address, code, fields, body, deadline)
+            if answer.code == ResponseCode.GO_AWAY:
+                self._replace(connection)
+                connection.retire()
+                raise RemotingError(f"{address} is shutting down; try another server", code=answer.code)
         for hook in self._call_hooks:
             hook.after_call(address, code, answer)
         return answer
+
+    async def _ask(
+        self, address: str, code: int, fields: Mapping[str, str] | None, body: Body, deadline: float
+    ) -> tuple[Connection, Command]:
+        connection = await self._connection(address, deadline, code)
+        timeout_s = deadline - self.loop.time()
+        future = connection.call(code, fields, body, timeout_s=timeout_s, serialize_type=self.serialize_type)
+        try:
+            return connection, await future
+        except asyncio.CancelledError:
+            connection.forget(future)
+            raise
 
     async def call_ok(
         self,
@@ -122,11 +139,14 @@ class RemotingClient(Endpoint):
                 result = await self.call(address, code, header, body=body, timeout_s=timeout_s)
             except CometError as error:
                 result = error
-            callback(result)
+            try:
+                callback(result)
+            except Exception:
+                log.exception("the callback of request %d to %s failed", code, address)
 
         task = self.loop.create_task(run())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._callbacks.add(task)
+        task.add_done_callback(self._callbacks.discard)
         return task
 
     async def oneway(
@@ -150,6 +170,10 @@ class RemotingClient(Endpoint):
             task.cancel()
         for connection in list(self.connections):
             connection.close("client stopped", abort=True)
+        for handler in list(self.tasks):  # nobody can get its answer any more
+            handler.cancel()
+        if self._callbacks:  # they get to know that their calls failed
+            await asyncio.wait(self._callbacks, timeout=self.limits.stop_timeout_s)
         await self.drain()
 
     def _fields(self, address: str, code: int, header: Header | None, body: Body) -> dict[str, str] | None:
@@ -171,9 +195,9 @@ class RemotingClient(Endpoint):
                     connection = await self._connect_once(address)
                 await connection.writable()
         except TimeoutError:
-            error = CallTimeoutError(f"{address} could not be reached in time for request {code}")
-            error.maybe_applied = False  # nothing was written
-            raise error from None
+            raise never_sent(
+                CallTimeoutError(f"{address} could not be reached in time for request {code}")
+            ) from None
         return connection
 
     async def _connect_once(self, address: str) -> Connection:
@@ -197,30 +221,42 @@ class RemotingClient(Endpoint):
                 _, connection = await self.loop.create_connection(
                     lambda: Connection(self, sniff=False), host, port, ssl=self._ssl
                 )
-        except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or "timed out"
-            raise ConnectError(f"cannot connect to {address}: {reason}") from None
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
+            raise ConnectError(f"cannot connect to {address}: {_reason(error)}") from None
         connection.remote_address = address
         return connection
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
-        if not task.cancelled() and task.exception() is None:
+        if task.cancelled() or task.exception() is not None:
+            return
+        if self._stopped:
+            task.result().close("client stopped", abort=True)
+        else:
             self._by_address[address] = task.result()
 
-    def _retire(self, address: str, connection: Connection) -> None:
-        """Use the connection for nothing new; it ends when its server closes it."""
-        if self._by_address.get(address) is connection:
-            del self._by_address[address]
+    def fell_silent(self, connection: Connection) -> None:
+        """The peer may be gone without a word; the next call makes a connection of its own."""
+        self._replace(connection)
 
     def closed(self, connection: Connection) -> None:
-        self._retire(connection.remote_address, connection)
+        self._replace(connection)
         super().closed(connection)
+
+    def _replace(self, connection: Connection) -> None:
+        if self._by_address.get(connection.remote_address) is connection:
+            del self._by_address[connection.remote_address]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)  # asyncio puts the address in its place
+    return getattr(error, "strerror", None) or str(error) or "timed out"
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port`, `[v6]:port` or `v6:port`."""
     host, _, port = address.strip().rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConnectError(f"{address!r} is not an address; expected host:port")
     return host.strip("[]"), int(port)

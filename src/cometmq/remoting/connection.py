@@ -1,10 +1,10 @@
-"""One connection, either side: requests to handlers, answers back, and calls of our own with their answers.
+"""One connection, either side: requests of the peer to handlers, and their answers back.
 
 Rules kept here:
 - A frame that cannot be read is answered with an error and the connection goes on.
-- A one-way request is never answered; every other one is, with a code and, on failure, a sentence.
+- A one-way request is never answered; every other one is, with a code and, on failure, a sentence. Whatever a
+  handler or a hook does, there is no silence.
 - An answer goes out in the header encoding of its request.
-- A call that fails says whether the peer may have acted on it.
 """
 
 from __future__ import annotations
@@ -13,36 +13,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import msgspec
-
-from cometmq.model.errors import (
-    CallTimeoutError,
-    CometError,
-    ConnectionLostError,
-    HeaderError,
-    TooManyRequestsError,
-)
+from cometmq.model.errors import CometError, HeaderError, MessageError
+from cometmq.remoting.calling import Caller
 from cometmq.remoting.handler import Answer, Deferred, HandlerEntry, NoHeader, Result
 from cometmq.remoting.metrics import UNKNOWN_CODE, CodeMetrics
-from cometmq.remoting.stream import Stream
 from cometmq.wire.codes import V5_3_1, ResponseCode
 from cometmq.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
-    Body,
     Command,
     decode_command,
-    encode_command,
     encode_response_head,
+    salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame import JSON, Frame
+from cometmq.wire.frame import JSON, ROCKETMQ, Frame
 from cometmq.wire.header import encode_fields
-
-if TYPE_CHECKING:
-    from cometmq.remoting.endpoint import Endpoint
 
 log = logging.getLogger("cometmq.remoting")
 
@@ -51,22 +39,10 @@ _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
 
 
-class _Call(msgspec.Struct):
-    future: asyncio.Future[Command]
-    deadline: float
-    code: int
-
-
-class Connection(Stream):
+class Connection(Caller):
     """A connection on which both sides may ask."""
 
-    __slots__ = ("_calls",)
-
-    def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
-        super().__init__(endpoint, sniff=sniff)
-        self._calls: dict[int, _Call] | None = None  # made by the first call: most connections make none
-
-    # Requests of the peer.
+    __slots__ = ()
 
     def _take_frame(self, frame: Frame) -> None:
         try:
@@ -78,16 +54,14 @@ class Connection(Stream):
             self._take_answer(command)
             return
         endpoint = self.endpoint
-        if endpoint.going_away and command.version > V5_3_1:
-            answer = Answer(ResponseCode.GO_AWAY, remark="please go away")
-            self._finish_request(command, answer, endpoint.metrics.of(UNKNOWN_CODE), 0.0)
-            return
         entry = endpoint.handlers.get(command.code)
-        if entry is None:
-            remark = f" request type {command.code} not supported"
-            answer = Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            self._finish_request(command, answer, endpoint.metrics.of(UNKNOWN_CODE), 0.0)
-            return
+        if entry is None or endpoint.going_away:
+            refusal = self._refusal(command, entry)
+            if refusal is not None:
+                code = UNKNOWN_CODE if entry is None else command.code
+                self._finish_request(command, refusal, endpoint.metrics.of(code), 0.0)
+                return
+        assert entry is not None
         metrics = endpoint.metrics.of(command.code)
         started = perf_counter()
         result = self._run_handler(entry, command)
@@ -97,6 +71,14 @@ class Connection(Stream):
             metrics.requests += 1
         else:
             self._await_answer(command, result, metrics, started)
+
+    def _refusal(self, command: Command, entry: HandlerEntry | None) -> Answer | None:
+        if self.endpoint.going_away and command.version > V5_3_1:
+            return Answer(ResponseCode.GO_AWAY, remark="please go away")
+        if entry is None:
+            remark = f" request type {command.code} not supported"
+            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        return None
 
     def _run_handler(self, entry: HandlerEntry, command: Command) -> Result:
         endpoint = self.endpoint
@@ -123,9 +105,15 @@ class Connection(Stream):
         self, command: Command, result: Awaitable[Answer], metrics: CodeMetrics, started: float
     ) -> None:
         endpoint = self.endpoint
-        if endpoint.metrics.running >= endpoint.limits.max_running:
+        limits = endpoint.limits
+        if (
+            endpoint.metrics.running >= limits.max_running
+            or self._running >= limits.max_running_per_connection
+        ):
             if asyncio.iscoroutine(result):
                 result.close()
+            elif isinstance(result, asyncio.Future):
+                result.cancel()
             self._finish_request(command, Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY), metrics, 0.0)
             return
         self._running += 1
@@ -139,6 +127,8 @@ class Connection(Stream):
     ) -> None:
         try:
             answer = await result
+            if not isinstance(answer, Answer):
+                raise TypeError(f"the handler gave a {type(answer).__name__} and no answer")
         except asyncio.CancelledError:
             answer = Answer(ResponseCode.SYSTEM_ERROR, remark="the server stopped before it was done")
         except Exception as error:
@@ -151,8 +141,9 @@ class Connection(Stream):
 
     def answer(self, request: Command, answer: Answer) -> None:
         """Answer a request whose handler returned `DEFERRED`."""
-        for hook in self.endpoint.hooks:
-            hook.after_request(request, answer, self)
+        if answer.code != _SUCCESS:
+            self.endpoint.metrics.of(request.code).count_failure(answer.code)
+        self._run_after_hooks(request, answer)
         if not request.flag & ONEWAY_FLAG:
             self._put_answer(request, answer)
             self.flush()
@@ -163,120 +154,56 @@ class Connection(Stream):
         if seconds > metrics.longest_seconds:
             metrics.longest_seconds = seconds
         if answer.code != _SUCCESS:
-            metrics.failures[answer.code] = metrics.failures.get(answer.code, 0) + 1
-        for hook in self.endpoint.hooks:
-            hook.after_request(command, answer, self)
+            metrics.count_failure(answer.code)
+        if self.endpoint.hooks:
+            self._run_after_hooks(command, answer)
         if command.flag & ONEWAY_FLAG:
             metrics.oneways += 1
         else:
             self._put_answer(command, answer)
 
+    def _run_after_hooks(self, command: Command, answer: Answer) -> None:
+        for hook in self.endpoint.hooks:
+            try:
+                hook.after_request(command, answer, self)
+            except Exception:
+                log.exception("a hook failed after request %d of %s", command.code, self.remote_address)
+
     def _put_answer(self, command: Command, answer: Answer) -> None:
-        fields: Mapping[str, str | None] | None = answer.fields
-        if answer.header is not None:
-            fields = {**encode_fields(answer.header), **(fields or {})}
-        head = encode_response_head(
-            command.opaque,
-            answer.code,
-            fields,
-            body_bytes=len(answer.body),
-            remark=answer.remark,
-            serialize_type=command.serialize_type,
-        )
-        self._put(head, answer.body)
+        body = answer.body
+        try:
+            fields: Mapping[str, str | None] | None = answer.fields
+            if answer.header is not None:
+                fields = {**encode_fields(answer.header), **(fields or {})}
+            head = encode_response_head(
+                command.opaque,
+                answer.code,
+                fields,
+                body_bytes=len(body),
+                remark=answer.remark,
+                serialize_type=command.serialize_type,
+            )
+            if len(head) + len(body) > self.endpoint.limits.max_frame_bytes:
+                raise MessageError(f"the answer of {len(body)} bytes is too large for a frame; ask for less")
+        except Exception as error:
+            refusal = self._answer_of_error(error, command)
+            head, body = self._plain_head(command.opaque, command.serialize_type, refusal.remark), b""
+        self._put(head, body)
 
     def _answer_unreadable(self, frame: Frame, error: HeaderError) -> None:
         self.endpoint.metrics.unreadable += 1
-        head = encode_response_head(
-            salvage_opaque(frame),
+        opaque, flag = salvage_opaque(frame), salvage_flag(frame)
+        if flag & RESPONSE_FLAG:
+            self._take_unreadable_answer(opaque, error)
+        elif not flag & ONEWAY_FLAG:
+            remark = f"the request cannot be read: {error.message}"
+            self._put(self._plain_head(opaque, frame.serialize_type, remark), b"")
+
+    @staticmethod
+    def _plain_head(opaque: int, serialize_type: int, remark: str | None) -> bytes:
+        return encode_response_head(
+            opaque,
             ResponseCode.SYSTEM_ERROR,
-            remark=f"the request cannot be read: {error.message}",
+            remark=remark,
+            serialize_type=ROCKETMQ if serialize_type == ROCKETMQ else JSON,
         )
-        self._put(head, b"")
-
-    # Calls of our own.
-
-    def call(
-        self,
-        code: int,
-        fields: Mapping[str, str | None] | None,
-        body: Body = b"",
-        *,
-        timeout_s: float,
-        serialize_type: int = JSON,
-    ) -> asyncio.Future[Command]:
-        """Send a request; the future gives the answer, or fails with a `RemotingError`."""
-        endpoint = self.endpoint
-        future: asyncio.Future[Command] = endpoint.loop.create_future()
-        if not self.is_open:
-            future.set_exception(ConnectionLostError(f"the connection to {self.remote_address} is closed"))
-            return future
-        if endpoint.calls_in_flight >= endpoint.limits.max_calls_in_flight:
-            future.set_exception(
-                TooManyRequestsError(
-                    f"{endpoint.calls_in_flight} calls await answers already; try again later"
-                )
-            )
-            return future
-        if self._calls is None:
-            self._calls = {}
-        opaque = endpoint.next_opaque()
-        deadline = endpoint.loop.time() + timeout_s
-        self._calls[opaque] = _Call(future, deadline, code)
-        endpoint.calls_in_flight += 1
-        endpoint.calling.add(self)
-        endpoint.watch_deadline(deadline)
-        self._put(encode_command(code, opaque, 0, fields, body=body, serialize_type=serialize_type), b"")
-        self.flush()
-        return future
-
-    def oneway(
-        self,
-        code: int,
-        fields: Mapping[str, str | None] | None,
-        body: Body = b"",
-        *,
-        serialize_type: int = JSON,
-    ) -> None:
-        """Send a request that nobody answers."""
-        opaque = self.endpoint.next_opaque()
-        self._put(
-            encode_command(code, opaque, ONEWAY_FLAG, fields, body=body, serialize_type=serialize_type), b""
-        )
-        self.flush()
-
-    def _take_answer(self, command: Command) -> None:
-        call = None if self._calls is None else self._calls.pop(command.opaque, None)
-        if call is None:
-            self.endpoint.metrics.unmatched += 1
-            return
-        self.endpoint.calls_in_flight -= 1
-        if not call.future.done():
-            call.future.set_result(command)
-
-    def expire_calls(self, now: float) -> float | None:
-        """Fail the calls whose time is over; the answer is the nearest deadline of the others."""
-        if not self._calls:
-            return None
-        nearest: float | None = None
-        for opaque, call in list(self._calls.items()):
-            if call.deadline <= now or call.future.cancelled():
-                del self._calls[opaque]
-                self.endpoint.calls_in_flight -= 1
-                if not call.future.done():
-                    call.future.set_exception(
-                        CallTimeoutError(f"{self.remote_address} did not answer request {call.code} in time")
-                    )
-            elif nearest is None or call.deadline < nearest:
-                nearest = call.deadline
-        return nearest
-
-    def _ended(self) -> None:
-        calls, self._calls = self._calls, None
-        if not calls:
-            return
-        self.endpoint.calls_in_flight -= len(calls)
-        for call in calls.values():
-            if not call.future.done():
-                text = f"{self.remote_address} closed the connection before it answered request {call.code}"
-                call.future.set_exception(ConnectionLostError(text))

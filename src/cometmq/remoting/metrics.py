@@ -21,6 +21,9 @@ class CodeMetrics(msgspec.Struct):
     failures: dict[int, int] = msgspec.field(default_factory=dict)
     """How often each response code other than success was answered."""
 
+    def count_failure(self, code: int) -> None:
+        self.failures[code] = self.failures.get(code, 0) + 1
+
 
 class RemotingMetrics(msgspec.Struct):
     """Counters of one endpoint."""

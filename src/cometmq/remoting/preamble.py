@@ -44,28 +44,25 @@ class ProxyHeader(msgspec.Struct, frozen=True):
 class Preamble:
     """Collects the first bytes of a connection until it is clear what they are."""
 
-    __slots__ = ("_seen", "proxy")
+    __slots__ = ("proxy", "rest", "verdict")
 
     def __init__(self) -> None:
-        self._seen = b""
+        self.rest = b""
+        """The bytes behind the PROXY header; as long as the verdict is open, all that came."""
+        self.verdict = Verdict.MORE
         self.proxy: ProxyHeader | None = None
 
-    @property
-    def started(self) -> bool:
-        return bool(self._seen)
-
-    def feed(self, data: bytes) -> tuple[Verdict, bytes]:
-        """Give the next bytes; the answer is the verdict and the bytes that belong to what follows."""
-        self._seen += data
-        seen = self._seen
-        if seen and seen[0] in (_V1[0], _V2[0]):
-            used = self._proxy_bytes(seen)
+    def feed(self, data: bytes) -> Verdict:
+        """Take the next bytes; once the verdict is clear, `rest` belongs to what follows."""
+        self.rest += data
+        if self.rest[:1] in (_V1[:1], _V2[:1]):
+            used = self._proxy_bytes(self.rest)
             if used is None:
-                return Verdict.MORE, b""
-            seen = self._seen = seen[used:]
-        if not seen:
-            return Verdict.MORE, b""
-        return (Verdict.TLS if seen[0] == TLS_HELLO else Verdict.PLAIN), seen
+                return Verdict.MORE
+            self.rest = self.rest[used:]
+        if self.rest:
+            self.verdict = Verdict.TLS if self.rest[0] == TLS_HELLO else Verdict.PLAIN
+        return self.verdict
 
     def _proxy_bytes(self, seen: bytes) -> int | None:
         if self.proxy is not None:
@@ -121,10 +118,9 @@ class Preamble:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise ValueError(f"port {text}")
-    return port
+    return int(text)
 
 
 def _tlvs(data: bytes) -> dict[int, bytes]:

@@ -41,7 +41,9 @@ class RemotingServer(Endpoint):
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; raises `CometError` if the port cannot be had."""
+        """Listen; raises `CometError` if the port or the certificate cannot be had."""
+        if self.tls_contexts is not None and self.tls_contexts.has_files:
+            await self.loop.run_in_executor(None, self.tls_contexts.current)
         try:
             self._listener = await self.loop.create_server(
                 lambda: Connection(self, sniff=True), self.host, self.port, backlog=self._backlog

@@ -5,12 +5,13 @@ itself over memory buffers instead of handing the socket over.
 
 Rules kept here: without certificate files the server uses a self-signed one made at first use (RocketMQ's
 test mode), and clients in that mode trust anything; with files, a changed certificate is used from the next
-connection on.
+connection on, and one that cannot be loaded does not replace the one in use.
 """
 
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import ssl
 import tempfile
@@ -21,6 +22,8 @@ from typing import Final, Literal
 import msgspec
 
 from cometmq.model.errors import ConnectError, SettingsError
+
+log = logging.getLogger("cometmq.remoting")
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
 _READ_BYTES: Final = 64 * 1024
@@ -57,26 +60,38 @@ class ServerContexts:
         self._context: ssl.SSLContext | None = None
         self._stamp: tuple[int, ...] = ()
 
+    @property
+    def has_files(self) -> bool:
+        """There is something that can be wrong; the self-signed certificate is made when it is needed."""
+        return self._settings.cert_path is not None or self._settings.trust_cert_path is not None
+
     def current(self) -> ssl.SSLContext:
         settings = self._settings
         with self._lock:
-            stamp = _stamps(settings.cert_path, settings.key_path, settings.trust_cert_path)
-            if self._context is None or stamp != self._stamp:
-                self._context = _server_context(settings)
-                self._stamp = stamp
+            try:
+                stamp = _stamps(settings.cert_path, settings.key_path, settings.trust_cert_path)
+                if self._context is None or stamp != self._stamp:
+                    self._context = _server_context(settings)
+                    self._stamp = stamp
+            except SettingsError as error:  # perhaps one of two files is replaced already, the other not yet
+                if self._context is None:
+                    raise
+                log.error("the changed TLS files are not used: %s", error)
             return self._context
 
 
 def _stamps(*paths: str | None) -> tuple[int, ...]:
     try:
-        return tuple(os.stat(path).st_mtime_ns for path in paths if path)
+        found = [os.stat(path) for path in paths if path]
     except OSError as error:
         raise SettingsError(f"the TLS file {error.filename} cannot be read: {error.strerror}") from None
+    return tuple(number for stat in found for number in (stat.st_mtime_ns, stat.st_ino, stat.st_size))
 
 
 def _server_context(settings: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a peer could make us do the expensive part again and again
     if settings.cert_path is None:
         _load_self_signed(context)
     else:
@@ -86,7 +101,7 @@ def _server_context(settings: ServerTls) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
         if settings.trust_cert_path is None:
             raise SettingsError("tls.server.need.client.auth needs tls.server.trustCertPath")
-        context.load_verify_locations(settings.trust_cert_path)
+        _trust(context, settings.trust_cert_path)
     return context
 
 
@@ -96,7 +111,7 @@ def client_context(settings: ClientTls) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False  # brokers advertise addresses, not names
     if settings.trust_cert_path is not None:
-        context.load_verify_locations(settings.trust_cert_path)
+        _trust(context, settings.trust_cert_path)
     elif settings.auth_server:
         context.load_default_certs()
     else:
@@ -106,11 +121,22 @@ def client_context(settings: ClientTls) -> ssl.SSLContext:
     return context
 
 
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise SettingsError(f"the TLS trust store {path} cannot be loaded: {error}") from None
+
+
 def _load_files(context: ssl.SSLContext, cert: str, key: str | None, password: str | None) -> None:
     try:
-        context.load_cert_chain(cert, key, password)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"the TLS certificate {cert} cannot be loaded: {error}") from None
+        # An empty password for a key that has one fails; none at all would make OpenSSL ask at the terminal.
+        context.load_cert_chain(cert, key, password or "")
+    except OSError as error:
+        text = f"the TLS certificate {cert} cannot be loaded: {error}"
+        if not password and isinstance(error, ssl.SSLError):
+            text += "; if its key is encrypted, set the key password"
+        raise SettingsError(text) from None
 
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
@@ -153,13 +179,15 @@ def self_signed_certificate(name: str = "cometmq.test") -> tuple[bytes, bytes]:
 class TlsSession:
     """One TLS connection over memory buffers: bytes from the peer in, plain bytes and bytes to send out."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "established")
+    __slots__ = ("_incoming", "_object", "_outgoing", "ended", "established")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = False
+        self.ended = False
+        """The peer has said that nothing more comes from it."""
 
     def receive(self, data: bytes) -> bytes:
         """Take bytes from the peer and give the plain bytes in them; see `take_outgoing` afterwards."""
@@ -176,19 +204,29 @@ class TlsSession:
 
     def _read_all(self) -> bytes:
         parts: list[bytes] = []
-        while True:
-            try:
-                part = self._object.read(_READ_BYTES)
-            except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-                break
-            if not part:
-                break
-            parts.append(part)
+        try:
+            while part := self._object.read(_READ_BYTES):
+                parts.append(part)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
         return b"".join(parts)
 
-    def send(self, data: bytes) -> bytes:
+    def send(self, data: bytes | bytearray | memoryview) -> bytes:
         """The bytes to send for plain bytes."""
-        self._object.write(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+        return self._outgoing.read()
+
+    def end(self) -> bytes:
+        """The bytes that tell the peer that nothing more comes from us."""
+        try:
+            self._object.unwrap()
+        except ssl.SSLError:  # the peer's own goodbye is not here yet; nobody waits for it
+            pass
         return self._outgoing.read()
 
     def take_outgoing(self) -> bytes:

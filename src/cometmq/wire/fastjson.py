@@ -1,69 +1,92 @@
 """JSON as RocketMQ's Java side reads and writes it, which is not quite JSON.
 
 Reading accepts what Java's reader accepts: keys without quotes, numbers and whole objects as keys, single
-quotes, trailing commas, and `$ref` back references. Writing gives Java's own form: members sorted by the
-caller, keys that are not strings bare; or, with `browser_compatible`, standard JSON with every
-non-ASCII character and every slash escaped.
+quotes, stray commas, comments, and `$ref` back references. Writing is in `fastjson_writer`; `dumps` is here
+too, so that one module has both.
 
-Rules kept here: nesting and input are bounded (`max_depth`; the caller bounds the length), and everything
-that cannot be read raises `HeaderError` with the position.
+Rules kept here:
+- Nesting is bounded (`max_depth`), and so are the length of a text in the dialect, which is read a character
+  class at a time, and what back references unfold to.
+- Everything that cannot be read raises `HeaderError` with the position, and nothing else is raised.
+- A text with a lone surrogate cannot travel any further as UTF-8: U+FFFD takes its place.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from cometmq.model.errors import HeaderError
+from cometmq.wire.fastjson_writer import BeanKey, Literal, dumps
 
 MAX_DEPTH: Final = 64
+MAX_DIALECT_CHARS: Final = 4 * 1024 * 1024
+"""The longest text in the dialect; reading it takes about a second. Standard JSON has no such limit."""
 
-BeanKey = tuple[tuple[str, Any], ...]
-"""An object used as a map key: its members as sorted pairs, so that it can be a key in Python too."""
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+_SPACE = re.compile(r"(?:[ \t\r\n\f\b]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_COMMAS = re.compile(r"[, \t\r\n]*")
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+_MAX_DIGITS: Final = 40
 _WORD = re.compile(r"[A-Za-z_$.][\w$.@%+-]*")
 _PLAIN = re.compile(r"[^\\\"\x00-\x1f]*")
 _PLAIN_SINGLE = re.compile(r"[^\\'\x00-\x1f]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES: Final = {
     "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0",
     '"': '"', "'": "'", "\\": "\\", "/": "/",
 }  # fmt: skip
 _WORDS: Final = {"true": True, "false": False, "null": None, "NaN": None, "undefined": None}
-_REF_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_REF_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
+_REF = re.compile(rf"\$(?:{_REF_STEP.pattern})*")
+_MIN_UNFOLDED: Final = 1_000
+
+__all__ = ["MAX_DEPTH", "MAX_DIALECT_CHARS", "BeanKey", "Literal", "bean_key", "dumps", "loads"]
 
 
-def loads(text: str | bytes | bytearray | memoryview, *, max_depth: int = MAX_DEPTH) -> Any:
-    """Read one value; standard JSON takes the fast way, the dialect the tolerant one."""
+def loads(
+    text: str | bytes | bytearray | memoryview | msgspec.Raw,
+    *,
+    max_depth: int = MAX_DEPTH,
+    literal_numbers: bool = False,
+) -> Any:
+    """Read one value; standard JSON takes the fast way, the dialect the tolerant one.
+
+    With `literal_numbers`, numbers come as a `Literal` of what was written, so that `1.50` stays `1.50`.
+    """
     if not isinstance(text, str):
         try:
-            text = str(text, "utf-8")
+            text = str(memoryview(text), "utf-8")
         except UnicodeDecodeError as error:
             raise HeaderError(f"JSON that is not UTF-8: {error.reason} at byte {error.start}") from None
-    if '"$ref"' not in text:
+    if not literal_numbers and '"$ref"' not in text:
         try:
             return msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
             pass
-    reader = _Reader(text, max_depth)
+    if len(text) > MAX_DIALECT_CHARS:
+        raise HeaderError(f"JSON: {len(text)} characters are too many for anything but standard JSON")
+    reader = _Reader(_SURROGATE.sub("\ufffd", text), max_depth, literal_numbers)
     value = reader.value(0)
     reader.skip_space()
     if reader.pos != len(text):
         raise reader.error("end of text")
-    return _resolve_refs(value, value, max_depth) if reader.has_refs else value
+    if reader.has_refs:
+        return _Unfolding(value, max(len(text), _MIN_UNFOLDED)).unfold(value, max_depth)
+    return value
 
 
 class _Reader:
     """A recursive-descent reader over one text."""
 
-    def __init__(self, text: str, max_depth: int) -> None:
+    def __init__(self, text: str, max_depth: int, literal_numbers: bool) -> None:
         self.text = text
         self.pos = 0
         self.max_depth = max_depth
+        self.literal_numbers = literal_numbers
         self.has_refs = False
 
     def error(self, expected: str) -> HeaderError:
@@ -71,11 +94,16 @@ class _Reader:
         return HeaderError(f"JSON: expected {expected} at character {self.pos}, found {found!r}")
 
     def skip_space(self) -> str:
-        """Skip white space and give the next character, or nothing at the end."""
+        """Skip white space and comments, and give the next character, or nothing at the end."""
         match = _SPACE.match(self.text, self.pos)
         if match is not None:
             self.pos = match.end()
         return self.text[self.pos : self.pos + 1]
+
+    def skip_commas(self) -> None:
+        match = _COMMAS.match(self.text, self.pos)
+        if match is not None:
+            self.pos = match.end()
 
     def value(self, depth: int) -> Any:
         char = self.skip_space()
@@ -96,13 +124,21 @@ class _Reader:
             return _WORDS[word.group()]
         raise self.error("a value")
 
-    def number(self, match: re.Match[str]) -> int | float:
+    def number(self, match: re.Match[str]) -> int | float | Literal:
+        if len(match.group()) > _MAX_DIGITS:
+            raise self.error(f"a number of at most {_MAX_DIGITS} digits")
+        if self.literal_numbers:
+            self.pos = match.end()
+            return Literal(match.group())
+        number: int | float
+        if match.group(1) is None and match.group(2) is None:
+            number = int(match.group())
+        else:
+            number = float(match.group())
+            if math.isinf(number):
+                raise self.error("a number that a double can hold")
         self.pos = match.end()
-        if match.group(1) or match.group(2):
-            return float(match.group())
-        if len(match.group()) > 40:
-            raise self.error("a number of at most 40 digits")
-        return int(match.group())
+        return number
 
     def string(self, quote: str) -> str:
         plain = _PLAIN if quote == '"' else _PLAIN_SINGLE
@@ -140,11 +176,14 @@ class _Reader:
             if 0xDC00 <= low < 0xE000:
                 self.pos += 6
                 return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
-        return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)  # a lone surrogate has no UTF-8
+        return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
 
     def unit(self, start: int, digits: int) -> int:
+        text = self.text[start : start + digits]
+        if len(text) < digits or not text.isascii() or not text.isalnum():
+            raise self.error("hexadecimal digits")
         try:
-            return int(self.text[start : start + digits].rjust(digits, "?"), 16)
+            return int(text, 16)
         except ValueError:
             raise self.error("hexadecimal digits") from None
 
@@ -157,10 +196,8 @@ class _Reader:
                 self.pos += 1
                 return items
             if char == ",":
-                self.pos += 1
+                self.skip_commas()
                 continue
-            if items and self.text[self.pos - 1] not in ", \t\r\n[":
-                raise self.error("',' or ']'")
             items.append(self.value(depth + 1))
             if self.skip_space() not in (",", "]"):
                 raise self.error("',' or ']'")
@@ -175,7 +212,7 @@ class _Reader:
                 self.has_refs |= "$ref" in members
                 return members
             if char == ",":
-                self.pos += 1
+                self.skip_commas()
                 continue
             key = self.key(char, depth)
             if self.skip_space() != ":":
@@ -207,85 +244,36 @@ def bean_key(members: Mapping[str, Any]) -> BeanKey:
     return tuple(sorted(members.items(), key=lambda item: str(item[0])))
 
 
-def _resolve_refs(value: Any, root: Any, depth_left: int) -> Any:
-    if depth_left < 0:
-        raise HeaderError("JSON: '$ref' members that point at each other")
-    if isinstance(value, dict):
-        reference = value.get("$ref")
-        if isinstance(reference, str) and len(value) == 1:
-            return _resolve_refs(_follow(reference, root), root, depth_left - 1)
-        return {key: _resolve_refs(item, root, depth_left - 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_resolve_refs(item, root, depth_left - 1) for item in value]
-    return value
+class _Unfolding:
+    """Puts what back references point at in their place.
 
+    A few references to references can stand for billions of values, so that the sum of all is bounded.
+    """
 
-def _follow(reference: str, root: Any) -> Any:
-    if not reference.startswith("$"):
-        raise HeaderError(f"JSON: the reference {reference!r} does not start at the root")
-    target = root
-    for name, index in _REF_STEP.findall(reference[1:]):
-        try:
-            target = target[int(index)] if index else target[name]
-        except (KeyError, IndexError, TypeError):
-            raise HeaderError(f"JSON: nothing stands at the reference {reference!r}") from None
-    return target
+    def __init__(self, root: Any, max_values: int) -> None:
+        self._root = root
+        self._values_left = max_values
 
+    def unfold(self, value: Any, depth_left: int) -> Any:
+        self._values_left -= 1
+        if depth_left < 0 or self._values_left < 0:
+            raise HeaderError("JSON: '$ref' members that point at each other, or stand for too much")
+        if isinstance(value, dict):
+            reference = value.get("$ref")
+            if isinstance(reference, str) and len(value) == 1:
+                return self.unfold(self._follow(reference), depth_left - 1)
+            return {key: self.unfold(item, depth_left - 1) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.unfold(item, depth_left - 1) for item in value]
+        return value
 
-def dumps(value: Any, *, browser_compatible: bool = False) -> bytes:
-    """Write a value of dicts, lists, strings, numbers, booleans and None in Java's form."""
-    parts: list[str] = []
-    _write(value, parts, browser_compatible)
-    return "".join(parts).encode()
-
-
-def _write(value: Any, parts: list[str], browser: bool) -> None:
-    if isinstance(value, str):
-        parts.append(_quote(value, browser))
-    elif value is None or value is True or value is False:
-        parts.append("null" if value is None else "true" if value else "false")
-    elif isinstance(value, int):
-        parts.append(str(value))
-    elif isinstance(value, Mapping):
-        separator = "{"
-        for key, item in value.items():
-            parts.append(separator)
-            _write_key(key, parts, browser)
-            parts.append(":")
-            _write(item, parts, browser)
-            separator = ","
-        parts.append("{}" if separator == "{" else "}")
-    elif isinstance(value, Sequence):
-        separator = "["
-        for item in value:
-            parts.append(separator)
-            _write(item, parts, browser)
-            separator = ","
-        parts.append("[]" if separator == "[" else "]")
-    else:
-        raise TypeError(f"a {type(value).__name__} has no JSON form here")
-
-
-def _write_key(key: Any, parts: list[str], browser: bool) -> None:
-    if isinstance(key, str):
-        parts.append(_quote(key, browser))
-    elif isinstance(key, tuple):
-        bean: list[str] = []
-        _write(dict(key), bean, browser)
-        parts.append(_quote("".join(bean), browser) if browser else "".join(bean))
-    else:
-        parts.append(f'"{key}"' if browser else str(key))
-
-
-def _quote(text: str, browser: bool) -> str:
-    quoted = msgspec.json.encode(text).decode()
-    if not browser:
-        return quoted
-    if not text.isascii() or "\x7f" in text:
-        quoted = re.sub(r"[^\x00-\x7e]", _unicode_escape, quoted)
-    return quoted.replace("/", "\\/")
-
-
-def _unicode_escape(match: re.Match[str]) -> str:
-    units = match.group().encode("utf-16-be")
-    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04X}" for i in range(0, len(units), 2))
+    def _follow(self, reference: str) -> Any:
+        if not _REF.fullmatch(reference):
+            raise HeaderError(f"JSON: the reference {reference[:40]!r} is no path from the root")
+        target = self._root
+        for name, index in _REF_STEP.findall(reference[1:]):
+            try:
+                target = target[int(index)] if index else target[name]
+            except (KeyError, IndexError, TypeError):
+                raise HeaderError(f"JSON: nothing stands at the reference {reference[:40]!r}") from None
+        return target

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from cometmq.model.errors import FramingError
+from cometmq.model.errors import FramingError, HeaderError
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The largest frame a RocketMQ peer accepts by default, its length prefix included."""
@@ -26,6 +26,7 @@ ROCKETMQ: Final = 1
 _PREFIX: Final = Struct(">II")
 _PREFIX_BYTES: Final = 8
 _LENGTH: Final = Struct(">I")
+_MAX_HEADER_BYTES: Final = 0xFFFFFF
 
 
 class Frame(NamedTuple):
@@ -76,7 +77,7 @@ class FrameSplitter:
             pos = self._pos
         length, mark = _PREFIX.unpack_from(self._data, pos)
         header_start = pos + _PREFIX_BYTES
-        header_end = header_start + (mark & 0xFFFFFF)
+        header_end = header_start + (mark & _MAX_HEADER_BYTES)
         frame_end = pos + 4 + length
         if length + 4 > self.max_frame_bytes or header_end > frame_end:
             self._refuse(length, mark)
@@ -105,7 +106,7 @@ class FrameSplitter:
         if len(pending) < length + 4:
             if len(pending) >= _PREFIX_BYTES:
                 (mark,) = _LENGTH.unpack_from(pending, 4)
-                if (mark & 0xFFFFFF) > length - 4:
+                if (mark & _MAX_HEADER_BYTES) > length - 4:
                     self._refuse(length, mark)
             return False
         self._pending = None
@@ -134,10 +135,14 @@ class FrameSplitter:
             )
         if length < 4:
             raise FramingError(f"a frame length of {length} is shorter than its own header mark")
-        raise FramingError(f"a header of {mark & 0xFFFFFF} bytes does not fit a frame of {length}")
+        raise FramingError(f"a header of {mark & _MAX_HEADER_BYTES} bytes does not fit a frame of {length}")
 
 
 def pack_head(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
     """Everything of a frame but its body, which is written behind it."""
     header_bytes = len(header)
+    if header_bytes > _MAX_HEADER_BYTES:
+        raise HeaderError(
+            f"a header of {header_bytes} bytes is over the {_MAX_HEADER_BYTES} that a frame can say"
+        )
     return _PREFIX.pack(4 + header_bytes + body_bytes, serialize_type << 24 | header_bytes) + header

@@ -10,10 +10,13 @@ required (no default) or optional (`T | None = None`).
         key: str
 
 Rules kept here:
-- Reading follows Java: integers of 32 or 64 bits; `true` in any case is true and everything else false, apart
-  from `1`, which the C++ client means as true; members that no field declares are ignored. Text that is no
-  number, a value out of range and a required field that is missing raise `HeaderError` naming the field.
+- Reading follows Java: integers of 32 or 64 bits, in decimal digits with an optional sign, so that `007` and
+  `+7` are numbers and `1.0` is none; `true` in any case is true and everything else false, apart from `1`,
+  which the C++ client means as true; members that no field declares are ignored. Text that is no number, a
+  value out of range and a required field that is missing raise `HeaderError` naming the field. The text
+  `null` for an optional number or truth leaves it out, as Java does after it has complained in its log.
 - A client may send numbers where strings belong; their literal text is what counts.
+- The one-pass reader takes no text that the exact one refuses: what it cannot take is read once more there.
 """
 
 from __future__ import annotations
@@ -21,15 +24,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Annotated, Any, Final, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from cometmq.model.errors import HeaderError
+from cometmq.wire import fastjson
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+if TYPE_CHECKING:
+    Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+    Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+else:
+    # Left alone, msgspec reads `1.0` and `1e2` as integers. With a float beside the integer it reads them as
+    # floats, and there is none that satisfies this one. That costs nothing, unlike a look at each text.
+    _NO_FLOAT = Annotated[float, Meta(gt=1e308, lt=-1e308)]
+    Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | _NO_FLOAT
+    Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _NO_FLOAT
 
 
 class Header(msgspec.Struct, kw_only=True, rename="camel"):
@@ -75,34 +87,35 @@ def decode_json_header(cls: type[H], raw: bytes | memoryview | msgspec.Raw) -> H
         decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
     try:
         return decoder.decode(raw)  # type: ignore[no-any-return]
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return decode_fields(cls, read_json_fields(raw))
+
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_json_fields(raw: bytes | memoryview | msgspec.Raw) -> dict[str, str | None]:
     """The map of strings in the JSON text of `extFields`; other values become their literal text."""
     try:
         return _STRINGS.decode(raw)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         pass
     try:
-        values = _RAWS.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise HeaderError(f"extFields is not an object: {error}") from None
-    return {key: _literal(value) for key, value in values.items()} if values else {}
+        values = _RAWS.decode(raw) or {}
+        return {key: _literal(value) for key, value in values.items()}
+    except _UNREADABLE as error:
+        raise HeaderError(f"extFields cannot be read: {error}") from None
 
 
 _STRINGS: Final = msgspec.json.Decoder(dict[str, str | None])
-_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | Literal[""] | None)
 
 
 def _literal(raw: msgspec.Raw) -> str | None:
-    text = bytes(raw)
-    if text == b"null":
+    text = str(memoryview(raw), "utf-8")
+    if text == "null":
         return None
-    if text.startswith(b'"'):
-        return msgspec.json.decode(text, type=str)
-    return text.decode()
+    return str(fastjson.loads(text)) if text.startswith('"') else text
 
 
 def decode_fields(cls: type[H], fields: Mapping[str, str | None]) -> H:
@@ -118,20 +131,25 @@ def decode_fields(cls: type[H], fields: Mapping[str, str | None]) -> H:
         raise HeaderError(_explain(cls, error)) from None
 
 
-_SIGNED_NUMBER = re.compile(r"\+[0-9]+")
+_INTEGER = re.compile(r"[-+]?\d{1,400}")
 
 
 def _as_java_reads(cls: type[Header], fields: Mapping[str, str]) -> dict[str, Any]:
     read: dict[str, Any] = dict(fields)
     for info in msgspec.structs.fields(cls):
-        text = fields.get(info.encode_name)
-        if text is None:
-            continue
+        name = info.encode_name
+        text = fields.get(name)
         kinds = _plain_types(info.type)
-        if bool in kinds:
-            read[info.encode_name] = text.lower() in ("true", "1")
-        elif int in kinds and _SIGNED_NUMBER.fullmatch(text):
-            read[info.encode_name] = text[1:]
+        if text is None or str in kinds:
+            continue
+        if NoneType in kinds and text.lower() == "null":
+            read[name] = None
+        elif bool in kinds:
+            read[name] = text.lower() in ("true", "1")
+        elif _INTEGER.fullmatch(text):
+            read[name] = int(text)
+        else:
+            raise HeaderError(f"{cls.__name__}: {name} has to be an integer, and is {text[:40]!r}")
     return read
 
 

@@ -1,4 +1,8 @@
-"""Java's properties text: what RocketMQ's configuration files and configuration requests are written in."""
+"""Java's properties text: what RocketMQ's configuration files and configuration requests are written in.
+
+Rules kept here: everything is read as Java reads it. Writing escapes what would otherwise be read as
+something else, so that no value can smuggle in a line of its own; plain values look as RocketMQ writes them.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,29 @@ from typing import Final
 
 from cometmq.model.errors import HeaderError
 
-_SPLIT: Final = re.compile(r"((?:[^\\\s=:]|\\.)*)\s*[=:\s]?\s*(.*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
+_BLANKS: Final = " \t\f"
+_SPLIT: Final = re.compile(r"((?:[^\\ \t\f=:]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values; comments, continued lines and escapes as Java reads them. The last of a key counts."""
     values: dict[str, str] = {}
-    continued = ""
+    continued: str | None = None
     for raw in re.split(r"\r\n|\r|\n", text):
-        line = continued + raw.lstrip(" \t\f")
-        if not continued and (not line or line[0] in "#!"):
+        line = raw.lstrip(_BLANKS)
+        if continued is not None:
+            line = continued + line
+        elif not line or line[0] in "#!":
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             continued = line[:-1]
             continue
-        continued = ""
+        continued = None
         _take_line(line, values)
-    if continued:
+    if continued is not None:
         _take_line(continued, values)
     return values
 
@@ -43,13 +50,34 @@ def _unescape(text: str) -> str:
         escape = match.group(1)
         if escape == "u":
             raise HeaderError(f"the escape \\u at character {match.start()} needs four hexadecimal digits")
-        if escape[0] == "u" and len(escape) == 5:
+        if len(escape) == 5:
             return chr(int(escape[1:], 16))
         return _CONTROLS.get(escape, escape)
 
-    return _ESCAPE.sub(replace, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(replace, text)
+    # Java's characters are UTF-16: a pair of escapes may be one character, and half a pair is none.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """One `key=value` a line, sorted, unescaped, as RocketMQ writes them."""
-    return "".join(f"{key}={values[key]}\n" for key in sorted(values))
+    """One `key=value` a line, sorted, in the form that RocketMQ writes and `parse_properties` reads."""
+    return "".join(f"{_escape_key(key)}={_escape(values[key])}\n" for key in sorted(values))
+
+
+_SPECIAL: Final = re.compile(r"[\\\n\r\f]|^[ \t]")
+_SPECIAL_IN_KEY: Final = re.compile(r"[\\\n\r\f =:\t]|^[#!]")
+_ESCAPED: Final = {"\n": r"\n", "\r": r"\r", "\f": r"\f", "\t": r"\t"}
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(_escaped, text)
+
+
+def _escape_key(text: str) -> str:
+    return _SPECIAL_IN_KEY.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _ESCAPED.get(match.group(), f"\\{match.group()}")

@@ -65,6 +65,9 @@ SAME_HEADER: Final = {
 # Keys of recorded requests that no header declares.
 UNDECLARED_KEYS: Final = {"ReqT": "the Java client's note to a proxy"}
 
+# Parts of a field's type that are no wire type of their own; no value satisfies the float of an integer.
+NEVER_READ: Final = (inspect.NoneType, inspect.FloatType)
+
 WIRE_TYPES: Final = {
     "java.lang.String": "text",
     "java.lang.Integer": "int32",
@@ -152,7 +155,7 @@ def _fields(cls: type[Header]) -> dict[str, inspect.Field]:
 
 def _wire_type(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.UnionType):
-        (kind,) = (part for part in kind.types if not isinstance(part, inspect.NoneType))
+        (kind,) = (part for part in kind.types if not isinstance(part, NEVER_READ))
     if isinstance(kind, inspect.IntType):
         assert kind.le is not None
         assert kind.ge == -kind.le - 1
@@ -269,7 +272,7 @@ def test_both_forms_of_a_send_read_the_same() -> None:
 
 def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     if isinstance(kind, inspect.UnionType):
-        return st.one_of(*map(_values, kind.types))
+        return st.one_of(*(_values(part) for part in kind.types if not isinstance(part, inspect.FloatType)))
     if isinstance(kind, inspect.IntType):
         return st.integers(min_value=kind.ge, max_value=kind.le)
     return {

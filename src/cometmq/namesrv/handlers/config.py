@@ -63,7 +63,7 @@ class ConfigHandlers:
         try:
             await asyncio.to_thread(state.files.replace, Path(config.config_store_path), text.encode())
         except OSError as error:
-            remark = f"the settings could not be stored: {error.strerror}; nothing was changed"
+            remark = f"the settings could not be stored: {error.strerror or error}; nothing was changed"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         state.change_config(config)
         return Answer()

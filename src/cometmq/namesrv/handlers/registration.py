@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import zlib
+from typing import Final
 
 import msgspec
 
 from cometmq.model.errors import HeaderError
 from cometmq.model.topic import DataVersion
 from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
+from cometmq.namesrv.records import BrokerLeft, BrokerRegistration
 from cometmq.namesrv.state import NamesrvState
-from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import decode_json_body, encode_kv_table
@@ -30,6 +31,9 @@ from cometmq.wire.headers.namesrv import (
 )
 
 log = logging.getLogger("cometmq.namesrv")
+
+_UNSET: Final = "not set any response code"
+"""Apache's server forgets to clear this remark of its successful answer, so it is part of that answer."""
 
 
 class RegistrationHandlers:
@@ -85,11 +89,11 @@ class RegistrationHandlers:
         """Whether the broker has to register again; the question is a sign of life."""
         state = self._state
         key = (header.cluster_name, header.broker_addr)
-        asked = decode_json_body(DataVersion, request.body) if request.body else DataVersion()
+        asked = decode_json_body(DataVersion, request.body) if request.body else None
         known = state.tables.data_version(key)
         state.tables.heard_of(key, state.clock.monotonic_ms())
         return Answer(
-            header=QueryDataVersionResponse(changed=known != asked),
+            header=QueryDataVersionResponse(changed=asked is None or asked != known),
             body=b"" if known is None else msgspec.json.encode(known, order="sorted"),
         )
 
@@ -108,7 +112,8 @@ class RegistrationHandlers:
         broker = self._state.tables.brokers.get(header.broker_name)
         known = broker is not None and broker.cluster == header.cluster_name
         addresses = broker.broker_addrs if broker is not None and known else {}
-        return Answer(body=encode_member_group(header.cluster_name, header.broker_name, addresses))
+        body = encode_member_group(header.cluster_name, header.broker_name, addresses)
+        return Answer(body=body, remark=_UNSET)
 
 
 def _refuse(remark: str) -> Answer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cometmq.namesrv.pickup import only_zone
 from cometmq.namesrv.state import NamesrvState
-from cometmq.namesrv.tables import only_zone
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
 from cometmq.wire.bodies.route import encode_cluster_info, encode_route
@@ -30,10 +30,10 @@ class RouteHandlers:
             if up_ms < config.wait_seconds_for_service * 1000:
                 return Answer(ResponseCode.SYSTEM_ERROR, remark="name server not ready")
         standard = request.version >= V4_9_4 or header.accept_standard_json_only is True
-        if header.zone_mode and header.zone_name:
+        if header.zone_mode and (zone := (header.zone_name or "").strip()):
             route = state.find_route(header.topic)
             if route is not None:
-                return Answer(body=encode_route(only_zone(route, header.zone_name), standard=standard))
+                return Answer(body=encode_route(only_zone(route, zone), standard=standard))
         return state.routes.get(header.topic, standard, state.find_route) or self.no_route(header.topic)
 
     @staticmethod

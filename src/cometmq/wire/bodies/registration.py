@@ -44,7 +44,7 @@ class _TopicTable(msgspec.Struct, rename="camel"):
 
 class _Body(msgspec.Struct, rename="camel"):
     topic_config_serialize_wrapper: _TopicTable | None = None
-    filter_server_list: list[str] | None = None
+    filter_server_list: list[str] | None = msgspec.field(default_factory=list)  # absent is empty in Java too
 
 
 def decode_registration(body: Body, *, version: int, compressed: bool) -> Registration:

@@ -22,7 +22,7 @@ def encode_route(route: TopicRoute, *, standard: bool) -> bytes:
     mapping = route.topic_queue_mapping_by_broker
     members = {
         "brokerDatas": [_broker(broker) for broker in route.broker_datas],
-        "filterServerTable": route.filter_server_table,
+        "filterServerTable": dict(sorted(route.filter_server_table.items())),
         "orderTopicConf": route.order_topic_conf,
         "queueDatas": [_queues(queues) for queues in route.queue_datas],
         "topicQueueMappingByBroker": None
@@ -63,7 +63,9 @@ def _queues(queues: QueueData) -> dict[str, Any]:
 
 
 def _mapping(info: TopicQueueMappingInfo) -> dict[str, Any]:
-    return _renamed(info, msgspec.structs.asdict(info))
+    members = msgspec.structs.asdict(info)
+    members["curr_id_map"] = None if info.curr_id_map is None else dict(sorted(info.curr_id_map.items()))
+    return _renamed(info, members)
 
 
 def _renamed(value: msgspec.Struct, members: dict[str, Any]) -> dict[str, Any]:

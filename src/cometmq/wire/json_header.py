@@ -1,0 +1,137 @@
+"""JSON headers: the plain form in one pass, and every other form that Java's reader takes.
+
+Every known client writes the plain form: the eight known members, spelled as Java spells them. What else Java
+takes is taken here as well: members that nobody knows, names in another case, numbers as texts, missing
+quotes, stray commas, and the rest of the dialect of `fastjson`.
+
+Rules kept here: what a header says does not depend on the way on which it was read, and one that cannot be
+read raises `HeaderError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cometmq.model.errors import HeaderError
+from cometmq.wire import fastjson
+from cometmq.wire.codes import LanguageCode
+from cometmq.wire.header import Int32
+
+NO_FIELDS: Final = msgspec.Raw(b"null")
+
+LANGUAGE_NAMES: Final[dict[int, str]] = {code.value: code.name for code in LanguageCode}
+LANGUAGE_BYTES: Final[dict[str | None, int]] = {code.name: code.value for code in LanguageCode}
+
+
+class JsonHeader(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The members of a header."""
+
+    opaque: Int32
+    code: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
+    language: str | None = "JAVA"
+    remark: str | None = None
+    ext_fields: msgspec.Raw = msgspec.field(name="extFields", default=NO_FIELDS)
+    """As they came; they are read when somebody asks for them."""
+    serialize_type: str | None = msgspec.field(name="serializeTypeCurrentRPC", default=None)
+    """Says again what the frame says already; nobody reads it."""
+
+
+decode_plain: Final = msgspec.json.Decoder(JsonHeader).decode
+"""Reads the plain form in one pass; what it refuses is for `read_other_form`."""
+REFUSED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_other_form(raw: memoryview) -> JsonHeader:
+    """Read a header that is not in the plain form."""
+    members: Mapping[Any, Any]
+    try:
+        members = _members.decode(raw)
+    except REFUSED:
+        members = fastjson.loads(raw, literal_numbers=True)
+        if not isinstance(members, dict):
+            raise HeaderError("the header is not a JSON object") from None
+    known: dict[str, Any] = {}
+    for key, value in members.items():
+        name = _MEMBER_NAMES.get(str(key).lower().replace("_", "").replace("-", ""))
+        if name == "extFields":
+            known[name] = _custom_fields(value)
+        elif name is not None:
+            known[name] = _plain_value(value)
+    opaque = _int32(known, "opaque")
+    if opaque is None:
+        raise HeaderError("the header has no opaque, so that it cannot be answered")
+    return JsonHeader(
+        opaque,
+        _int32(known, "code") or 0,
+        _int32(known, "flag") or 0,
+        _int32(known, "version") or 0,
+        language_name(known["language"]) if "language" in known else "JAVA",
+        _text(known.get("remark")),
+        known.get("extFields", NO_FIELDS),
+    )
+
+
+_MEMBER_NAMES: Final = {
+    name.lower(): name for name in ("code", "opaque", "flag", "version", "language", "remark", "extFields")
+}
+
+
+def _plain_value(value: Any) -> Any:
+    return fastjson.loads(value, literal_numbers=True) if isinstance(value, msgspec.Raw) else value
+
+
+def _text(value: Any) -> str | None:
+    """A value as the text that Java makes of it."""
+    if value is None:
+        return None
+    return str(value) if isinstance(value, str) else fastjson.dumps(value).decode()
+
+
+def _custom_fields(value: Any) -> msgspec.Raw:
+    if isinstance(value, msgspec.Raw):
+        if bytes(memoryview(value)[:1]) == b"{":
+            return value
+        value = _plain_value(value)
+    if value is None or value == "":
+        return NO_FIELDS
+    if not isinstance(value, dict):
+        raise HeaderError("extFields is not an object")
+    if any(isinstance(key, tuple) for key in value):
+        raise HeaderError("extFields has an object as a key")
+    return msgspec.Raw(fastjson.dumps({str(key): _text(item) for key, item in value.items()}))
+
+
+_WHOLE = re.compile(r"[-+]?\d{1,20}(?:\.0*)?")
+_INT32_VALUES: Final = range(-(2**31), 2**31)
+
+
+def _int32(members: Mapping[str, Any], name: str) -> int | None:
+    value = members.get(name)
+    if value is None or value in ("", "null"):
+        return None
+    number: int | None = None
+    if isinstance(value, bool):
+        number = int(value)
+    elif isinstance(value, str) and _WHOLE.fullmatch(value):
+        number = int(value.partition(".")[0])
+    elif isinstance(value, fastjson.Literal) and abs(float(value)) < 2**32:
+        number = int(float(value))  # Java cuts the fraction off a number, not off a text
+    if number is None or number not in _INT32_VALUES:
+        raise HeaderError(f"the header's {name} is not a 32-bit integer: {str(value)[:40]}")
+    return number
+
+
+def language_name(value: Any) -> str | None:
+    """The name of a language as Java knows it: by its name in any case, or by its number."""
+    if isinstance(value, fastjson.Literal):
+        return LANGUAGE_NAMES.get(int(value)) if value.isdecimal() else None
+    name = value.upper() if isinstance(value, str) else None
+    return name if name in LANGUAGE_BYTES else None
