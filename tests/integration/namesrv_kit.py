@@ -190,6 +190,16 @@ class Visit:
         await self.server.stop()
 
 
+def config_in(folder: Path) -> NamesrvConfig:
+    """Settings of a name server on a free port of loopback, with its files in a folder."""
+    return NamesrvConfig(
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(folder / "kvConfig.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+    )
+
+
 @asynccontextmanager
 async def running_namesrv(
     folder: Path,
@@ -201,15 +211,8 @@ async def running_namesrv(
     **config: object,
 ) -> AsyncIterator[Visit]:
     """A name server with its files in `folder`; `config` takes RocketMQ's settings by their Python names."""
-    values: dict[str, object] = {
-        "bind_address": "127.0.0.1",
-        "listen_port": 0,
-        "kv_config_path": str(folder / "kvConfig.json"),
-        "config_store_path": str(folder / "namesrv.properties"),
-        **config,
-    }
     server = Namesrv(
-        msgspec.structs.replace(NamesrvConfig(), **values),
+        msgspec.structs.replace(config_in(folder), **config),
         settings,
         clock=clock,
         files=files,

@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.model.errors import CometError
+from cometmq.model.route import TopicRoute
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.namesrv.handlers.route import RouteHandlers
+from cometmq.namesrv.handlers.route import RouteHandlers, wants_standard
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
@@ -68,16 +71,17 @@ class ClusterTestRouteHandlers(RouteHandlers):
     def route(self, header: GetRouteInfoRequest, request: Command, connection: Connection) -> Result:
         answer = super().route(header, request, connection)
         if isinstance(answer, Answer) and answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return self._from_production(header)
+            return self._from_production(header, standard=wants_standard(header, request))
         return answer
 
-    async def _from_production(self, header: GetRouteInfoRequest) -> Answer:
+    async def _from_production(self, header: GetRouteInfoRequest, *, standard: bool) -> Answer:
         asked = GetRouteInfoRequest(topic=header.topic)
         try:
             for address in await self._addresses.find():
                 answer = await self._ask(address, asked)
                 if answer is not None and answer.code == ResponseCode.SUCCESS:
-                    return Answer(body=answer.body)
+                    route = decode_json_body(TopicRoute, answer.body)
+                    return Answer(body=encode_route(route, standard=standard))
         except CometError as error:
             log.warning("the production route of %s is not known: %s", header.topic, error)
         return self.no_route(header.topic)

@@ -81,5 +81,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         name="tls.server.need.client.auth", default="none"
     )
     max_connections: Positive = msgspec.field(name="maxConnections", default=50_000)
+    metrics_port: Port | None = msgspec.field(name="metricsPort", default=None)
+    """Where Prometheus finds the counters, under `/metrics`; without it they are not served."""
     product_env_namesrv_addr: str | None = msgspec.field(name="productEnvNamesrvAddr", default=None)
     """Name servers of the production environment, for `clusterTest`; see `cluster_test.py`."""

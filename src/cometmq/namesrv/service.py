@@ -24,6 +24,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.limits import Limits
+from cometmq.remoting.prometheus import MetricsExporter
 from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.tls import ServerTls
 
@@ -61,6 +62,11 @@ class Namesrv:
             backlog=config.server_socket_backlog,
         )
         self.server.on_closed.append(self._connection_closed)
+        self.exporter: MetricsExporter | None = None
+        if settings.metrics_port is not None:
+            self.exporter = MetricsExporter(
+                self.server.metrics, host=config.bind_address, port=settings.metrics_port
+            )
         self._scan_timer: asyncio.TimerHandle | None = None
 
     def _handlers(
@@ -81,6 +87,8 @@ class Namesrv:
 
     async def start(self) -> None:
         """Listen, and begin to watch the brokers."""
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.start)
         await self.server.start()
         self._schedule_scan()
 
@@ -95,6 +103,8 @@ class Namesrv:
             go_away_s=config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
         )
         await self.client.stop()
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.stop)
 
     # The watch.
 
@@ -103,8 +113,11 @@ class Namesrv:
         self._scan_timer = asyncio.get_running_loop().call_later(seconds, self._scan)
 
     def _scan(self) -> None:
-        """Remove the brokers that were silent for too long."""
         self._schedule_scan()
+        self.remove_silent_brokers()
+
+    def remove_silent_brokers(self) -> None:
+        """Remove the brokers that were silent for too long, and close their connections."""
         state = self.state
         for key, live in state.tables.expired(state.clock.monotonic_ms()):
             left = state.tables.leaving(key)

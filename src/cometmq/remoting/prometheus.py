@@ -14,6 +14,9 @@ from cometmq.remoting.metrics import UNKNOWN_CODE, RemotingMetrics
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
+    from threading import Thread
+    from wsgiref.simple_server import WSGIServer
+
     from prometheus_client.metrics_core import Metric
 
 
@@ -22,6 +25,7 @@ class MetricsExporter:
 
     def __init__(self, metrics: RemotingMetrics, *, host: str, port: int) -> None:
         self._metrics = metrics
+        self._running: tuple[WSGIServer, Thread] | None = None
         self._host = host
         self.port = port
         """The port; with 0, the one that was free, known after `start`."""
@@ -33,18 +37,22 @@ class MetricsExporter:
         registry = CollectorRegistry()
         registry.register(self)
         try:
-            self._server, self._thread = start_http_server(self.port, self._host, registry)
+            self._running = start_http_server(self.port, self._host, registry)
         except OSError as error:
             raise CometError(
                 f"metrics cannot be served on {self._host}:{self.port}: {error.strerror or error}; "
                 "choose another metricsPort"
             ) from None
-        self.port = self._server.server_port
+        self.port = self._running[0].server_port
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Serve no more; nothing happens if it was never started."""
+        if self._running is not None:
+            server, thread = self._running
+            self._running = None
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
     def collect(self) -> Iterable[Metric]:
         """Called by the library at every scrape."""

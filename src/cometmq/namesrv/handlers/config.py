@@ -59,11 +59,18 @@ class ConfigHandlers:
                 except CometError as error:
                     return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
         config = msgspec.structs.replace(state.config, **changes)
-        text = format_properties(as_texts(config))
         try:
-            await asyncio.to_thread(state.files.replace, Path(config.config_store_path), text.encode())
-        except OSError as error:
-            remark = f"the settings could not be stored: {error.strerror or error}; nothing was changed"
+            await asyncio.to_thread(self._store, config)
+        except (OSError, HeaderError, UnicodeDecodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            remark = f"the settings could not be stored: {reason}; nothing was changed"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         state.change_config(config)
         return Answer()
+
+    def _store(self, config: NamesrvConfig) -> None:
+        """Write all settings to their file; keys of it that are not among them (TLS, foreign ones) stay."""
+        path = Path(config.config_store_path)
+        stored = parse_properties(str(self._state.files.read(path) or b"", "utf-8"))
+        text = format_properties({**stored, **as_texts(config)})
+        self._state.files.replace(path, text.encode())

@@ -14,6 +14,11 @@ from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
+def wants_standard(header: GetRouteInfoRequest, request: Command) -> bool:
+    """Whether a client reads routes as standard JSON; one that does not gets the older shape."""
+    return request.version >= V4_9_4 or header.accept_standard_json_only is True
+
+
 class RouteHandlers:
     """Look-ups by clients and tools."""
 
@@ -29,7 +34,7 @@ class RouteHandlers:
             up_ms = state.clock.monotonic_ms() - state.started_ms
             if up_ms < config.wait_seconds_for_service * 1000:
                 return Answer(ResponseCode.SYSTEM_ERROR, remark="name server not ready")
-        standard = request.version >= V4_9_4 or header.accept_standard_json_only is True
+        standard = wants_standard(header, request)
         if header.zone_mode and (zone := (header.zone_name or "").strip()):
             route = state.find_route(header.topic)
             if route is not None:
