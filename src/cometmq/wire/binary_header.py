@@ -18,6 +18,7 @@ from cometmq.wire.codes import LanguageCode
 from cometmq.wire.json_header import LANGUAGE_BYTES, LANGUAGE_NAMES
 
 _FIXED: Final = Struct(">hbhiii")
+_FIXED_WITHOUT_REMARK: Final = Struct(">hbhiiii")  # with the length of the block
 _INT16: Final = Struct(">h")
 _MAX_KEY_BYTES: Final = 2**15 - 1
 _INT32: Final = Struct(">i")
@@ -29,23 +30,22 @@ BinaryHeader = tuple[int, int, int, int, str | None, str | None, memoryview | No
 def read_binary_header(raw: memoryview) -> BinaryHeader:
     """Read the fixed part of a header."""
     end = len(raw)
-    if end < _FIXED.size + _INT32.size:
+    pos = _FIXED_WITHOUT_REMARK.size
+    if end < pos:
         raise HeaderError(f"a binary header of {end} bytes is shorter than its fixed part")
-    code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(raw)
-    pos = _FIXED.size
-    remark = _text(raw, pos, remark_bytes, end - _INT32.size)
-    pos += max(remark_bytes, 0)
-    (fields_bytes,) = _INT32.unpack_from(raw, pos)
-    pos += _INT32.size
+    code, language, version, opaque, flag, remark_bytes, fields_bytes = _FIXED_WITHOUT_REMARK.unpack_from(raw)
+    remark = None
+    if remark_bytes > 0:
+        remark = _text(raw, _FIXED.size, remark_bytes, end - _INT32.size)
+        (fields_bytes,) = _INT32.unpack_from(raw, _FIXED.size + remark_bytes)
+        pos += remark_bytes
     if fields_bytes > end - pos:
         raise HeaderError(f"a field block of {fields_bytes} bytes does not fit the header")
     fields = raw[pos : pos + fields_bytes] if fields_bytes > 0 else None
     return code, opaque, flag, version, LANGUAGE_NAMES.get(language), remark, fields
 
 
-def _text(raw: memoryview, pos: int, size: int, end: int) -> str | None:
-    if size <= 0:
-        return None
+def _text(raw: memoryview, pos: int, size: int, end: int) -> str:
     if pos + size > end:
         raise HeaderError(f"a text of {size} bytes at {pos} does not fit the header")
     try:
@@ -87,6 +87,10 @@ def binary_header_bytes(
     language: str | None,
 ) -> bytes:
     """A header in the binary layout."""
+    short_code = (code + 0x8000 & 0xFFFF) - 0x8000  # the layout has 16 bits for it; Java cuts the rest too
+    language_byte = LANGUAGE_BYTES.get(language, LanguageCode.OTHER)
+    if not fields and not remark:
+        return _FIXED_WITHOUT_REMARK.pack(short_code, language_byte, version, opaque, flag, 0, 0)
     text = (remark or "").encode(errors="replace")
     block = bytearray()
     for key, value in (fields or {}).items():
@@ -98,8 +102,5 @@ def binary_header_bytes(
         block += key_text
         block += _INT32.pack(len(value_text))
         block += value_text
-    short_code = (code + 0x8000 & 0xFFFF) - 0x8000  # the layout has 16 bits for it; Java cuts the rest too
-    fixed = _FIXED.pack(
-        short_code, LANGUAGE_BYTES.get(language, LanguageCode.OTHER), version, opaque, flag, len(text)
-    )
+    fixed = _FIXED.pack(short_code, language_byte, version, opaque, flag, len(text))
     return b"".join((fixed, text, _INT32.pack(len(block)), block))

@@ -1,0 +1,219 @@
+"""The disk: files of a fixed size that are mapped into memory, folders, locks, and how full it all is.
+
+Rules kept here:
+- A mapped file is written through its `buffer`; `wrote` says that a write is complete, so that a simulated
+  disk can stop there. What is not synced may be lost, torn or reordered by a crash.
+- Room is reserved before it is written: a write into a hole of a full disk would kill the process.
+- `sync` and everything that creates, removes or lists blocks; it belongs on a worker thread.
+- A mapping lives as long as somebody holds a view of it; closing or removing the file does not hurt readers.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from cometmq.ports.files import Files, SystemFiles
+
+Buffer = mmap.mmap | bytearray
+"""What both a real and a simulated file give: sliced, assigned to, packed into."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of a folder."""
+
+    name: str
+    size: int
+    is_folder: bool
+    modified_ms: int
+
+
+class DiskUsage(msgspec.Struct, frozen=True):
+    """How full a partition is, in bytes."""
+
+    total: int
+    used: int
+    usable: int
+
+
+class DiskFile(Protocol):
+    """A file of fixed size, mapped whole."""
+
+    path: Path
+    size: int
+    buffer: Buffer
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that the disk has room for these bytes; raises OSError if it has not."""
+
+    def wrote(self, start: int, end: int) -> None:
+        """A write to the buffer is complete."""
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk."""
+
+    def close(self) -> None:
+        """Let go of the mapping; views that are still held keep it."""
+
+
+class DiskLock(Protocol):
+    """A lock that no other process holds."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Files, Protocol):
+    """Everything the store does to the disk."""
+
+    def entries(self, folder: Path) -> list[Entry]:
+        """What is in a folder, by name; a folder that is not there has nothing in it."""
+
+    def create(self, path: Path, size: int, *, scattered: bool = False) -> DiskFile:
+        """A new file of this size, with its folders; it reads as zeros and has no room reserved yet.
+
+        `scattered` says that it is touched here and there, so that what lies around a touched place is not
+        worth reading or keeping in memory.
+        """
+
+    def open(self, path: Path, *, writable: bool = True, scattered: bool = False) -> DiskFile:
+        """Map an existing file."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or an empty folder; one that is not there is no error."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Return when the names in a folder are on the disk."""
+
+    def usage(self, path: Path) -> DiskUsage | None:
+        """How full the partition of a path is; None if the path is not there."""
+
+    def lock(self, path: Path) -> DiskLock | None:
+        """Lock a file, made if need be; None if another process has it."""
+
+
+class SystemDisk(SystemFiles):
+    """The machine's disk."""
+
+    def entries(self, folder: Path) -> list[Entry]:
+        try:
+            with os.scandir(folder) as found:
+                entries = [_entry(each) for each in found]
+        except FileNotFoundError:
+            return []
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def create(self, path: Path, size: int, *, scattered: bool = False) -> DiskFile:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.ftruncate(handle, size)
+            return SystemFile(path, handle, writable=True, scattered=scattered)
+        finally:
+            os.close(handle)
+
+    def open(self, path: Path, *, writable: bool = True, scattered: bool = False) -> DiskFile:
+        handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            return SystemFile(path, handle, writable=writable, scattered=scattered)
+        finally:
+            os.close(handle)
+
+    def remove(self, path: Path) -> None:
+        try:
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+        except FileNotFoundError:
+            pass
+
+    def sync_folder(self, folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def usage(self, path: Path) -> DiskUsage | None:
+        try:
+            facts = os.statvfs(path)
+        except FileNotFoundError:
+            return None
+        block = facts.f_frsize
+        used = (facts.f_blocks - facts.f_bfree) * block
+        return DiskUsage(facts.f_blocks * block, used, facts.f_bavail * block)
+
+    def lock(self, path: Path) -> DiskLock | None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            # A record lock on the first byte is what a Java process takes too.
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(handle, b"lock", 0)
+        except OSError:
+            os.close(handle)
+            return None
+        return SystemLock(handle)
+
+
+class SystemFile:
+    """A mapped file of the machine."""
+
+    __slots__ = ("buffer", "path", "size")
+
+    def __init__(self, path: Path, handle: int, *, writable: bool, scattered: bool) -> None:
+        self.path = path
+        self.size = os.fstat(handle).st_size
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.buffer: Buffer = mmap.mmap(handle, self.size, access=access) if self.size else bytearray()
+        if scattered and isinstance(self.buffer, mmap.mmap):
+            self.buffer.madvise(mmap.MADV_RANDOM)
+
+    def reserve(self, start: int, end: int) -> None:
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            os.posix_fallocate(handle, start, end - start)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # this file system cannot reserve
+                raise
+        finally:
+            os.close(handle)
+
+    def wrote(self, start: int, end: int) -> None:
+        """The kernel has it; nothing to do."""
+
+    def sync(self) -> None:
+        # Not `mmap.flush`, which stops the whole interpreter while it writes.
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        if isinstance(self.buffer, mmap.mmap):
+            try:
+                self.buffer.close()
+            except BufferError:  # a reader holds a view; the mapping goes with its last view
+                pass
+
+
+class SystemLock:
+    """A lock held by this process."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def release(self) -> None:
+        os.close(self._handle)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
+    facts = found.stat()
+    return Entry(found.name, facts.st_size, found.is_dir(), facts.st_mtime_ns // 1_000_000)

@@ -1,0 +1,141 @@
+"""Messages as the records that stand for them in the log, packed complete before they are written.
+
+Rules kept here:
+- Every item of a batch becomes an ordinary record; what the request says of all of them stands in each.
+- The batch's own properties follow those of each item, as Apache 5.3 writes them: of a name that occurs twice
+  the last counts. A batch that has none leaves the items' properties as they are.
+- With a checksum of its own, a record ends in the property that carries it; see `wire/crc.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from cometmq.model.errors import MessageError
+from cometmq.model.sysflag import HOST_V6_MASK
+from cometmq.wire.batch import BatchItem
+from cometmq.wire.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room
+from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record import Record
+from cometmq.wire.record_layout import HOST_BITS
+
+SIGN_CLEARED: Final = 0x7FFFFFFF
+_PAIR_END: Final = b"\x02"
+
+Part = bytes | bytearray | memoryview
+
+
+class MessageBatch(msgspec.Struct):
+    """Messages to be appended as one unit.
+
+    `head` has what they share: topic, queue, flags, times, hosts, the batch's own properties, and the queue
+    offset of the first. The append sets its physical offset, store time and total size, which is that of all
+    records together; `sizes` are those of each. `encoded_size` is the length of the request's body, which is
+    what the limit of a message's size is held against.
+    """
+
+    head: Record
+    items: Sequence[BatchItem]
+    encoded_size: int
+    sizes: list[int] = []
+
+
+class PropertiesTooLongError(Exception):
+    """The properties of an item do not fit into a record."""
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """The fixed part of a record, with the fields that are the same in all records of a batch as one."""
+
+    host_bits: int
+    shared: struct.Struct
+    fixed: struct.Struct
+
+
+def _layout(born_host_length: int, store_host_length: int, host_bits: int) -> _Layout:
+    shared = struct.Struct(f">iq{born_host_length}sq{store_host_length}siq")
+    return _Layout(host_bits, shared, struct.Struct(f">iIiiiqq{shared.size}si"))
+
+
+_LAYOUTS: Final = {lengths: _layout(*lengths, host_bits) for lengths, host_bits in HOST_BITS.items()}
+
+
+def pack_records(
+    batch: MessageBatch,
+    magic: int,
+    topic: bytes,
+    physical_offset: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    *,
+    sealed: bool,
+) -> list[Part]:
+    """The bytes of all records, in parts; `topic` begins with its length. Sets the sizes of the batch."""
+    head = batch.head
+    layout = _LAYOUTS.get((len(head.born_host), len(store_host)))
+    if layout is None:
+        raise MessageError(f"a host of {len(head.born_host)} bytes cannot be written; pack it first")
+    shared = layout.shared.pack(
+        head.sys_flag & ~HOST_V6_MASK | layout.host_bits,
+        head.born_timestamp_ms,
+        head.born_host,
+        store_timestamp_ms,
+        store_host,
+        head.reconsume_times,
+        head.prepared_transaction_offset,
+    )
+    pack = layout.fixed.pack
+    overhead = layout.fixed.size + len(topic) + 2
+    own = bytes(head.properties_block)
+    queue_id, queue_offset = head.queue_id, head.queue_offset
+    parts: list[Part] = []
+    sizes: list[int] = []
+    for item in batch.items:
+        body, block = item.body, item.properties_block
+        if own:
+            block = _behind_each_other(block, own)
+        if sealed:
+            block = with_crc_room(bytes(block))
+        body_length, block_length = len(body), len(block)
+        if block_length > MAX_PROPERTIES_LENGTH:
+            raise PropertiesTooLongError
+        size = overhead + body_length + block_length
+        fixed = pack(
+            size,
+            magic,
+            crc32(body) & SIGN_CLEARED,
+            queue_id,
+            item.flag,
+            queue_offset,
+            physical_offset,
+            shared,
+            body_length,
+        )
+        record = (fixed, body, topic, block_length.to_bytes(2, "big"), block)
+        parts += _sealed(*record) if sealed else record
+        sizes.append(size)
+        physical_offset += size
+        queue_offset += 1
+    batch.sizes = sizes
+    return parts
+
+
+def _behind_each_other(block: bytes | memoryview, own: bytes) -> bytes:
+    if not block or block[-1:] == _PAIR_END:
+        return b"".join((block, own))
+    return b"".join((block, _PAIR_END, own))
+
+
+def _sealed(*record: Part) -> list[Part]:
+    """The parts of a record, with its checksum in the room that the last one has for it."""
+    *parts, block = record
+    parts.append(block[:-CRC_PROPERTY_LENGTH])
+    value = 0
+    for part in parts:
+        value = crc32(part, value)
+    return [*parts, crc_property(value & SIGN_CLEARED)]

@@ -1,0 +1,74 @@
+"""Reading the commit log: offsets, records as views of the mapped files, walks.
+
+Rules kept here:
+- A record is handed out as a view of its file, without a copy. The view stays good when the file is removed.
+- Nothing behind what is written is handed out, and nothing that is not a record where the caller only has an
+  offset to show for it.
+"""
+
+from __future__ import annotations
+
+from cometmq.store.log_walk import LogWalk
+from cometmq.store.mapped_files import MappedFile, MappedFiles
+from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
+
+
+class LogReader:
+    """The files of a commit log, for reading."""
+
+    def __init__(self, files: MappedFiles) -> None:
+        self.files = files
+
+    def load(self) -> None:
+        """Map the files that are there; all of them count as written to their ends."""
+        self.files.load()
+
+    @property
+    def min_offset(self) -> int:
+        return self.files.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        return self.files.max_offset
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """The bytes of a record whose place and size are known; None if they are not, or no longer, there."""
+        mapped = self.files.at(offset)
+        if mapped is None:
+            return None
+        at = offset - mapped.start
+        end = at + size
+        return mapped.view[at:end] if end <= mapped.wrote else None
+
+    def record_at(self, offset: int) -> memoryview | None:
+        """The bytes of the record that begins at an offset; None if none does."""
+        mapped = self.files.at(offset)
+        if mapped is None:
+            return None
+        at = offset - mapped.start
+        if at + MIN_RECORD_SIZE > mapped.wrote:
+            return None
+        size, magic = HEAD.unpack_from(mapped.buffer, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_SIZE <= size <= mapped.wrote - at:
+            return None
+        return mapped.view[at : at + size]
+
+    def store_time(self, offset: int) -> int | None:
+        """When the record at an offset was stored."""
+        record = self.record_at(offset)
+        return None if record is None else peek_store_timestamp(record, 0)
+
+    def first_store_time(self, mapped: MappedFile) -> int | None:
+        """When the first record of a file was stored; None if the file does not begin with one."""
+        return self.store_time(mapped.start)
+
+    def walk(
+        self,
+        start: int,
+        limit: int | None = None,
+        *,
+        check_crc: bool = False,
+        verify_record_crc: bool = False,
+    ) -> LogWalk:
+        """The records from an offset to a limit, or to the end of what is written; see `LogWalk`."""
+        return LogWalk(self.files, start, limit, check_crc=check_crc, verify_record_crc=verify_record_crc)

@@ -1,0 +1,110 @@
+"""The file `config/timercheck`: how far the timers are.
+
+Rules kept here: the values are written together, within one sector of the disk; what is saved is on the disk
+when `save` returns.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import StoreError
+from cometmq.model.topic import DataVersion
+from cometmq.ports.disk import Disk, DiskFile
+
+FILE_SIZE: Final = 4096
+
+_PROGRESS: Final = Struct(">7q")
+
+
+class TimerProgress(msgspec.Struct, frozen=True):
+    """How far the timers are; also what a slave asks its master for."""
+
+    last_read_time_ms: int = 0
+    """Up to which moment timers were delivered."""
+    last_timer_log_flush_pos: int = 0
+    """Up to which position the timer log is on the disk."""
+    last_timer_queue_offset: int = 0
+    """The next offset to read from the queue of the timer topic."""
+    master_timer_queue_offset: int = 0
+    """The same, of the master."""
+    data_version: DataVersion = DataVersion()
+
+    def pack(self) -> bytes:
+        """The form that file and answer have."""
+        version = self.data_version
+        return _PROGRESS.pack(
+            self.last_read_time_ms,
+            self.last_timer_log_flush_pos,
+            self.last_timer_queue_offset,
+            self.master_timer_queue_offset,
+            version.state_version,
+            version.timestamp,
+            version.counter,
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TimerProgress:
+        """Read that form; an answer of an older master may end before the version."""
+        read_time_ms, flush_pos, offset, master_offset, state_version, timestamp, counter = _PROGRESS.unpack(
+            data.ljust(_PROGRESS.size, b"\0")
+        )
+        version = DataVersion(state_version, timestamp, counter)
+        return cls(read_time_ms, flush_pos, offset, master_offset, version)
+
+
+class TimerCheckpoint:
+    """The file."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: DiskFile | None = None
+
+    def load(self) -> TimerProgress:
+        """What was saved last; a file that is not there is made."""
+        self._file = file = self._open()
+        return TimerProgress.unpack(bytes(file.buffer[: _PROGRESS.size]))
+
+    def save(self, progress: TimerProgress) -> None:
+        """Write to the file, and to the disk; belongs on a worker thread."""
+        file = self._file
+        if file is None:
+            raise StoreError(f"{self._path} is not open")
+        file.buffer[: _PROGRESS.size] = progress.pack()
+        file.wrote(0, _PROGRESS.size)
+        file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> DiskFile:
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            return self._create()
+        if file.size == 0:  # what a crash may leave of a new file
+            file.close()
+            self._disk.remove(self._path)
+            return self._create()
+        if file.size < _PROGRESS.size:
+            file.close()
+            raise StoreError(
+                f"{self._path} has {file.size} bytes, expected {FILE_SIZE}; "
+                "move it away, and timers are read again from the beginning of their queue"
+            )
+        file.reserve(0, _PROGRESS.size)
+        return file
+
+    def _create(self) -> DiskFile:
+        file = self._disk.create(self._path, FILE_SIZE)
+        file.reserve(0, FILE_SIZE)
+        file.sync()
+        self._disk.sync_folder(self._path.parent)
+        return file
