@@ -1,0 +1,144 @@
+"""All consume queues of a store, by topic and queue id.
+
+Rules kept here:
+- A queue comes into being when it is first asked for, and its files when the first unit is written.
+- The offset that a queue's next message gets is kept with the queue; after a start it follows from the units.
+- Only the writing thread adds and removes queues; other threads look at copies of the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cometmq.ports.disk import Disk
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue_ext import ConsumeQueueExt
+from cometmq.store.queue_files import Unit
+from cometmq.store.queue_units import whole_units
+
+_PAGE_SIZE: Final = 4096
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
+
+
+class ConsumeQueues:
+    """The folder with a folder for each topic."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        *,
+        ext_folder: Path | None = None,
+        ext_file_size: int = 48 * 1024 * 1024,
+        writable: bool = True,
+    ) -> None:
+        """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is."""
+        self._disk = disk
+        self._folder = folder
+        self._file_size = whole_units(file_size)
+        self._ext_folder = ext_folder
+        self._ext_file_size = ext_file_size
+        self._writable = writable
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made if need be."""
+        try:
+            return self._topics[topic][queue_id]
+        except KeyError:
+            queue = self._make(topic, queue_id)
+            self._topics.setdefault(topic, {})[queue_id] = queue
+            return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it is there."""
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic, by queue id."""
+        return [queue for _, queue in sorted(self._topics.get(topic, {}).items())]
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in list(self._topics.values()):
+            yield from list(queues.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._topics.values())))
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        disk, path, writable = self._disk, Path(topic, str(queue_id)), self._writable
+        ext = None
+        if self._ext_folder is not None:
+            ext = ConsumeQueueExt(disk, self._ext_folder / path, self._ext_file_size, writable=writable)
+        return ConsumeQueue(disk, self._folder / path, self._file_size, ext=ext, writable=writable)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Up to where records of the commit log are known to have units; -1 without any unit."""
+        return max((queue.max_physical_offset for queue in self), default=-1)
+
+    def reset_next_offsets(self) -> None:
+        """Let every queue go on behind its last unit."""
+        for queue in self:
+            queue.next_offset = queue.max_offset
+
+    def correct_min_offsets(self, log_start: int) -> None:
+        """Let every queue begin with its first message that is still in the commit log."""
+        for queue in self:
+            queue.correct_min_offset(log_start)
+
+    def detach_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Forget the queues of a topic; their files are there until they are destroyed."""
+        return list(self._topics.pop(topic, {}).values())
+
+    # Everything below blocks
+
+    def load(self) -> None:
+        """Open every queue that has a folder, and find its end."""
+        for topic in self._disk.entries(self._folder):
+            if not topic.is_folder:
+                continue
+            for queue in self._disk.entries(self._folder / topic.name):
+                if queue.is_folder and _QUEUE_ID.fullmatch(queue.name):
+                    self.get(topic.name, int(queue.name)).load()
+
+    def truncate(
+        self, log_end: int, is_right: Callable[[ConsumeQueue, int, Unit], bool] | None = None
+    ) -> None:
+        """Forget the units of all records that begin at or behind this end of the commit log."""
+        for queue in self:
+            queue.truncate(log_end, None if is_right is None else partial(is_right, queue))
+
+    def sync(self, least_pages: int = 0) -> None:
+        """Put on the disk what was written to the queues that have so many pages to write, or anything."""
+        least = max(least_pages * _PAGE_SIZE, 1)
+        for queue in self:
+            if queue.unsynced >= least:
+                queue.sync()
+
+    def destroy(self, topic: str, queues: list[ConsumeQueue]) -> None:
+        """Remove the detached queues of a topic with all their files."""
+        for queue in queues:
+            queue.destroy()
+        self._disk.remove(self._folder / topic)
+        if self._ext_folder is not None:
+            self._disk.remove(self._ext_folder / topic)
+
+    def destroy_all(self) -> None:
+        """Remove all queues with all their files."""
+        for topic in self.topics():
+            self.destroy(topic, self.detach_topic(topic))
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()
+        self._topics.clear()
