@@ -233,6 +233,20 @@ async def test_answers_before_broken_framing_survive_unread_bytes_behind_it() ->
 
 
 @both_loops
+async def test_broken_framing_waits_for_the_answers_of_handlers_that_run() -> None:
+    handlers = Handlers()
+    async with serving(handlers) as server, connected(server) as peer:
+        await peer.send(request(WAIT, 1, body=b"slow") + b"\xff" * 8 + request(ECHO, 2))
+        await eventually(lambda: handlers.waiting)
+        await peer.send(request(ECHO, 3) * 10)
+        handlers.gate.set()
+        answer = await peer.answer()
+        assert (answer.opaque, bytes(answer.body)) == (1, b"slow")
+        assert await soon(peer.end()) == b""
+        assert handlers.seen == []
+
+
+@both_loops
 async def test_an_answer_that_nobody_waits_for_is_dropped_and_counted() -> None:
     async with serving() as server, connected(server) as peer:
         await peer.send(encode_command(0, 1234, RESPONSE_FLAG))

@@ -212,9 +212,9 @@ class Channel(asyncio.Protocol):
         if tls.ended:
             self.close("peer closed")
 
+    @abstractmethod
     def _refuse_stream(self, error: FramingError) -> None:
-        log.warning("closing %s: %s", self.remote_address, error)
-        self.close("broken framing")
+        """What the peer sends makes no sense any more."""
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None:

@@ -3,7 +3,8 @@
 A handler is called as `handler(header, request, connection)` on the event loop. It returns
 - an `Answer`: written in the same turn of the loop. This is the hot path: no task, no await;
 - an awaitable of an `Answer`: runs as a task, for what has to wait;
-- `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later.
+- `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later. An orderly
+  stop does not wait for that: who defers a request answers it before the server stops.
 
 It may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its sentence. Any other
 exception is a defect: it is logged with its trace, and the peer gets SYSTEM_ERROR with a short line.

@@ -21,13 +21,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 50_000
     """A connection beyond this is closed as soon as it is accepted."""
     max_running_per_connection: int = 1_024
-    """With this many handlers of one connection running, it is not read until one ends."""
+    """With this many handlers of one connection running, a server does not read it until one ends; a client
+    reads on, for the answers to its own calls, and answers further requests SYSTEM_BUSY."""
     max_running: int = 50_000
     """With this many handlers running in all, further requests are answered SYSTEM_BUSY."""
     max_calls_in_flight: int = 65_535
     """With this many calls awaiting an answer, a further call fails at once."""
     write_high_bytes: int = 1 * MIB
-    """With this much unwritten, a connection is not read and its waiting frames not handled…"""
+    """With this much unwritten, a server does not read a connection nor handle its waiting frames, and a
+    client lets its calls wait…"""
     write_low_bytes: int = 256 * KIB
     """…until this little is left."""
     max_write_bytes: int = 64 * MIB

@@ -4,11 +4,12 @@ Rules kept here:
 - Every complete frame in a read is handled before one write goes out, as long as what is to be written stays
   under its limit; beyond it, handling and reading wait until the peer has taken some of it.
 - Everything buffered is counted, and each limit of `Limits` is enforced here or by the endpoint.
-- Broken framing ends the connection, after the answers to what came before it are written.
+- Broken framing ends the connection, but only after everything that came before it is answered.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from cometmq.wire.frame import Frame, FrameSplitter
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint
+
+log = logging.getLogger("cometmq.remoting")
 
 
 class Stream(Channel):
@@ -45,7 +48,7 @@ class Stream(Channel):
         endpoint = self.endpoint
         self._last_received = endpoint.loop.time()
         endpoint.metrics.bytes_in += len(data)
-        if self._closing_since is not None:
+        if self._closing_since is not None or self._finishing:
             return
         if self._preamble is None and self._tls is None:
             self._splitter.feed(data)
@@ -102,6 +105,12 @@ class Stream(Channel):
             self._finish_if_done()
         elif not self._backed_up and self._running < self.endpoint.max_running_per_connection:
             self._resume_reading()
+
+    def _refuse_stream(self, error: FramingError) -> None:
+        log.warning("closing %s: %s", self.remote_address, error)
+        self._splitter = FrameSplitter(self.endpoint.limits.max_frame_bytes)  # the rest cannot be split
+        self._count_held(0)
+        self.finish("broken framing")
 
     def finish(self, reason: str) -> None:
         """Read no more, answer what was accepted, then close."""

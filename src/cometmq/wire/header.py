@@ -14,7 +14,8 @@ Rules kept here:
   `+7` are numbers and `1.0` is none; `true` in any case is true and everything else false, apart from `1`,
   which the C++ client means as true; members that no field declares are ignored. Text that is no number, a
   value out of range and a required field that is missing raise `HeaderError` naming the field. The text
-  `null` for an optional number or truth leaves it out, as Java does after it has complained in its log.
+  `null` for an optional number or truth leaves it out; so does Java with a number, once it has complained in
+  its log.
 - A client may send numbers where strings belong; their literal text is what counts.
 - The one-pass reader takes no text that the exact one refuses: what it cannot take is read once more there.
 """

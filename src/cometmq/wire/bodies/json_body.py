@@ -17,7 +17,7 @@ def decode_json_body(kind: type[T], body: Body) -> T:
     """Read a body; standard JSON in one pass, Java's dialect through the tolerant reader."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     try:
         return msgspec.convert(fastjson.loads(body), kind, strict=False)

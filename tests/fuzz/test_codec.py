@@ -1,0 +1,100 @@
+"""Mutated frames against the codec: it reads them, or raises one of the two errors that it may raise."""
+
+from __future__ import annotations
+
+import random
+
+from cometmq.model.errors import FramingError, HeaderError
+from cometmq.wire.command import Command, decode_command, encode_command, salvage_flag, salvage_opaque
+from cometmq.wire.frame import Frame, FrameSplitter
+from cometmq.wire.header import REQUEST_HEADERS
+from tests.fuzz.mutator import Mutator
+from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
+
+
+def test_the_codec_reads_mutated_frames_or_refuses_them_properly() -> None:
+    mutator = Mutator(SEED)
+    read = refused = unframed = 0
+    for number in range(FRAMES):
+        try:
+            if number % 4 == 3:
+                unframed += _split(mutator.broken(number), random.Random(number))
+                continue
+            (frame,) = _frames(mutator.sound(number), random.Random(number))
+            try:
+                _read(frame)
+                read += 1
+            except HeaderError:
+                refused += 1
+        except Exception as error:
+            raise AssertionError(how_to_repeat(number)) from error
+    assert read > FRAMES // 5, "the mutator breaks too much to find anything behind the first check"
+    assert refused > FRAMES // 50
+    assert unframed > FRAMES // 50
+
+
+def _frames(data: bytes, choice: random.Random) -> list[Frame]:
+    splitter = FrameSplitter()
+    found = []
+    while data:
+        size = choice.choice((1, 3, 100, 1460, len(data)))
+        splitter.feed(data[:size])
+        data = data[size:]
+        while (frame := splitter.next_frame()) is not None:
+            found.append(frame)
+    assert splitter.buffered_bytes == 0
+    return found
+
+
+def _split(data: bytes, choice: random.Random) -> bool:
+    """Whether the framing turned out to be broken."""
+    splitter = FrameSplitter()
+    try:
+        for size in (choice.randrange(len(data) + 1), len(data)):
+            splitter.feed(data[:size])
+            data = data[size:]
+            while (frame := splitter.next_frame()) is not None:
+                try:
+                    _read(frame)
+                except HeaderError:
+                    pass
+    except FramingError:
+        return True
+    return False
+
+
+def _read(frame: Frame) -> None:
+    """Read everything that can be read in a frame; what was read survives being written again."""
+    assert -(2**31) <= salvage_opaque(frame) < 2**31
+    assert -(2**31) <= salvage_flag(frame) < 2**31
+    command = decode_command(frame)
+    assert salvage_opaque(frame) is not None
+    fields = command.fields()
+    again = _written_again(command)
+    assert (again.code, again.opaque, again.flag) == (command.code, command.opaque, command.flag)
+    assert (again.remark or None) == (command.remark or None)
+    cls = REQUEST_HEADERS.get(command.code)
+    if cls is not None:
+        header = command.header(cls)
+        if {key: value for key, value in again.fields().items() if value} == fields:
+            assert again.header(cls) == header
+
+
+def _written_again(command: Command) -> Command:
+    splitter = FrameSplitter()
+    splitter.feed(
+        encode_command(
+            command.code,
+            command.opaque,
+            command.flag,
+            command.fields() or None,
+            body=command.body,
+            remark=command.remark,
+            version=command.version,
+            language=command.language,
+            serialize_type=command.serialize_type,
+        )
+    )
+    frame = splitter.next_frame()
+    assert frame is not None
+    return decode_command(frame)
