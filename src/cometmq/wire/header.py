@@ -116,7 +116,9 @@ def _literal(raw: msgspec.Raw) -> str | None:
     text = str(memoryview(raw), "utf-8")
     if text == "null":
         return None
-    return str(fastjson.loads(text)) if text.startswith('"') else text
+    if text[0] in "[{":  # written anew, as Java does, so that equal values are equal texts
+        return fastjson.dumps(fastjson.loads(text, literal_numbers=True)).decode()
+    return str(fastjson.loads(text)) if text[0] == '"' else text
 
 
 def decode_fields(cls: type[H], fields: Mapping[str, str | None]) -> H:
