@@ -30,9 +30,26 @@ def _codec(quick: bool, say: Callable[[str], None]) -> Section:
     return codec.run(codec.QUICK if quick else codec.FULL, say)
 
 
+def _store(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import store
+
+    return store.run(store.QUICK if quick else store.FULL, say)
+
+
+def _message_store(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import message_store
+
+    return message_store.run(message_store.QUICK if quick else message_store.FULL, say)
+
+
 WIDTH_IN_FILES = 140
 
-BENCHMARKS: dict[str, Benchmark] = {"codec": _codec, "namesrv": _namesrv}
+BENCHMARKS: dict[str, Benchmark] = {
+    "codec": _codec,
+    "namesrv": _namesrv,
+    "store": _store,
+    "message-store": _message_store,
+}
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

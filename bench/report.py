@@ -26,6 +26,7 @@ class Target:
 
     ratio_at_least: float | None = None
     below: float | None = None
+    at_least: float | None = None
 
     @property
     def text(self) -> str:
@@ -34,11 +35,14 @@ class Target:
             bounds.append(f"≥ {self.ratio_at_least:g}×")
         if self.below is not None:
             bounds.append(f"< {self.below:g}")
+        if self.at_least is not None:
+            bounds.append(f"≥ {self.at_least:,.0f}")
         return " and ".join(bounds)
 
     def is_met(self, ours: float, ratio: float | None) -> bool:
         quick_enough = self.ratio_at_least is None or (ratio is not None and ratio >= self.ratio_at_least)
-        return quick_enough and (self.below is None or ours < self.below)
+        large_enough = self.at_least is None or ours >= self.at_least
+        return quick_enough and large_enough and (self.below is None or ours < self.below)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""CometMQ end to end, in a few seconds: a name server, two brokers, a client that finds its way.
+"""CometMQ end to end, in a few seconds: a name server, brokers that announce themselves, a store.
 
 Run it with `make quickstart`. It starts a real name server in a process of its own, on a free port and with
 its state in a temporary folder, and leaves nothing behind. The two "brokers" here only announce themselves,
@@ -16,7 +16,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import store_tour
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.loop import run
@@ -164,11 +166,14 @@ def main() -> None:
         with name_server(home) as namesrv:
             run(tour(namesrv))
             step("Everything stops in order")
+        step("A store takes messages with synchronous flush; its process ends without a word; we recover it")
+        store_tour.show(Path(home, "store"))
     print(
         "\nTry next:\n"
         "  .venv/bin/cometmq namesrv           a name server on port 9876, for any RocketMQ broker\n"
         "  .venv/bin/cometmq namesrv --help    every option, with examples\n"
         "  .venv/bin/cometmq namesrv -p        the settings in force, and where each came from\n"
+        "  .venv/bin/cometmq store --help      look at, verify, print and rebuild a store directory\n"
         "  make compat                         Apache's own broker, clients and mqadmin on this name server"
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cometmq._version import __version__
-from cometmq.cli import namesrv
+from cometmq.cli import namesrv, store
 from cometmq.model.errors import CometError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("namesrv", help=namesrv.HELP, epilog=namesrv.EPILOG)(namesrv.run_namesrv)
+app.add_typer(store.app, name="store", help=store.HELP)
 
 
 def _show_version(wanted: bool) -> None:

@@ -272,7 +272,7 @@ class ConsumeQueue:
     @property
     def unsynced(self) -> int:
         """How many bytes may not be on the disk yet."""
-        return self._files.max_offset - self._files.flushed_offset
+        return self._files.unsynced
 
     def sync(self) -> None:
         """Put everything written so far on the disk."""

@@ -41,6 +41,11 @@ class FolderFiles(MappedFiles):
         super().load()
         self._names_changed = bool(self.files)  # by the process before, and maybe in memory only
 
+    @property
+    def unsynced(self) -> int:
+        """How many bytes may not be on the disk yet; a new or removed name counts as one."""
+        return self.max_offset - self.flushed_offset or int(self._names_changed)
+
     def add(self, mapped: MappedFile) -> MappedFile:
         self._names_changed = True
         return super().add(mapped)
@@ -187,6 +192,7 @@ class QueueFiles(FolderFiles):
         self._step = _OLD_FILE_STEP
         if self._writable and any(last.buffer[last.wrote : last.wrote + UNIT_SIZE]):
             self._reserve(last, last.wrote)
+            last.file.sync()  # now, because of an empty queue there will be nothing else to sync
 
     def remove_all(self) -> None:
         super().remove_all()

@@ -1,0 +1,203 @@
+"""The store as a broker uses it, on one core: puts with queue entry and index, reads, recovery, memory.
+
+Rules kept here:
+
+- Every round has a directory of its own on a real disk, with files of the default sizes and asynchronous
+  flush going on beside: what a broker has, page faults included.
+- What is timed is checked: every put is accepted, every message comes back.
+- The best round counts for rates on one core, because everything that disturbs them is somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import BenchmarkError
+from bench.report import Figure, Section, Target
+from cometmq.model.message import Host
+from cometmq.ports.clock import SystemClock
+from cometmq.ports.disk import SystemDisk
+from cometmq.remoting.loop import run as run_loop
+from cometmq.store.batch_packing import MessageBatch
+from cometmq.store.config import StoreConfig
+from cometmq.store.message_reader import GetStatus, MessageReader
+from cometmq.store.message_store import MessageStore
+from cometmq.store.status import PutStatus
+from cometmq.wire.batch import BatchItem, encode_batch
+from cometmq.wire.ids import pack_host
+from cometmq.wire.record import Record
+
+Say = Callable[[str], None]
+TOPIC = "orders-of-region-0001"
+QUEUES = 8
+BATCH = 32
+HOST = pack_host(Host("127.0.0.1", 10911))
+BODY = bytes(range(128))
+LARGE_BODY = BODY * 8
+GIB = 2**30
+MEMORY_BYTES = 8 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to put, how often, and how large a store to recover."""
+
+    messages: int
+    rounds: int
+    recovery_gib: float
+
+
+FULL = Effort(messages=320_000, rounds=3, recovery_gib=4)
+QUICK = Effort(messages=64_000, rounds=2, recovery_gib=0.25)
+
+
+def run(effort: Effort, say: Say) -> Section:
+    """Time every step."""
+    section = Section("Message store", notes=["one core, in-process, default file sizes, asynchronous flush"])
+    figures = section.figures
+    measures: list[tuple[str, str, Callable[[MessageStore, Effort], float], Target]] = [
+        ("put without keys, 128-byte bodies", "a second", _put_plain, Target(at_least=250_000)),
+        ("put with one key, 128-byte bodies", "a second", _put_keyed, Target(at_least=150_000)),
+        (f"put in batches of {BATCH}", "messages a second", _put_batches, Target(at_least=600_000)),
+        ("put 1 KiB bodies", "MB a second", _put_large, Target(at_least=200)),
+        (f"read {BATCH} messages a call, hot", "messages a second", _read, Target(at_least=1_000_000)),
+    ]
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
+        for name, unit, measure, target in measures:
+            rates = [
+                run_loop(_in_new_store(Path(folder) / "store", measure, effort)) for _ in range(effort.rounds)
+            ]
+            say(f"{name}: {max(rates):,.0f} {unit} (rounds: {', '.join(f'{rate:,.0f}' for rate in rates)})")
+            figures.append(Figure(name, unit, [max(rates)], target=target))
+        seconds = _recovery(Path(folder) / "killed", effort.recovery_gib)
+        say(f"recovery of {effort.recovery_gib:g} GiB after a kill: {seconds:.1f} s")
+        name = f"recovery of {effort.recovery_gib:g} GiB after a kill"
+        figures.append(Figure(name, "s", [seconds], target=Target(below=10)))
+    return section
+
+
+def _config(folder: Path) -> StoreConfig:
+    return StoreConfig(store_path_root_dir=str(folder))
+
+
+async def _in_new_store(
+    folder: Path, measure: Callable[[MessageStore, Effort], float], effort: Effort
+) -> float:
+    store = MessageStore(SystemDisk(), SystemClock(), _config(folder), HOST)
+    await store.start()
+    await asyncio.sleep(0.3)  # the files of the log are made beside
+    try:
+        return measure(store, effort)
+    finally:
+        await store.stop()
+        shutil.rmtree(folder)
+
+
+def _message(number: int, body: bytes, properties: bytes = b"") -> Record:
+    return Record(TOPIC, body, properties, queue_id=number % QUEUES, born_host=HOST)
+
+
+def _put(store: MessageStore, records: list[Record]) -> float:
+    """The seconds that putting them takes."""
+    put, accepted = store.put, PutStatus.PUT_OK
+    begun = time.perf_counter()
+    refused = [record for record in records if put(record).status is not accepted]
+    taken = time.perf_counter() - begun
+    if refused:
+        raise BenchmarkError(f"{len(refused)} of {len(records)} messages were refused")
+    return taken
+
+
+def _put_plain(store: MessageStore, effort: Effort) -> float:
+    return effort.messages / _put(store, [_message(number, BODY) for number in range(effort.messages)])
+
+
+def _put_keyed(store: MessageStore, effort: Effort) -> float:
+    records = [_message(n, BODY, b"KEYS\x01order-%010d\x02" % n) for n in range(effort.messages)]
+    return effort.messages / _put(store, records)
+
+
+def _put_large(store: MessageStore, effort: Effort) -> float:
+    count = effort.messages // 2
+    return (
+        count * len(LARGE_BODY) / 1e6 / _put(store, [_message(number, LARGE_BODY) for number in range(count)])
+    )
+
+
+def _put_batches(store: MessageStore, effort: Effort) -> float:
+    items = [BatchItem(BODY, b"") for _ in range(BATCH)]
+    encoded_size = len(encode_batch(items))
+    count = effort.messages // BATCH
+    batches = [MessageBatch(_message(number, b""), items, encoded_size) for number in range(count)]
+    begun = time.perf_counter()
+    accepted = sum(store.put_batch(batch).status is PutStatus.PUT_OK for batch in batches)
+    taken = time.perf_counter() - begun
+    if accepted != count:
+        raise BenchmarkError(f"{count - accepted} of {count} batches were refused")
+    return count * BATCH / taken
+
+
+def _read(store: MessageStore, effort: Effort) -> float:
+    _put(store, [_message(number, BODY) for number in range(effort.messages)])
+    reader = MessageReader(store.log, store.queues.find, _config(Path()), MEMORY_BYTES)
+    begun = time.perf_counter()
+    read = sum(_read_queue(reader, queue_id) for queue_id in range(QUEUES))
+    taken = time.perf_counter() - begun
+    if read != effort.messages:
+        raise BenchmarkError(f"{read} of {effort.messages} messages came back")
+    return read / taken
+
+
+def _read_queue(reader: MessageReader, queue_id: int) -> int:
+    offset = read = 0
+    while (got := reader.get(TOPIC, queue_id, offset, BATCH)).status is GetStatus.FOUND:
+        read += len(got.records)
+        offset = got.next_offset
+    return read
+
+
+def _recovery(folder: Path, gib: float) -> float:
+    """How long a store that another process left behind by dying takes to open."""
+    subprocess.run([sys.executable, "-m", "bench.message_store", str(folder), str(gib)], check=True)
+
+    async def recover() -> float:
+        store = MessageStore(SystemDisk(), SystemClock(), _config(folder), HOST)
+        begun = time.perf_counter()
+        await store.start()
+        taken = time.perf_counter() - begun
+        if store.log.max_offset < gib * GIB:
+            raise BenchmarkError(f"{store.log.max_offset} bytes of {gib:g} GiB were recovered")
+        await store.stop()
+        return taken
+
+    try:
+        return run_loop(recover())
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _fill_and_die(folder: Path, gib: float) -> None:
+    store = MessageStore(SystemDisk(), SystemClock(), _config(folder), HOST)
+    await store.start()
+    number = 0
+    while store.log.max_offset < gib * GIB:
+        for _ in range(1_000):
+            result = store.put(_message(number, LARGE_BODY))
+            if result.status is not PutStatus.PUT_OK:
+                await asyncio.sleep(0.01)  # the next file is not ready yet
+            number += 1
+        await asyncio.sleep(0)  # lets the flusher work, as the requests of clients do
+    os._exit(0)  # no flush, no checkpoint, no farewell
+
+
+if __name__ == "__main__":
+    run_loop(_fill_and_die(Path(sys.argv[1]), float(sys.argv[2])))

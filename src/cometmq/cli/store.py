@@ -1,0 +1,268 @@
+"""`cometmq store`: look at a store directory, verify it, print its messages, make its queues again.
+
+Rules kept here:
+- Everything but `rebuild` only reads, and opens files for reading only. `inspect` and `dump` also read the
+  store of a running broker and say so; `verify` does not, because it would take changes for damage.
+- Data goes to standard output, everything else to standard error.
+- What the commands need is imported when they run: `cometmq --help` needs none of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq.model.errors import SettingsError, StoreError
+
+if TYPE_CHECKING:
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.inspect import StoreSummary
+
+HELP = "Look at a store directory, verify it, print its messages, make its queues and index again."
+
+app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
+
+Directory = Annotated[Path, typer.Argument(help="The store directory (storePathRootDir).", metavar="DIR")]
+Config = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", help="The broker's properties file, if it is at hand.", metavar="FILE"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq store inspect ~/store
+
+  cometmq store inspect ~/store --json | jq .log
+"""
+)
+def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
+    """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs."""
+    import msgspec
+
+    from cometmq.ports.disk import SystemDisk
+    from cometmq.store.inspect import inspect_store
+    from cometmq.store.survey import alone_with
+
+    disk = SystemDisk()
+    with _one_line_errors(), alone_with(disk, directory) as is_alone:
+        summary = inspect_store(disk, directory, _settings(config), in_use=not is_alone)
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+    else:
+        _show_summary(summary)
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq store verify ~/store
+
+  cometmq store verify ~/store -c broker.conf --json
+
+The exit code is 0 if nothing was found, and 1 otherwise.
+"""
+)
+def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
+    """Read every file of a store that is not in use, change none, and report what is not right."""
+    import msgspec
+
+    from cometmq.ports.disk import SystemDisk
+    from cometmq.store.survey import alone_with
+    from cometmq.store.verify import verify_store
+
+    disk = SystemDisk()
+    with _one_line_errors(), alone_with(disk, directory) as is_alone:
+        if not is_alone:
+            raise StoreError(f"{directory} is in use by another process; stop it, or verify a copy")
+        with _progress("verifying") as progress:
+            result = verify_store(disk, directory, _settings(config), progress)
+    if as_json:
+        document = msgspec.json.encode(result, enc_hook=str)
+        typer.echo(msgspec.json.format(document, indent=2).decode())
+    else:
+        for finding in result.findings:
+            typer.echo(str(finding))
+        if result.total_findings > len(result.findings):
+            typer.echo(f"… and {result.total_findings - len(result.findings)} more")
+        if result.total_findings and not result.stopped_in_order:
+            typer.echo("The last stop was not an orderly one: the next start of a broker recovers the store.")
+        typer.echo(
+            f"{result.total_findings} findings in {result.records} messages, {result.queues} queues "
+            f"and {result.index_entries} index entries"
+        )
+    if result.total_findings:
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq store dump ~/store --topic orders
+
+  cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
+"""
+)
+def dump(
+    directory: Directory,
+    topic: Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")],
+    queue: Annotated[int | None, typer.Option("--queue", help="Only this queue.", metavar="N")] = None,
+    from_offset: Annotated[
+        int, typer.Option("--from", help="Begin at this queue offset.", metavar="OFFSET")
+    ] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="At most so many messages.", metavar="N", min=0)
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Print the messages of a topic, one JSON document a line. Also while a broker runs."""
+    import msgspec
+
+    from cometmq.ports.disk import SystemDisk
+    from cometmq.store.dump import dump_topic
+    from cometmq.store.survey import alone_with
+
+    disk, encoder = SystemDisk(), msgspec.json.Encoder()
+    with _one_line_errors(), alone_with(disk, directory) as is_alone:
+        if not is_alone:
+            typer.echo(f"{directory} is in use; these are its messages of this moment", err=True)
+        messages = dump_topic(
+            disk,
+            directory,
+            topic,
+            queue_id=queue,
+            from_offset=from_offset,
+            limit=limit,
+            config=_settings(config),
+        )
+        for message in messages:
+            sys.stdout.buffer.write(encoder.encode(message) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq store rebuild ~/store
+
+  cometmq store rebuild ~/store -c broker.conf --yes --json
+
+The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
+"""
+)
+def rebuild(
+    directory: Directory,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the consume queues and the index of a store again from its commit log."""
+    import msgspec
+
+    from cometmq.ports.clock import SystemClock
+    from cometmq.ports.disk import SystemDisk
+    from cometmq.ports.folders import SystemFolders
+    from cometmq.store.rebuild import rebuild_store
+
+    settings = _settings(config)
+    if not yes:
+        typer.confirm(f"Replace the queues and the index of {directory}?", abort=True, err=True)
+    with _one_line_errors(), _progress("rebuilding") as progress:
+        result = rebuild_store(SystemDisk(), SystemFolders(), SystemClock(), directory, settings, progress)
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        return
+    typer.echo(f"{result.messages} messages, {result.queues} queues, {result.indexed} messages in the index")
+    if result.left_out_topics:
+        typer.echo(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
+
+
+def _settings(config: Path | None) -> StoreConfig | None:
+    """The store's part of a broker's properties file."""
+    if config is None:
+        return None
+    from cometmq.cli.settings import file_layer
+    from cometmq.model.settings import Layer, resolve
+    from cometmq.store.config import StoreConfig
+
+    layer = file_layer(config)
+    known = StoreConfig.__struct_encode_fields__
+    values = {key: value for key, value in layer.values.items() if key in known}
+    if not values:
+        raise SettingsError(f"{config} has no setting of a store; is it the broker's file?")
+    return resolve(StoreConfig, [Layer(layer.name, values)]).settings
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # whoever read the output has had enough
+        sys.stderr.close()
+        raise typer.Exit(0) from None
+    except OSError as error:
+        raise StoreError(f"{error.filename or 'the store'}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show_summary(summary: StoreSummary) -> None:
+    state = "in use, figures of this moment" if summary.in_use else "not in use"
+    stop = "" if summary.stopped_in_order or summary.in_use else "; the last stop was not an orderly one"
+    typer.echo(f"{summary.root} ({state}{stop})")
+    log = summary.log
+    span = f"{_time(log.first_store_time)} to {_time(log.last_store_time)}"
+    typer.echo(
+        f"log: {log.files} files of {log.file_size} bytes, {log.min_offset} to {log.max_offset}, {span}"
+    )
+    for each in summary.index:
+        span = f"{_time(each.first_store_time)} to {_time(each.last_store_time)}"
+        typer.echo(f"index {each.name}: {each.entries} entries, {span}")
+    if summary.checkpoint is not None:
+        point = summary.checkpoint
+        typer.echo(
+            f"checkpoint: log {_time(point.physic_msg_timestamp)}, "
+            f"queues {_time(point.logics_msg_timestamp)}, index {_time(point.index_msg_timestamp)}"
+        )
+    width = max([len("topic"), *(len(queue.topic) for queue in summary.queues)])
+    typer.echo(f"{'topic':<{width}}  {'queue':>5}  {'min':>12}  {'max':>12}  first and last message")
+    for queue in summary.queues:
+        span = queue.error or f"{_time(queue.first_store_time)} to {_time(queue.last_store_time)}"
+        numbers = f"{queue.queue_id:>5}  {queue.min_offset:>12}  {queue.max_offset:>12}"
+        typer.echo(f"{queue.topic:<{width}}  {numbers}  {span}")
+    for path in summary.misplaced:
+        typer.echo(f"does not belong here: {path}")
+
+
+def _time(time_ms: int | None) -> str:
+    if not time_ms:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # what a damaged file says
+        return str(time_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03}"

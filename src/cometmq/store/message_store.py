@@ -1,0 +1,203 @@
+"""The message store: everything about messages on a broker's disk, on one event loop.
+
+Rules kept here:
+- `put` and reads answer at once, in the turn of the loop that they are called in. What blocks happens on
+  worker threads: syncs of the log on one, files of the log made on another, all the rest on a third, one
+  thing after the other.
+- A message is safe when `wait_flushed` says so; with asynchronous flush nobody has to wait.
+- What fails for lack of room is tried again until there is room; reads go on meanwhile. After a sync of the
+  log that failed nothing is accepted any more.
+- After `stop` the directory says whether it was left in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from cometmq.model.message_properties import WAIT
+from cometmq.ports.clock import Clock
+from cometmq.ports.disk import Disk
+from cometmq.store.config import StoreConfig
+from cometmq.store.flush import Done, Flusher
+from cometmq.store.message_lookup import MessageLookup
+from cometmq.store.message_reader import MessageReader
+from cometmq.store.message_writer import MessageWriter, PutResult
+from cometmq.store.recovery import Recovered
+from cometmq.store.retention import Retention
+from cometmq.store.running_flags import RunningFlags, Trouble
+from cometmq.store.status import PutStatus
+from cometmq.store.store_files import StoreFiles
+from cometmq.wire.properties import find_property
+from cometmq.wire.record import Record
+
+log = logging.getLogger("cometmq.store")
+
+T = TypeVar("T")
+Workers = Callable[[str], Executor]
+"""Makes a worker that does one thing after the other; it is given a name."""
+
+FIRST_RETENTION_S: Final = 60
+USUAL_MEMORY: Final = 8 * 1024**3
+
+
+def one_thread(name: str) -> Executor:
+    return ThreadPoolExecutor(1, thread_name_prefix=f"store-{name}")
+
+
+class MessageStore:
+    """The store of one broker; `store_host` is the broker's address, packed.
+
+    `memory_bytes` is what the machine has: it decides which messages are likely to be in memory.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        config: StoreConfig,
+        store_host: bytes,
+        *,
+        memory_bytes: int = USUAL_MEMORY,
+        workers: Workers = one_thread,
+    ) -> None:
+        self._config = config
+        self._allocating, self._syncing, self._working = map(workers, ("allocate", "sync", "work"))
+        self.files = StoreFiles(disk, clock, self._allocating, config, store_host)
+        self.log, self.queues, self.index = self.files.log, self.files.queues, self.files.index
+        self.flags = RunningFlags()
+        self.writer = MessageWriter(
+            self.log, self.queues, self.files.dispatcher, self.flags, config, store_host
+        )
+        self.put: Final = self.writer.put
+        self.put_batch: Final = self.writer.put_batch
+        self.reader: Final = MessageReader(self.log, self.queues.find, config, memory_bytes)
+        self.lookup: Final = MessageLookup(self.log, self.queues, self.index, config)
+        self.arrivals: Final = self.files.dispatcher.arrivals
+        """Called for each message when consumers can see it."""
+        self.flusher = Flusher(
+            self.log,
+            self._syncing,
+            config,
+            on_flushed=self._flushed,
+            on_failure=lambda _: self._cannot_flush(),
+        )
+        self.retention = Retention(disk, clock, config, self.files, self.flags, self._on_worker)
+        self._waits_for_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> Recovered:
+        """Open the directory, recover it, and accept messages."""
+        try:
+            recovered = await self._on_worker(self.files.open)
+        except BaseException:
+            self._dismiss_workers()
+            raise
+        self.flusher.start()
+        if self._waits_for_flush or not self._config.flush_commit_log_timed:
+            self.writer.on_append = self.flusher.wake
+        self.writer.open()
+        self._tasks = [asyncio.ensure_future(each) for each in (self._keep_up(), self._keep_clean())]
+        return recovered
+
+    async def stop(self) -> bool:
+        """Put everything on the disk and close; False if the directory could not be left in order."""
+        self.writer.open(is_open=False)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.flusher.stop()
+        in_order = await self._on_worker(self.files.close)
+        self._dismiss_workers()
+        return in_order
+
+    # Messages
+
+    def when_flushed(self, result: PutResult, done: Done) -> None:
+        """Call back when what was put is on the disk, or with what else came of it."""
+        self.flusher.when_flushed(result.end_offset, done)
+
+    async def put_safely(self, record: Record) -> PutResult:
+        """Put a message and wait as long as the configuration, and the message itself, ask for."""
+        result = self.put(record)
+        if (
+            self._waits_for_flush
+            and result.status is PutStatus.PUT_OK
+            and find_property(record.properties_block, WAIT) != "false"
+        ):
+            status = await self.flusher.wait_flushed(result.end_offset)
+            if status is not PutStatus.PUT_OK:
+                return msgspec.structs.replace(result, status=status)
+        return result
+
+    def append_data(self, data: bytes | memoryview) -> PutStatus:
+        """Append bytes of the master's log, and show consumers the messages that are complete in it."""
+        status = self.log.append_data(data)
+        self.writer.show_confirmed()
+        return status
+
+    async def delete_topics(self, topics: Iterable[str]) -> None:
+        """Forget topics with all their queues; their messages stay in the log until they expire."""
+        for topic in topics:
+            queues = self.queues.detach_topic(topic)
+            await self._on_worker(partial(self.queues.destroy, topic, queues))
+
+    def delete_expired(self) -> None:
+        """Delete expired files soon, whatever the hour is."""
+        self.retention.ask()
+
+    # What goes on beside
+
+    async def _keep_up(self) -> None:
+        """Sync queues, index and checkpoint, and dispatch what could not be dispatched before."""
+        loop = asyncio.get_running_loop()
+        interval_s = self._config.flush_interval_consume_queue / 1000
+        thorough_s = self._config.flush_consume_queue_thorough_interval / 1000
+        last_thorough = loop.time()
+        while True:
+            await asyncio.sleep(interval_s)
+            thorough = loop.time() - last_thorough >= thorough_s
+            if thorough:
+                last_thorough = loop.time()
+            await self._guarded(self.keep_up(thorough=thorough))
+
+    async def keep_up(self, *, thorough: bool = False) -> None:
+        """Do that once."""
+        self.writer.show_confirmed()
+        dispatched_ms = self.files.dispatcher.last_store_time_ms
+        await self._on_worker(partial(self.files.sync_behind_log, dispatched_ms, thorough=thorough))
+
+    async def _keep_clean(self) -> None:
+        await asyncio.sleep(FIRST_RETENTION_S)
+        while True:
+            await self._guarded(self.retention.run())
+            await asyncio.sleep(self._config.clean_resource_interval / 1000)
+
+    async def _guarded(self, work: Coroutine[object, object, object]) -> None:
+        try:
+            await work
+        except OSError as error:
+            log.error("upkeep of %s failed, and is tried again: %s", self._config.root, error)
+        except Exception:
+            log.exception("upkeep of %s failed, and is tried again", self._config.root)
+
+    def _flushed(self, _offset: int) -> None:
+        if self._waits_for_flush:
+            self.writer.show_confirmed()
+
+    def _cannot_flush(self) -> None:
+        self.flags.set(Trouble.NOT_WRITABLE)
+
+    async def _on_worker(self, work: Callable[[], T]) -> T:
+        # What has begun is finished, whoever waits for it: a file that is half deleted is none.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._working, work))
+
+    def _dismiss_workers(self) -> None:
+        for worker in (self._allocating, self._syncing, self._working):
+            worker.shutdown()

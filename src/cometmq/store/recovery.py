@@ -1,0 +1,205 @@
+"""Bringing log, queues and index together after a start.
+
+Rules kept here:
+- The log is right as far as its records are whole, one behind the other; what is behind is cut off. Queues
+  and index are made to say what the log says.
+- After an orderly stop everything was on the disk. The log is looked at from the last queued record on, and
+  nothing is changed unless there is something to be changed.
+- After any other stop the log is looked at from the newest file on that began before the checkpoint, and
+  everything from there is dispatched again. What the system still has only in memory is put on the disk
+  before anything is built on it.
+- Neither queue nor index may refer to what is not in the log: the next messages will have those places.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from cometmq.model.errors import StoreError
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.dispatch import Dispatcher
+from cometmq.store.dispatch_rules import QueuePlace, further_places
+from cometmq.store.index import Index
+from cometmq.store.log_walk import LogWalk
+from cometmq.store.mapped_files import MappedFile
+from cometmq.store.queue_files import Unit
+from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record_layout import RecordError, peek_queue_offset
+
+log = logging.getLogger("cometmq.store")
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What a recovery found and did."""
+
+    stopped_orderly: bool
+    start: int
+    """The offset from which on the log was looked at."""
+    end: int
+    """Where the log ends."""
+    records: int
+    """How many records there were in between."""
+
+
+class Recovery:
+    """One recovery of a store whose files are loaded. Blocks."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        config: StoreConfig,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._config = config
+
+    def run(self, *, stopped_orderly: bool) -> Recovered:
+        if not self._log.files.files:
+            return self._begin_anew(stopped_orderly=stopped_orderly)
+        for missing, behind in self._log.files.gaps():
+            log.error("the commit log has no bytes from %d to %d: files are missing", missing, behind)
+        built = self._queues.max_physical_offset
+        start = self._orderly_start(built) if stopped_orderly else self._start_before_checkpoint()
+        walk, records, last = self._measure(start)
+        if not stopped_orderly:
+            self._sync_from(start)
+        self._cut(start, walk.position, stopped_orderly=stopped_orderly)
+        self._log.store_timestamp_ms = 0 if last is None else last.store_timestamp_ms
+        self._log.flushed_timestamp_ms = self._log.store_timestamp_ms
+        dispatch_from = max(start, built) if stopped_orderly else start
+        if self._drop_lost_keys(walk.position):
+            dispatch_from = self._log.min_offset
+        self._dispatch(dispatch_from, walk.position)
+        if last is not None:
+            self._dispatcher.last_store_time_ms = last.store_timestamp_ms
+        self._queues.reset_next_offsets()
+        self._queues.correct_min_offsets(self._log.min_offset)
+        if walk.position < built:
+            log.error("the log ends at %d, before records that were queued: %s", walk.position, walk.error)
+        return Recovered(stopped_orderly, start, walk.position, records)
+
+    def _begin_anew(self, *, stopped_orderly: bool) -> Recovered:
+        """Without a log there is nothing that queues and index could refer to."""
+        self._queues.destroy_all()
+        self._index.destroy()
+        return Recovered(stopped_orderly, 0, 0, 0)
+
+    # Where to begin
+
+    def _orderly_start(self, built: int) -> int:
+        """The last record that was queued; if it is not as its unit says, where a whole file may be."""
+        for queue in self._queues:
+            if built >= 0 and queue.max_physical_offset == built:
+                unit = queue.unit(queue.max_offset - 1)
+                if unit is not None and self._has(unit) and self._is_right(queue, queue.max_offset - 1, unit):
+                    return unit[0]
+        return self._newest_file(lambda mapped, _: mapped.start <= built)
+
+    def _start_before_checkpoint(self) -> int:
+        checkpoint = self._checkpoint
+        is_safe = self._config.message_index_enable and self._config.message_index_safe
+        moment_ms = checkpoint.min_timestamp_index if is_safe else checkpoint.min_timestamp
+        return self._newest_file(lambda _, stored_ms: stored_ms <= moment_ms)
+
+    def _newest_file(self, is_old_enough: Callable[[MappedFile, int], bool]) -> int:
+        """The beginning of the newest file with a first record that is old enough; else of the first."""
+        files = self._log.files.files
+        for mapped in reversed(files):
+            stored_ms = self._log.first_store_time(mapped)
+            if stored_ms and is_old_enough(mapped, stored_ms):
+                return mapped.start
+        return files[0].start
+
+    # What is there
+
+    def _measure(self, start: int) -> tuple[LogWalk, int, Record | None]:
+        """Walk to the end of the log; the walk, the number of its records, and the last of them."""
+        walk = self._log.walk(
+            start,
+            check_crc=self._config.check_crc_on_recover,
+            verify_record_crc=self._config.force_verify_prop_crc,
+        )
+        records, last = 0, None
+        for last in walk:  # noqa: B007 - the last one is what is wanted
+            records += 1
+        return walk, records, last
+
+    def _has(self, unit: Unit) -> bool:
+        return unit[0] >= self._log.min_offset
+
+    def _is_right(self, queue: ConsumeQueue, queue_offset: int, unit: Unit) -> bool:
+        """Whether the record that a unit refers to is that of this place in the queue, or gone long ago."""
+        if not self._has(unit):
+            return True
+        view = self._log.record_at(unit[0])
+        if view is None or len(view) != unit[1]:
+            return False
+        try:
+            record = decode_record(view)
+        except RecordError:
+            return False
+        own = QueuePlace(record.topic, record.queue_id, record.queue_offset)
+        places = [own, *further_places(record)] if self._config.enable_multi_dispatch else [own]
+        return record.physical_offset == unit[0] and any(
+            (topic, queue_id) == (queue.topic, queue.queue_id)
+            and offset - queue_offset in (0, self._shift(queue))
+            for topic, queue_id, offset in places
+        )
+
+    def _shift(self, queue: ConsumeQueue) -> int:
+        """By how much a queue's units are out of place, which those of Apache can be for good."""
+        unit = queue.unit(queue.min_offset)
+        view = None if unit is None else self._log.record_at(unit[0])
+        if view is None or self._config.enable_multi_dispatch:
+            return 0
+        return peek_queue_offset(view, 0) - queue.min_offset
+
+    # What is made of it
+
+    def _sync_from(self, start: int) -> None:
+        """Put on the disk what a killed process left in the system's memory."""
+        for mapped in self._log.files.files:
+            if mapped.end > start:
+                mapped.file.sync()
+
+    def _cut(self, start: int, end: int, *, stopped_orderly: bool) -> None:
+        """Let the log end here, and nothing refer to what was behind.
+
+        Units that may not have been on the disk are all written anew: besides those that are missing there
+        may be torn ones in between, and such of an earlier life of the queue.
+        """
+        self._queues.truncate(end if stopped_orderly else start, self._is_right)
+        self._log.truncate(end)
+        if not stopped_orderly and (cleared := self._log.clear_behind_end()):
+            log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
+
+    def _drop_lost_keys(self, end: int) -> bool:
+        """Whether the index referred to what is behind the end of the log, and is to be made anew."""
+        if not 0 < end <= self._index.end_offset:
+            return False
+        log.warning("the index is made anew: it refers to records behind the end of the log at %d", end)
+        self._index.destroy()
+        return True
+
+    def _dispatch(self, start: int, end: int) -> None:
+        dispatcher = self._dispatcher
+        dispatcher.position = start
+        if not dispatcher.catch_up(end):
+            raise StoreError(
+                f"the queues cannot be brought up to the log: {dispatcher.failure}; make room on the disk"
+            )
+        dispatcher.position = end

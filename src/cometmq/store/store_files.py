@@ -1,0 +1,150 @@
+"""The files of one store, opened, recovered and closed together.
+
+What has to be on the disk before what:
+1. `abort`, before anything is changed; it goes last, when all the rest is there.
+2. The log, before the checkpoint says so, and before an index file counts as safe. Queues and index may reach
+   the disk earlier than the records they refer to; a recovery cuts them back to the log.
+3. All queues, before the checkpoint says so.
+
+A recovery that is itself interrupted is begun again by the next start; it depends on nothing that it changes.
+Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from concurrent.futures import Executor
+from typing import Final
+
+from cometmq.model.errors import StoreError
+from cometmq.ports.clock import Clock
+from cometmq.ports.disk import Disk
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import open_commit_log
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.dispatch import Dispatcher
+from cometmq.store.dispatch_rules import DelayLevels
+from cometmq.store.index import Index
+from cometmq.store.lifecycle import StoreDirectory
+from cometmq.store.recovery import Recovered, Recovery
+
+log = logging.getLogger("cometmq.store")
+
+_SYNC_ALL_UP_TO: Final = 64
+"""With no more queues than that to be synced, all of them are, however little there is to write."""
+
+
+class StoreFiles:
+    """Log, queues, index and checkpoint of a store directory."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, executor: Executor, config: StoreConfig, store_host: bytes
+    ) -> None:
+        """Nothing is touched yet; files of the log are made on the executor."""
+        root = config.root
+        self._disk = disk
+        self._config = config
+        self._directory = StoreDirectory(disk, root)
+        self.log = open_commit_log(disk, clock, executor, config, store_host)
+        self.queues = ConsumeQueues(
+            disk,
+            root / "consumequeue",
+            config.consume_queue_file_size,
+            ext_folder=root / "consumequeue_ext" if config.enable_consume_queue_ext else None,
+            ext_file_size=config.mapped_file_size_consume_queue_ext,
+        )
+        self.index = Index(disk, clock, root / "index", config.max_hash_slot_num, config.max_index_num)
+        self.dispatcher = Dispatcher(
+            self.log,
+            self.queues,
+            self.index if config.message_index_enable else None,
+            DelayLevels(config.message_delay_level),
+            spreads=config.enable_multi_dispatch,
+        )
+        self._checkpoint: Checkpoint | None = None
+        self._saved_moments = 0, 0, 0
+        """What the checkpoint on the disk is known to say."""
+
+    def open(self) -> Recovered:
+        """Take the directory, load what is there, and recover it."""
+        stopped_orderly = self._directory.enter()
+        try:
+            return self._load(stopped_orderly=stopped_orderly)
+        except OSError as error:
+            self._let_go(in_order=False)
+            raise StoreError(f"{self._config.root} cannot be opened: {error}") from error
+        except BaseException:
+            self._let_go(in_order=False)
+            raise
+
+    def _load(self, *, stopped_orderly: bool) -> Recovered:
+        self.log.load()
+        self.queues.load()
+        checkpoint = self._checkpoint = Checkpoint(self._disk, self._config.root / "checkpoint")
+        self._saved_moments = (
+            checkpoint.physic_msg_timestamp,
+            checkpoint.logics_msg_timestamp,
+            checkpoint.index_msg_timestamp,
+        )
+        self.index.load(stopped_cleanly=stopped_orderly, safe_until_ms=checkpoint.index_msg_timestamp)
+        recovery = Recovery(self.log, self.queues, self.index, self.dispatcher, checkpoint, self._config)
+        recovered = recovery.run(stopped_orderly=stopped_orderly)
+        if not stopped_orderly:
+            self.sync()
+        with contextlib.suppress(OSError, StoreError):  # without room nothing is put, but all the rest works
+            self.log.prepare_to_append()
+        return recovered
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise StoreError(f"the store in {self._config.root} is not open")
+        return self._checkpoint
+
+    def sync_behind_log(self, dispatched_ms: int, *, thorough: bool) -> None:
+        """Put queues, full index files and the checkpoint on the disk, as far as there is enough to write.
+
+        `dispatched_ms` is the store time of a record whose unit, and all before it, are written already.
+        """
+        checkpoint, logged_ms = self.checkpoint, self.log.flushed_timestamp_ms
+        thorough = thorough or sum(queue.unsynced > 0 for queue in self.queues) <= _SYNC_ALL_UP_TO
+        self.queues.sync(0 if thorough else self._config.flush_consume_queue_least_pages)
+        if thorough:
+            checkpoint.logics_msg_timestamp = dispatched_ms
+        safe_ms = self.index.sync(only_full=True)
+        if 0 < safe_ms < logged_ms:
+            checkpoint.index_msg_timestamp = safe_ms
+        checkpoint.physic_msg_timestamp = logged_ms
+        moments = logged_ms, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
+        if moments != self._saved_moments:
+            checkpoint.sync()
+            self._saved_moments = moments
+
+    def sync(self) -> None:
+        """Put everything on the disk; nothing may be written meanwhile."""
+        self.log.sync()
+        self.index.sync()
+        self.sync_behind_log(self.dispatcher.last_store_time_ms, thorough=True)
+
+    def close(self) -> bool:
+        """Put everything on the disk and give the directory back; False if it could not be left in order."""
+        in_order = False
+        try:
+            self.log.sync()
+            if self.dispatcher.catch_up(self.log.max_offset):
+                self.sync()
+                in_order = True
+        except OSError as error:
+            log.error("%s is not left in order: %s", self._config.root, error)
+        self._let_go(in_order=in_order)
+        return in_order
+
+    def _let_go(self, *, in_order: bool) -> None:
+        self.log.close()
+        self.queues.close()
+        self.index.close()
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+        self._directory.leave(in_order=in_order)
