@@ -44,7 +44,6 @@ HOST = pack_host(Host("127.0.0.1", 10911))
 BODY = bytes(range(128))
 LARGE_BODY = BODY * 8
 GIB = 2**30
-MEMORY_BYTES = 8 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def _put_batches(store: MessageStore, effort: Effort) -> float:
 
 def _read(store: MessageStore, effort: Effort) -> float:
     _put(store, [_message(number, BODY) for number in range(effort.messages)])
-    reader = MessageReader(store.log, store.queues.find, _config(Path()), MEMORY_BYTES)
+    reader = store.reader
     begun = time.perf_counter()
     read = sum(_read_queue(reader, queue_id) for queue_id in range(QUEUES))
     taken = time.perf_counter() - begun

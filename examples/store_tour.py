@@ -16,8 +16,7 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
-from cometmq.store.message_lookup import MessageLookup
-from cometmq.store.message_reader import GetStatus, MessageReader
+from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.wire.ids import pack_host
@@ -66,21 +65,17 @@ async def write_and_vanish(folder: Path) -> None:
 
 async def open_and_read(folder: Path) -> None:
     """Recover the store that nobody closed, and find every message."""
-    config = config_in(folder)
-    store = MessageStore(SystemDisk(), SystemClock(), config, HOST)
+    store = MessageStore(SystemDisk(), SystemClock(), config_in(folder), HOST)
     await store.start()
-    reader = MessageReader(store.log, store.queues.find, config, 2**30)
     counts = []
     for queue_id in range(QUEUES):
         offset = count = 0
-        while (got := reader.get(TOPIC, queue_id, offset, 32)).status is GetStatus.FOUND:
+        while (got := await store.get(TOPIC, queue_id, offset, 32)).status is GetStatus.FOUND:
             count += len(got.records)
             offset = got.next_offset
         counts.append(count)
     print(f"  recovered: {sum(counts)} messages, {counts} in queues 0 to {QUEUES - 1}")
-    found = MessageLookup(store.log, store.queues, store.index, config).query(
-        TOPIC, "order-4711", 32, 0, 2**62
-    )
+    found = store.lookup.query(TOPIC, "order-4711", 32, 0, 2**62)
     print(f"  by key order-4711: {[bytes(decode_record(each).body).decode() for each in found.records]}")
     await store.stop()
 

@@ -15,11 +15,13 @@ import fcntl
 import mmap
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from cometmq.ports.files import Files, SystemFiles
+
+_FETCH_BYTES: Final = 1024 * 1024
 
 Buffer = mmap.mmap | bytearray
 """What both a real and a simulated file give: sliced, assigned to, packed into."""
@@ -54,6 +56,12 @@ class DiskFile(Protocol):
 
     def wrote(self, start: int, end: int) -> None:
         """A write to the buffer is complete."""
+
+    def fetch(self, start: int, end: int) -> None:
+        """Bring bytes from the disk into memory, so that reading them through the buffer does not wait.
+
+        A read through the buffer that has to wait holds up every thread; this call only its own.
+        """
 
     def sync(self) -> None:
         """Return when everything written so far is on the disk."""
@@ -187,6 +195,14 @@ class SystemFile:
 
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
+
+    def fetch(self, start: int, end: int) -> None:
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            while start < end and (read := os.pread(handle, min(end - start, _FETCH_BYTES), start)):
+                start += len(read)
+        finally:
+            os.close(handle)
 
     def sync(self) -> None:
         # Not `mmap.flush`, which stops the whole interpreter while it writes.

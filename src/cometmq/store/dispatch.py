@@ -22,6 +22,7 @@ from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
     DelayLevels,
     QueuePlace,
+    Values,
     further_places,
     is_indexed,
     is_queued,
@@ -36,9 +37,6 @@ log = logging.getLogger("cometmq.store")
 
 Arrival = Callable[[str, int, int, int, int, bytes | memoryview], None]
 """Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
-
-Values = tuple[str | None, str | None, str | None, bool]
-"""What `put_values` finds."""
 
 _NO_FOLDER_NAMES: Final = frozenset({"", ".", ".."})
 _MAX_FOLDER_NAME: Final = 255
@@ -84,7 +82,7 @@ class Dispatcher:
     def dispatch(self, record: Record, queue: ConsumeQueue, values: Values) -> bool:
         """Dispatch the record at `position` to its queue; False, and the failure is kept, if that failed.
 
-        `values` are tags, unique key and keys of the message.
+        `values` are what `put_values` found in the message.
         """
         topic, block = record.topic, record.properties_block
         offset, stored_ms, code = record.physical_offset, record.store_timestamp_ms, 0

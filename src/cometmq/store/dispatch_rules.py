@@ -40,7 +40,14 @@ _ROLLBACK: Final = int(TransactionType.ROLLBACK)
 _DELAY: Final = re.compile(r"(\d+)([smhd])")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _find_values: Final = re.compile(f"\x02({TAGS}|{UNIQ_KEY}|{KEYS}|{INNER_NUM})\x01([^\x02]+)").findall
+_REMEMBERED_BLOCKS: Final = 4096
+_REMEMBERED_LENGTH: Final = 256
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+Values = tuple[str | None, str | None, str | None, bool]
+
+_remembered: dict[bytes, Values] = {}
 
 
 class QueuePlace(NamedTuple):
@@ -102,14 +109,19 @@ def unit_code(record: Record, levels: DelayLevels) -> int:
     return levels.unit_code(record.topic, find_property(block, TAGS), block, record.store_timestamp_ms)
 
 
-def put_values(properties_block: bytes | memoryview) -> tuple[str | None, str | None, str | None, bool]:
+def put_values(properties_block: bytes | memoryview) -> Values:
     """Tags, unique key and keys, and whether the message says how many it stands for.
 
-    Looked for at once, because every message is asked for them.
+    Looked for at once, because every message is asked for them. Properties without keys are often the same
+    for many messages, so what was found is remembered.
     """
+    block = bytes(properties_block)
+    values = _remembered.get(block)
+    if values is not None:
+        return values
     tags = unique_key = keys = None
     is_inner_batch = False
-    for name, value in _find_values("\x02" + str(properties_block, "utf-8", "replace")):
+    for name, value in _find_values("\x02" + block.decode("utf-8", "replace")):
         if name == TAGS:
             tags = value
         elif name == UNIQ_KEY:
@@ -118,7 +130,12 @@ def put_values(properties_block: bytes | memoryview) -> tuple[str | None, str | 
             keys = value
         else:
             is_inner_batch = True
-    return tags, unique_key, keys, is_inner_batch
+    values = tags, unique_key, keys, is_inner_batch
+    if unique_key is None and keys is None and len(block) <= _REMEMBERED_LENGTH:
+        if len(_remembered) >= _REMEMBERED_BLOCKS:
+            _remembered.clear()
+        _remembered[block] = values
+    return values
 
 
 def dispatch_values(properties_block: bytes | memoryview) -> tuple[str | None, str | None, str | None]:

@@ -8,6 +8,9 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from cometmq.store.log_walk import LogWalk
 from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
@@ -39,6 +42,18 @@ class LogReader:
         at = offset - mapped.start
         end = at + size
         return mapped.view[at:end] if end <= mapped.wrote else None
+
+    def fetch(self, places: Iterable[tuple[int, int]]) -> None:
+        """Bring records, given by offset and size, into memory; those that are no longer there do not matter.
+
+        Blocks, but holds up nobody else.
+        """
+        for offset, size in places:
+            mapped = self.files.at(offset)
+            if mapped is not None:
+                at = offset - mapped.start
+                with suppress(FileNotFoundError):
+                    mapped.file.fetch(at, at + size)
 
     def record_at(self, offset: int) -> memoryview | None:
         """The bytes of the record that begins at an offset; None if none does."""

@@ -6,8 +6,8 @@ Rules kept here:
   stops: enough messages, enough bytes, or enough units looked at.
 - Where the file of a record was removed, all units that refer to it are passed over. A unit that refers to
   nothing for another reason is passed over alone.
-- What lies further back in the log than fits into memory is cold. Such a read may wait for the disk, so
-  whoever runs an event loop asks `is_cold` first and reads on a worker thread then.
+- What lies further back in the log than fits into memory is cold. Such a read may wait for the disk and hold
+  up everybody, so whoever runs an event loop asks for `cold_places` first and has them fetched beside it.
 - With `check_crc`, a record that is not whole, or not of this place of the queue, is never handed out; it
   counts as gone, and it alone.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -142,11 +143,27 @@ class MessageReader:
                 return result
         return self._get_wanted(queue, offset, max_count, max_bytes, wanted)
 
-    def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether reading from this offset on may have to wait for the disk."""
+    def cold_places(
+        self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
+    ) -> list[tuple[int, int]]:
+        """Offset and size of the records that such a read may have to wait for, because they are far back.
+
+        A reader that is up to date asks this, too, so that the answer for it has to cost next to nothing.
+        """
         queue = self._find_queue(topic, queue_id)
-        units = b"" if queue is None else queue.read(offset, 1)
-        return bool(units) and UNIT.unpack(units)[0] < self._log.max_offset - self._hot_bytes
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return []
+        coldest = self._log.max_offset - self._hot_bytes
+        if coldest <= self._log.min_offset or UNIT.unpack(queue.read(offset, 1))[0] >= coldest:
+            return []
+        most = max(min(max_count, self._cold_limits[0]), 1)
+        count = most if wanted is None else -(-max(self._max_scan_bytes, max_count * UNIT_SIZE) // UNIT_SIZE)
+        places = (
+            (physical_offset, size)
+            for physical_offset, size, code in UNIT.iter_unpack(queue.read(offset, count))
+            if physical_offset < coldest and (wanted is None or wanted.wants_unit(code, None))
+        )
+        return list(islice(places, most))
 
     def _outside(self, queue: ReadableQueue | None, offset: int) -> GetResult:
         """The answer to an offset that the queue does not have."""

@@ -2,8 +2,8 @@
 
 Rules kept here:
 - `put` and reads answer at once, in the turn of the loop that they are called in. What blocks happens on
-  worker threads: syncs of the log on one, files of the log made on another, all the rest on a third, one
-  thing after the other.
+  worker threads: syncs of the log on one, files of the log made on another, cold reads on a third, all the
+  rest on a fourth, one thing after the other.
 - A message is safe when `wait_flushed` says so; with asynchronous flush nobody has to wait.
 - What fails for lack of room is tried again until there is room; reads go on meanwhile. After a sync of the
   log that failed nothing is accepted any more.
@@ -27,7 +27,7 @@ from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
 from cometmq.store.flush import Done, Flusher
 from cometmq.store.message_lookup import MessageLookup
-from cometmq.store.message_reader import MessageReader
+from cometmq.store.message_reader import MAX_READ_BYTES, GetResult, MessageFilter, MessageReader
 from cometmq.store.message_writer import MessageWriter, PutResult
 from cometmq.store.recovery import Recovered
 from cometmq.store.retention import Retention
@@ -69,6 +69,7 @@ class MessageStore:
     ) -> None:
         self._config = config
         self._allocating, self._syncing, self._working = map(workers, ("allocate", "sync", "work"))
+        self._reading = workers("read")
         self.files = StoreFiles(disk, clock, self._allocating, config, store_host)
         self.log, self.queues, self.index = self.files.log, self.files.queues, self.files.index
         self.flags = RunningFlags()
@@ -136,6 +137,22 @@ class MessageStore:
                 return msgspec.structs.replace(result, status=status)
         return result
 
+    async def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int = MAX_READ_BYTES,
+        wanted: MessageFilter | None = None,
+    ) -> GetResult:
+        """Read a queue; what is far back is brought into memory beside, so that nobody waits for the disk."""
+        cold = self.reader.cold_places(topic, queue_id, offset, max_count, wanted)
+        if cold:
+            await asyncio.get_running_loop().run_in_executor(self._reading, self.log.fetch, cold)
+        return self.reader.get(topic, queue_id, offset, max_count, max_bytes=max_bytes, wanted=wanted)
+
     def append_data(self, data: bytes | memoryview) -> PutStatus:
         """Append bytes of the master's log, and show consumers the messages that are complete in it."""
         status = self.log.append_data(data)
@@ -199,5 +216,5 @@ class MessageStore:
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._working, work))
 
     def _dismiss_workers(self) -> None:
-        for worker in (self._allocating, self._syncing, self._working):
+        for worker in (self._allocating, self._syncing, self._working, self._reading):
             worker.shutdown()

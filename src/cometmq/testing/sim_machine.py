@@ -155,6 +155,9 @@ class SimulatedFile:
             machine.take_room(self.path, self._content, start, end)
             machine.point("reserve", self.path)
 
+    def fetch(self, start: int, end: int) -> None:
+        """It is in memory already."""
+
     def wrote(self, start: int, end: int) -> None:
         machine, path, content = self._machine, self.path, self._content
         with machine.guard:

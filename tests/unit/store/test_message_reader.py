@@ -186,10 +186,10 @@ def test_what_is_far_behind_is_cold_and_comes_in_smaller_parts(tmp_path: Path) -
     size = store.log.max_offset // 20
     reader = store.reader(memory_bytes=5 * size * 100 // 40 + 100)
 
-    assert reader.is_cold("orders", 0, 0)
-    assert not reader.is_cold("orders", 0, 19)
-    assert not reader.is_cold("orders", 0, 20)
-    assert not reader.is_cold("nothing", 0, 0)
+    assert reader.cold_places("orders", 0, 0, 32)
+    assert not reader.cold_places("orders", 0, 19, 32)
+    assert not reader.cold_places("orders", 0, 20, 32)
+    assert not reader.cold_places("nothing", 0, 0, 32)
     cold, hot = reader.get("orders", 0, 0, 32), reader.get("orders", 0, 16, 32)
     assert (len(cold.records), cold.is_far_behind) == (3, True)
     assert (len(hot.records), hot.is_far_behind) == (4, False)
