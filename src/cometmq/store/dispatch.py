@@ -119,8 +119,24 @@ class Dispatcher:
         if self._spreads:
             places += further_places(record)
         for place in places:
-            for arrived in self.arrivals:
-                arrived(*place, code, record.store_timestamp_ms, record.properties_block)
+            self._tell(*place, code, record.store_timestamp_ms, record.properties_block)
+
+    def _tell(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        code: int,
+        stored_ms: int,
+        block: bytes | memoryview,
+    ) -> None:
+        for arrived in self.arrivals:
+            try:
+                arrived(topic, queue_id, queue_offset, code, stored_ms, block)
+            except Exception:  # the message is there, whatever becomes of those who wait for it
+                log.exception(
+                    "somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset
+                )
 
     def dispatch_batch(self, batch: MessageBatch, queue: ConsumeQueue) -> bool:
         """The same for a batch, which is never part of a transaction."""
@@ -162,16 +178,9 @@ class Dispatcher:
 
     def _announce_batch(self, batch: MessageBatch, codes: list[int]) -> None:
         head = batch.head
-        for number, (item, code) in enumerate(zip(batch.items, codes, strict=True)):
-            for arrived in self.arrivals:
-                arrived(
-                    head.topic,
-                    head.queue_id,
-                    head.queue_offset + number,
-                    code,
-                    head.store_timestamp_ms,
-                    item.properties_block,
-                )
+        topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
+        for offset, (item, code) in enumerate(zip(batch.items, codes, strict=True), head.queue_offset):
+            self._tell(topic, queue_id, offset, code, stored_ms, item.properties_block)
 
     def _failed(self, error: OSError, record: Record) -> bool:
         if self.failure is None:

@@ -22,8 +22,9 @@ import msgspec
 from cometmq.model.message_properties import DELAY
 from cometmq.model.sysflag import INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.batch_packing import MessageBatch
-from cometmq.store.commit_log import CommitLog
+from cometmq.store.commit_log import LONG_TOPIC_PREFIX, MAX_TOPIC_LENGTH, CommitLog
 from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import is_queued, put_values
@@ -33,6 +34,7 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.ids import encode_offset_id
 from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
+from cometmq.wire.record_layout import MAX_TOPIC_LENGTH_V1
 
 log = logging.getLogger("cometmq.store")
 
@@ -116,7 +118,7 @@ class MessageWriter:
         if self._refusal is not None:
             return self._refusal
         topic, queue_id, block = record.topic, record.queue_id, record.properties_block
-        queue = self._find_queue(topic, queue_id) or self._dispatcher.queue_of(topic, queue_id)
+        queue = self._find_queue(topic, queue_id) or self._new_queue(topic, queue_id)
         has_place = True
         if record.sys_flag & _NOT_PLAIN:
             if record.sys_flag & INNER_BATCH:
@@ -143,7 +145,7 @@ class MessageWriter:
         if self._refusal is not None:
             return self._refusal
         head = batch.head
-        queue = self._dispatcher.queue_of(head.topic, head.queue_id)
+        queue = self._find_queue(head.topic, head.queue_id) or self._new_queue(head.topic, head.queue_id)
         if queue is None or head.sys_flag & _NOT_PLAIN or _is_delayed(head):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         head.queue_offset = queue_offset = queue.next_offset
@@ -157,6 +159,13 @@ class MessageWriter:
             self.on_append()
         start, size, stored_ms = head.physical_offset, head.total_size, head.store_timestamp_ms
         return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host, batch.sizes)
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue of a first message; None if its topic cannot be in a record."""
+        longest = MAX_TOPIC_LENGTH if topic.startswith(LONG_TOPIC_PREFIX) else MAX_TOPIC_LENGTH_V1
+        if len(topic.encode("utf-8", "surrogatepass")) > longest:
+            return None
+        return self._dispatcher.queue_of(topic, queue_id)
 
     def _append_spread(self, record: Record) -> PutStatus:
         """Append a message that may be in further queues; their offsets are written into its properties."""

@@ -25,12 +25,11 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
-from cometmq.store.dispatch_rules import QueuePlace, further_places
+from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
 from cometmq.store.index import Index
-from cometmq.store.log_walk import LogWalk
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import Unit
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record import decode_record
 from cometmq.wire.record_layout import RecordError, peek_queue_offset
 
 log = logging.getLogger("cometmq.store")
@@ -46,6 +45,18 @@ class Recovered(msgspec.Struct, frozen=True):
     """Where the log ends."""
     records: int
     """How many records there were in between."""
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    """What is in the log from some place on."""
+
+    end: int
+    records: int
+    last_stored_ms: int
+    error: RecordError | None
+    """Why it ends there."""
+    first_offsets: dict[tuple[str, int], int]
+    """The offset of the first message of each queue."""
 
 
 class Recovery:
@@ -74,23 +85,26 @@ class Recovery:
             log.error("the commit log has no bytes from %d to %d: files are missing", missing, behind)
         built = self._queues.max_physical_offset
         start = self._orderly_start(built) if stopped_orderly else self._start_before_checkpoint()
-        walk, records, last = self._measure(start)
+        measured = self._measure(start)
+        dispatch_from, end = start, measured.end
         if not stopped_orderly:
             self._sync_from(start)
-        self._cut(start, walk.position, stopped_orderly=stopped_orderly)
-        self._log.store_timestamp_ms = 0 if last is None else last.store_timestamp_ms
-        self._log.flushed_timestamp_ms = self._log.store_timestamp_ms
-        dispatch_from = max(start, built) if stopped_orderly else start
-        if self._drop_lost_keys(walk.position):
-            dispatch_from = self._log.min_offset
-        self._dispatch(dispatch_from, walk.position)
-        if last is not None:
-            self._dispatcher.last_store_time_ms = last.store_timestamp_ms
+        self._cut(start, end, stopped_orderly=stopped_orderly)
+        self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
+        if self._drop_lost_keys(end):
+            self._dispatch(self._log.min_offset, start)
+        elif stopped_orderly:
+            dispatch_from = max(start, built)
+        else:
+            self._dispatch(self._first_gap(start, measured), start)
+        self._dispatch(dispatch_from, end)
+        self._dispatcher.position = end
+        self._dispatcher.last_store_time_ms = measured.last_stored_ms
         self._queues.reset_next_offsets()
         self._queues.correct_min_offsets(self._log.min_offset)
-        if walk.position < built:
-            log.error("the log ends at %d, before records that were queued: %s", walk.position, walk.error)
-        return Recovered(stopped_orderly, start, walk.position, records)
+        if end < built:
+            log.error("the log ends at %d, before records that were queued: %s", end, measured.error)
+        return Recovered(stopped_orderly, start, end, measured.records)
 
     def _begin_anew(self, *, stopped_orderly: bool) -> Recovered:
         """Without a log there is nothing that queues and index could refer to."""
@@ -126,17 +140,36 @@ class Recovery:
 
     # What is there
 
-    def _measure(self, start: int) -> tuple[LogWalk, int, Record | None]:
-        """Walk to the end of the log; the walk, the number of its records, and the last of them."""
+    def _measure(self, start: int) -> _Measured:
+        """Walk to the end of the log."""
         walk = self._log.walk(
             start,
             check_crc=self._config.check_crc_on_recover,
             verify_record_crc=self._config.force_verify_prop_crc,
         )
-        records, last = 0, None
-        for last in walk:  # noqa: B007 - the last one is what is wanted
+        first_offsets: dict[tuple[str, int], int] = {}
+        records = last_stored_ms = 0
+        for record in walk:
             records += 1
-        return walk, records, last
+            last_stored_ms = record.store_timestamp_ms
+            place = record.topic, record.queue_id
+            if place not in first_offsets and is_queued(record.sys_flag):
+                first_offsets[place] = record.queue_offset
+        return _Measured(walk.position, records, last_stored_ms, walk.error, first_offsets)
+
+    def _first_gap(self, start: int, measured: _Measured) -> int:
+        """From where on units are missing that were to be on the disk; `start` if none are.
+
+        The checkpoint of Apache's store may say more about its queues than is true.
+        """
+        for (topic, queue_id), first_offset in measured.first_offsets.items():
+            queue = self._queues.find(topic, queue_id)
+            if queue is not None and first_offset > queue.max_offset and not self._shift(queue):
+                log.warning(
+                    "%s-%d has no units from %d to %d", topic, queue_id, queue.max_offset, first_offset
+                )
+                start = min(start, max(queue.max_physical_offset, self._log.min_offset))
+        return start
 
     def _has(self, unit: Unit) -> bool:
         return unit[0] >= self._log.min_offset
@@ -196,10 +229,10 @@ class Recovery:
         return True
 
     def _dispatch(self, start: int, end: int) -> None:
+        """Dispatch what lies in between; a damaged record before the place that was measured ends it."""
         dispatcher = self._dispatcher
         dispatcher.position = start
         if not dispatcher.catch_up(end):
             raise StoreError(
                 f"the queues cannot be brought up to the log: {dispatcher.failure}; make room on the disk"
             )
-        dispatcher.position = end

@@ -69,15 +69,22 @@ class StoreFiles:
 
     def open(self) -> Recovered:
         """Take the directory, load what is there, and recover it."""
-        stopped_orderly = self._directory.enter()
+        root = self._config.root
         try:
-            return self._load(stopped_orderly=stopped_orderly)
+            stopped_orderly = self._directory.enter()
+            try:
+                recovered = self._load(stopped_orderly=stopped_orderly)
+            except BaseException:
+                self._let_go(in_order=False)
+                raise
         except OSError as error:
-            self._let_go(in_order=False)
-            raise StoreError(f"{self._config.root} cannot be opened: {error}") from error
-        except BaseException:
-            self._let_go(in_order=False)
-            raise
+            raise StoreError(f"{root} cannot be opened: {error}") from error
+        log.info(
+            "%s is open: log from %d to %d, %d queues; after %s stop %d records from %d on were looked at",
+            *(root, self.log.min_offset, recovered.end, len(self.queues)),
+            *("an orderly" if stopped_orderly else "an unclean", recovered.records, recovered.start),
+        )
+        return recovered
 
     def _load(self, *, stopped_orderly: bool) -> Recovered:
         self.log.load()

@@ -132,6 +132,18 @@ def test_who_waits_hears_of_each_message_when_it_can_be_read() -> None:
     ]
 
 
+def test_a_listener_that_fails_harms_nobody() -> None:
+    """B8"""
+    engine = Engine(SimulatedDisk())
+    heard: list[int] = []
+    engine.files.dispatcher.arrivals.append(lambda *arrival: heard[1_000_000])  # type: ignore[arg-type]
+    engine.files.dispatcher.arrivals.append(lambda *arrival: heard.append(arrival[2]))
+
+    assert engine.put(a_message()).status is PutStatus.PUT_OK
+    assert engine.put_batch(MessageBatch(a_message(b""), [BatchItem(b"1")], 9)).status is PutStatus.PUT_OK
+    assert heard == [0, 1]
+
+
 def test_with_synchronous_flush_a_message_is_seen_when_it_is_on_the_disk() -> None:
     """B5: a consumer never sees what a crash could take back."""
     engine = Engine(SimulatedDisk(), small(flush_disk_type="SYNC_FLUSH"))

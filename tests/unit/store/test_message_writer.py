@@ -77,6 +77,7 @@ def test_what_cannot_be_stored_is_refused_and_changes_nothing(what: str) -> None
 
     assert engine.put(ILLEGAL[what]).status is PutStatus.MESSAGE_ILLEGAL
     assert engine.files.log.max_offset == before.end_offset
+    assert engine.files.queues.topics() == ["orders"]
     assert engine.put(a_message(b"behind")).queue_offset == 1
 
 

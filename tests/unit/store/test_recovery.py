@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -210,6 +211,20 @@ def test_units_out_of_place_stay_where_they_are() -> None:
     assert offsets == list(range(1, 14))
 
 
+@pytest.mark.parametrize("lost", [slice(0, 14), slice(5, 14), slice(5, 6)])
+def test_units_that_should_have_been_on_the_disk_are_made_anew(lost: slice) -> None:
+    """B5: Apache's checkpoint can say more about the queues than is true."""
+    disk = SimulatedDisk()
+    a_store_of(disk, 14)
+    path = ROOT / "consumequeue" / "orders" / "0" / f"{0:020}"
+    changed(disk, path, lost.start * UNIT_SIZE, bytes((lost.stop - lost.start) * UNIT_SIZE))
+    as_if_killed(disk)
+    engine = Engine(disk)
+
+    assert engine.recovered.start > 0
+    assert numbers_in(engine) == list(range(14))
+
+
 def test_a_file_of_another_size_stops_the_start_with_a_sentence() -> None:
     """B4: and leaves the directory to others."""
     disk = SimulatedDisk()
@@ -220,13 +235,17 @@ def test_a_file_of_another_size_stops_the_start_with_a_sentence() -> None:
     assert numbers_in(Engine(disk)) == [0, 1, 2, 3]
 
 
-def test_a_disk_that_fails_at_the_start_is_named() -> None:
-    """B4"""
+@pytest.mark.parametrize(("operation", "name"), [("open", "checkpoint"), ("replace", "abort")])
+def test_a_disk_that_fails_at_the_start_is_named(operation: Literal["open", "replace"], name: str) -> None:
+    """B4: and the directory is free again."""
     disk = SimulatedDisk()
     a_store_of(disk, 4)
-    disk.fail("open", ROOT / "checkpoint")
-    with pytest.raises(StoreError, match=r"/store cannot be opened: .*checkpoint"):
+    disk.fail(operation, ROOT / name)
+    with pytest.raises(StoreError, match=rf"/store cannot be opened: .*{name}"):
         Engine(disk)
+    disk.heal()
+
+    assert numbers_in(Engine(disk)) == [0, 1, 2, 3]
 
 
 def test_a_store_without_room_can_be_read() -> None:
@@ -254,3 +273,31 @@ def test_what_a_killed_process_left_in_memory_is_on_the_disk_after_the_start() -
     engine = Engine(killed.crash(CrashMode.DROP))
     assert numbers_in(engine) == list(range(10))
     assert len(messages_in(engine.files)["orders", 0]) == 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"enable_consume_queue_ext": True},
+        {"enabled_append_prop_crc": True, "force_verify_prop_crc": True},
+        {"store_path_commit_log": "/one,/two"},
+        {"message_index_enable": False},
+        {"duplication_enable": True},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+@pytest.mark.parametrize("mode", CrashMode)
+def test_a_store_with_other_settings_is_recovered(mode: CrashMode, settings: dict[str, object]) -> None:
+    """B5"""
+    disk, config = SimulatedDisk(), small(ROOT, **settings)
+    engine = Engine(disk, config)
+    for number in range(10):
+        engine.put(a_message((b"%d-" % number).ljust(LARGE, b"b"), properties_block=b"KEYS\x01k\x02"))
+    engine.sync_log()
+    after = disk.crash(mode)
+    engine = Engine(after, config)
+
+    assert numbers_in(engine) == list(range(10))
+    assert engine.put(a_message(b"10-")).queue_offset == 10
+    assert engine.close()
+    assert numbers_in(Engine(after, config)) == list(range(11))
