@@ -81,6 +81,13 @@ def run(effort: Effort, say: Say) -> Section:
         say(f"recovery of {effort.recovery_gib:g} GiB after a kill: {seconds:.1f} s")
         name = f"recovery of {effort.recovery_gib:g} GiB after a kill"
         figures.append(Figure(name, "s", [seconds], target=Target(below=10)))
+        for name, task, target in (
+            ("private memory, 1 GiB of log written", "log", Target(below=100)),
+            ("resident, 10,000 queues open", "queues", Target(below=200)),
+        ):
+            megabytes = _memory(Path(folder) / task, task)
+            say(f"{name}: {megabytes:.0f} MB")
+            figures.append(Figure(name, "MB", [megabytes], target=target))
     return section
 
 
@@ -198,5 +205,38 @@ async def _fill_and_die(folder: Path, gib: float) -> None:
     os._exit(0)  # no flush, no checkpoint, no farewell
 
 
+def _memory(folder: Path, task: str) -> float:
+    """The megabytes that another process has when it has done a task."""
+    command = [sys.executable, "-m", "bench.message_store", str(folder), task]
+    try:
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _do_and_tell_memory(folder: Path, task: str) -> None:
+    store = MessageStore(SystemDisk(), SystemClock(), _config(folder), HOST)
+    await store.start()
+    if task == "log":
+        while store.log.max_offset < GIB - 2**20:
+            store.put(_message(0, LARGE_BODY))
+            await asyncio.sleep(0)
+    else:
+        for number in range(10_000):
+            if store.put(Record(f"topic-{number}", BODY, born_host=HOST)).status is not PutStatus.PUT_OK:
+                raise BenchmarkError(f"the queue of topic {number} could not be opened")
+    print(_own_megabytes("RssAnon:" if task == "log" else "VmRSS:"))
+    await store.stop()
+
+
+def _own_megabytes(name: str) -> float:
+    """What the kernel says under a name about the memory of this process."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) / 1000 for line in status.splitlines() if line.startswith(name))
+
+
 if __name__ == "__main__":
-    run_loop(_fill_and_die(Path(sys.argv[1]), float(sys.argv[2])))
+    if sys.argv[2] in ("log", "queues"):
+        run_loop(_do_and_tell_memory(Path(sys.argv[1]), sys.argv[2]))
+    else:
+        run_loop(_fill_and_die(Path(sys.argv[1]), float(sys.argv[2])))
