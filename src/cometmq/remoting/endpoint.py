@@ -69,6 +69,7 @@ class Endpoint:
         self.buffered_bytes = 0
         """Bytes of incomplete and waiting frames over all connections."""
         self._opaques = itertools.count()
+        self._deadline = 0.0
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._house_timer: asyncio.TimerHandle | None = None
         self._house_round: list[Connection] = []
@@ -140,9 +141,11 @@ class Endpoint:
     def watch_deadline(self, deadline: float) -> None:
         """Wake at the deadline of a call, unless an earlier one wakes first and looks again."""
         timer = self._deadline_timer
-        if timer is None or timer.cancelled() or deadline < timer.when():
+        if timer is None or deadline < self._deadline:
             if timer is not None:
                 timer.cancel()
+            # Kept here, because a timer of uvloop that is due at once does not say when.
+            self._deadline = deadline
             self._deadline_timer = self.loop.call_at(deadline, self._expire_calls)
 
     def _expire_calls(self) -> None:
