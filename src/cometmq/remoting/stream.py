@@ -75,6 +75,8 @@ class Stream(Channel):
                 self._take_frame(frame)
                 if self._out_bytes >= write_high_bytes:
                     self.flush()
+                if splitter.let_go():  # the common end of a read, known without another look
+                    break
             else:
                 self._pause_reading()
         except FramingError as error:

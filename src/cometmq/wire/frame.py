@@ -26,6 +26,7 @@ ROCKETMQ: Final = 1
 _PREFIX: Final = Struct(">II")
 _PREFIX_BYTES: Final = 8
 _LENGTH: Final = Struct(">I")
+_NOTHING: Final = memoryview(b"")
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
 
 
@@ -55,6 +56,15 @@ class FrameSplitter:
         """Bytes held and not yet handed out as frames."""
         pending = 0 if self._pending is None else len(self._pending)
         return self._end - self._pos + pending
+
+    def let_go(self) -> bool:
+        """Let go of the last read if all of it was handed out; whether nothing is held any more."""
+        if self._pos != self._end or self._pending is not None:
+            return False
+        self._data = b""
+        self._view = _NOTHING
+        self._pos = self._end = 0
+        return True
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
