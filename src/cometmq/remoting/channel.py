@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -36,6 +37,7 @@ class Channel(asyncio.Protocol):
         "__weakref__",
         "_backed_up",
         "_closing_since",
+        "_descriptor",
         "_incomplete_since",
         "_last_received",
         "_out",
@@ -60,6 +62,7 @@ class Channel(asyncio.Protocol):
         self.remote_address = ""
         self.close_reason = "peer closed"
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # of a socket that may be written to directly
         self._preamble: Preamble | None = Preamble() if sniff else None
         self._tls: TlsSession | None = None
         self._out: list[Body] = []
@@ -112,6 +115,9 @@ class Channel(asyncio.Protocol):
         self._transport.set_write_buffer_limits(limits.write_high_bytes, limits.write_low_bytes)
         self.remote_address = address_text(transport.get_extra_info("peername"))
         self._last_received = self.endpoint.loop.time()
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("ssl_object") is None:
+            self._descriptor = sock.fileno()
         refusal = self.endpoint.opened(cast(Any, self))
         if refusal is not None:
             log.warning("refused %s: %s", self.remote_address, refusal)
@@ -135,6 +141,7 @@ class Channel(asyncio.Protocol):
         self._ended()
         self.endpoint.closed(cast(Any, self))
         self._transport = None
+        self._descriptor = -1
 
     # The first bytes: PROXY header, TLS or plain.
 
@@ -256,9 +263,21 @@ class Channel(asyncio.Protocol):
             return
         self._sent_bytes += len(data)
         self.endpoint.metrics.bytes_out += len(data)
+        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+            data = self._write_at_once(data)
+            if not data:
+                return
         transport.write(data)
         if self._write_paused and transport.get_write_buffer_size() > self.endpoint.limits.max_write_bytes:
             self.close("slow reader", abort=True)
+
+    def _write_at_once(self, data: Body) -> Body:
+        """Write what the socket takes now; the answer is the rest. uvloop would wait for its turn's end."""
+        try:
+            written = os.write(self._descriptor, data)
+        except OSError:  # nothing is taken, or the connection is broken: the transport finds out which
+            return data
+        return b"" if written == len(data) else memoryview(data)[written:]
 
     async def writable(self) -> None:
         """Wait until the peer has taken enough of what was written to it, or the connection has ended."""
