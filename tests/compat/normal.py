@@ -26,7 +26,8 @@ def without_places(text: str, places: Mapping[str, str]) -> str:
 
 
 def without_measurements(text: str) -> str:
-    """Replace the decimal numbers: loads, rates, hours and disk ratios of the moment."""
+    """Replace what is measured at the moment: loads, rates, hours, disk ratios, how far timers are behind."""
+    text = re.sub(r"\d+-\d+\(", "<behind>(", text)
     return re.sub(r"\s*\d+\.\d+", " <measured>", text)
 
 
