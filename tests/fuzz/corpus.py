@@ -1,4 +1,5 @@
-"""The frames that are mutated: recorded ones, and one of each kind that a name server answers."""
+"""The frames that are mutated: recorded ones, one of each kind that a name server answers, and what a broker
+gets most."""
 
 from __future__ import annotations
 
@@ -93,6 +94,18 @@ def recorded_frames() -> list[Parts]:
     """Requests and answers of a real cluster."""
     lines = _RECORDED.read_text(encoding="utf-8").splitlines()
     return [take_apart(base64.b64decode(json.loads(line)["frame"])) for line in lines]
+
+
+def broker_requests() -> list[Parts]:
+    """The requests that a broker gets most, in each encoding, with all their fields."""
+    codes = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+    codes += [RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE]
+    codes += [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET]
+    return [
+        take_apart(encode_command(code, 1, 0, _fields(code), body=b"body", serialize_type=kind))
+        for code in codes
+        for kind in (JSON, ROCKETMQ)
+    ]
 
 
 def namesrv_requests() -> list[Parts]:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.fuzz.corpus import Parts, namesrv_requests, recorded_frames
+from tests.fuzz.corpus import Parts, broker_requests, namesrv_requests, recorded_frames
 
 _INTERESTING: Final = [
     b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\xc3", b"\xed\xa0\x80",
@@ -35,7 +35,7 @@ class Mutator:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._served = namesrv_requests()
-        self._recorded = recorded_frames()
+        self._recorded = recorded_frames() + broker_requests()
         self._edits: list[Callable[[random.Random, Parts], Parts]] = [
             self._edit_bytes, self._edit_bytes, self._edit_bytes,
             self._edit_json, self._edit_json, self._edit_json, self._edit_json,

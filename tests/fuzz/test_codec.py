@@ -6,10 +6,23 @@ import random
 
 from cometmq.model.errors import FramingError, HeaderError
 from cometmq.wire.command import Command, decode_command, encode_command, salvage_flag, salvage_opaque
-from cometmq.wire.frame import Frame, FrameSplitter
+from cometmq.wire.frame import JSON, Frame, FrameSplitter
 from cometmq.wire.header import REQUEST_HEADERS
+from cometmq.wire.request_reader import (
+    LONG_START_BYTES,
+    SHORT_START_BYTES,
+    RequestReader,
+    request_reader,
+    start_of_request,
+)
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
+
+READERS: dict[bytes, RequestReader] = {
+    start: request_reader(code, cls)
+    for code, cls in REQUEST_HEADERS.items()
+    if (start := start_of_request(code)) is not None
+}
 
 
 def test_the_codec_reads_mutated_frames_or_refuses_them_properly() -> None:
@@ -69,6 +82,7 @@ def _read(frame: Frame) -> None:
     assert -(2**31) <= salvage_flag(frame) < 2**31
     command = decode_command(frame)
     assert salvage_opaque(frame) is not None
+    _read_in_one_pass(frame, command)
     fields = command.fields()
     again = _written_again(command)
     assert (again.code, again.opaque, again.flag) == (command.code, command.opaque, command.flag)
@@ -78,6 +92,19 @@ def _read(frame: Frame) -> None:
         header = command.header(cls)
         if {key: value for key, value in again.fields().items() if value} == fields:
             assert again.header(cls) == header
+
+
+def _read_in_one_pass(frame: Frame, command: Command) -> None:
+    """A request whose header is known by its first bytes says the same when it is read at once."""
+    raw = bytes(frame.header)
+    read = READERS.get(raw[:SHORT_START_BYTES]) or READERS.get(raw[:LONG_START_BYTES])
+    quick = read(raw, frame.body) if read is not None and frame.serialize_type == JSON else None
+    if quick is None:
+        return
+    for member in ("code", "opaque", "flag", "version", "language", "remark", "serialize_type", "body"):
+        assert getattr(quick, member) == getattr(command, member), member
+    assert quick.fields() == command.fields()
+    assert quick.typed == command.header(REQUEST_HEADERS[command.code])
 
 
 def _written_again(command: Command) -> Command:

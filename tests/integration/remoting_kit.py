@@ -25,7 +25,7 @@ from cometmq.remoting.handler import DEFERRED, Answer, HandlerTable, NoHeader, R
 from cometmq.remoting.limits import Limits
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command, decode_command, encode_command
+from cometmq.wire.command import Body, Command, decode_command, encode_command
 from cometmq.wire.frame import JSON, Frame
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
@@ -94,7 +94,7 @@ class Handlers:
         self.deferred: list[tuple[Command, Connection]] = []
         self.gate = asyncio.Event()
         self.waiting = 0
-        self.large_answer = bytes(1000)
+        self.large_answer: bytes | list[Body] = bytes(1000)
 
     def table(self) -> HandlerTable:
         table = HandlerTable()

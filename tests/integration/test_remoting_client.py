@@ -23,8 +23,9 @@ from cometmq.model.errors import (
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Body, Command, encode_command
+from cometmq.wire.command import Command, Payload, encode_command, payload_bytes
 from cometmq.wire.frame import JSON, ROCKETMQ
+from cometmq.wire.header import Fields
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.integration.remoting_kit import (
     CALL_BACK,
@@ -460,8 +461,8 @@ class Signer:
     def __init__(self) -> None:
         self.answers: list[int] = []
 
-    def before_call(self, address: str, code: int, fields: dict[str, str], body: Body) -> None:
-        fields["Signature"] = f"{code}-{len(body)}"
+    def before_call(self, address: str, code: int, fields: dict[str, str], body: Payload) -> None:
+        fields["Signature"] = f"{code}-{payload_bytes(body)}"
 
     def after_call(self, address: str, code: int, answer: Command) -> None:
         self.answers.append(answer.code)
@@ -475,6 +476,18 @@ async def test_hooks_add_to_each_call_and_see_each_answer() -> None:
         assert answer.fields() == {"Signature": f"{RequestCode.GET_KV_CONFIG.value}-3"}
         await client.call(address_of(server), REFUSE)
         assert hook.answers == [0, ResponseCode.NO_PERMISSION]
+        answer = await client.call(address_of(server), ECHO, {"topic": "orders", "no": None})
+        assert answer.fields() == {"topic": "orders", "Signature": f"{RequestCode.GET_KV_CONFIG.value}-0"}
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+@both_loops
+async def test_a_call_takes_a_declared_header_or_plain_fields(kind: int) -> None:
+    async with serving() as server, calling(serialize_type=kind) as client:
+        headers: list[Fields] = [GetRouteInfoRequest(topic="orders"), {"topic": "orders"}]
+        for header in headers:
+            assert (await client.call(address_of(server), NEED_TOPIC, header)).body == b"orders"
+            assert (await client.call(address_of(server), ECHO, header)).fields() == {"topic": "orders"}
 
 
 @both_loops

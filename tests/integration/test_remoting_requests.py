@@ -302,6 +302,31 @@ async def test_hooks_may_refuse_a_request_and_see_every_answer(caplog: pytest.Lo
     assert any("a hook failed" in record.message for record in caplog.records)
 
 
+class Reader:
+    """A hook that reads the custom fields, as one that checks signatures does."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, str | None]] = []
+
+    def before_request(self, request: Command, connection: Connection) -> Answer | None:
+        self.seen.append(request.fields())
+        return None
+
+    def after_request(self, request: Command, answer: Answer, connection: Connection) -> None:
+        self.seen.append(request.fields())
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+@both_loops
+async def test_hooks_see_the_custom_fields_of_a_request_whose_header_is_declared(kind: int) -> None:
+    hook = Reader()
+    async with serving(hooks=[hook]) as server, connected(server) as peer:
+        fields = {"topic": "orders", "AccessKey": "me"}
+        await peer.send(encode_command(NEED_TOPIC, 5, 0, fields, serialize_type=kind))
+        assert bytes((await peer.answer()).body) == b"orders"
+        assert hook.seen == [fields, fields]
+
+
 async def _forgetful(*_: object) -> Answer:
     return None  # type: ignore[return-value]
 

@@ -92,3 +92,39 @@ class ResponseError(CometError):
 
     def __init__(self, message: str, *, code: int) -> None:
         super().__init__(message, code=code)
+
+
+class ClientError(CometError):
+    """Something that a client was asked to do and cannot do."""
+
+
+class StateError(ClientError):
+    """A client that is used before it was started, after it was stopped, or in a forked process."""
+
+
+class GroupTakenError(ClientError):
+    """Another member of the same client has the group already."""
+
+
+class RouteNotFoundError(ClientError):
+    """No name server knows a way to the topic."""
+
+    retriable = True
+
+    def __init__(self, message: str, *, code: int = 10005) -> None:
+        super().__init__(message, code=code)
+
+
+class SendError(ClientError):
+    """A message that could not be sent; `retriable` and `maybe_applied` tell what may be done about it.
+
+    `attempts` says, one sentence each, what happened at every broker that was tried.
+    """
+
+    attempts: tuple[str, ...] = ()
+
+
+class PartialBatchError(SendError):
+    """A batch of which only a part was stored; `receipts` has the receipts of that part, in order."""
+
+    receipts: tuple[Any, ...] = ()

@@ -9,7 +9,6 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -24,8 +23,9 @@ from cometmq.model.errors import (
     TooManyRequestsError,
 )
 from cometmq.remoting.stream import Stream
-from cometmq.wire.command import ONEWAY_FLAG, Body, Command, encode_command
+from cometmq.wire.command import ONEWAY_FLAG, Command, Payload, encode_request_head, payload_bytes
 from cometmq.wire.frame import JSON
+from cometmq.wire.header import Fields
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint
@@ -53,15 +53,16 @@ class Caller(Stream):
     def call(
         self,
         code: int,
-        fields: Mapping[str, str | None] | None,
-        body: Body = b"",
+        fields: Fields | None,
+        body: Payload = b"",
         *,
         timeout_s: float,
         serialize_type: int = JSON,
     ) -> asyncio.Future[Command]:
         """Send a request; the future gives the answer, or fails with a `CometError`."""
         endpoint = self.endpoint
-        future: asyncio.Future[Command] = endpoint.loop.create_future()
+        loop = endpoint.loop
+        future: asyncio.Future[Command] = loop.create_future()
         try:
             if endpoint.calls_in_flight >= endpoint.limits.max_calls_in_flight:
                 raise TooManyRequestsError(
@@ -74,21 +75,25 @@ class Caller(Stream):
         except CometError as error:
             future.set_exception(error)
             return future
-        now = endpoint.loop.time()
-        if self._calls is None:
-            self._calls = {}
-        self._calls[opaque] = _Call(future, now, now + timeout_s, code)
+        now = loop.time()
+        calls = self._calls
+        if calls is None:
+            calls = self._calls = {}
+        if calls:
+            self.flush_soon()
+        else:  # a single caller does not wait for others
+            endpoint.calling.add(cast(Any, self))
+            self.flush()
+        calls[opaque] = _Call(future, now, now + timeout_s, code)
         endpoint.calls_in_flight += 1
-        endpoint.calling.add(cast(Any, self))
         endpoint.watch_deadline(now + timeout_s)
-        self.flush()
         return future
 
     def oneway(
         self,
         code: int,
-        fields: Mapping[str, str | None] | None,
-        body: Body = b"",
+        fields: Fields | None,
+        body: Payload = b"",
         *,
         serialize_type: int = JSON,
     ) -> None:
@@ -101,19 +106,18 @@ class Caller(Stream):
         code: int,
         opaque: int,
         flag: int,
-        fields: Mapping[str, str | None] | None,
-        body: Body,
+        fields: Fields | None,
+        body: Payload,
         serialize_type: int,
     ) -> None:
         if not self.is_open:
             raise never_sent(ConnectionLostError(f"the connection to {self.remote_address} is closed"))
-        frame = encode_command(code, opaque, flag, fields, body=body, serialize_type=serialize_type)
-        max_frame_bytes = self.endpoint.limits.max_frame_bytes
-        if len(frame) > max_frame_bytes:
-            raise MessageError(
-                f"a request of {len(frame)} bytes is over the {max_frame_bytes} of a frame; send less at once"
-            )
-        self._put(frame, b"")
+        body_bytes = payload_bytes(body)
+        head = encode_request_head(code, opaque, flag, fields, body_bytes, serialize_type)
+        size, limit = len(head) + body_bytes, self.endpoint.limits.max_frame_bytes
+        if size > limit:
+            raise MessageError(f"a request of {size} bytes is over the {limit} of a frame; send less at once")
+        self._put(head, body, body_bytes)
 
     def _take_answer(self, command: Command) -> None:
         call = None if self._calls is None else self._calls.pop(command.opaque, None)

@@ -1,4 +1,4 @@
-"""The byte side of a connection: its first bytes, TLS, writing, back-pressure, health and end.
+"""The byte side of a connection: its first bytes, TLS, back-pressure, health and end.
 
 Rules kept here:
 - Nothing is written before it is clear whether the peer speaks TLS.
@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.model.errors import CometError, FramingError
+from cometmq.remoting.outlet import Outlet
 from cometmq.remoting.preamble import Preamble, Verdict
 from cometmq.remoting.tls import TlsSession
-from cometmq.wire.command import Body
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint
@@ -30,54 +29,34 @@ LINGER_S: Final = 1.0
 """How long a peer may take to end its side after we ended ours."""
 
 
-class Channel(asyncio.Protocol):
+class Channel(Outlet):
     """Bytes in both directions; what they mean is up to the subclass."""
 
     __slots__ = (
         "__weakref__",
         "_backed_up",
-        "_closing_since",
-        "_descriptor",
         "_incomplete_since",
         "_last_received",
-        "_out",
-        "_out_bytes",
-        "_preamble",
         "_reading_paused",
-        "_sent_bytes",
         "_stuck_since",
         "_taken_at",
         "_taken_bytes",
-        "_tls",
-        "_transport",
-        "_writable",
-        "_write_paused",
         "close_reason",
-        "endpoint",
         "remote_address",
     )
 
     def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
-        self.endpoint = endpoint
+        super().__init__(endpoint)
         self.remote_address = ""
         self.close_reason = "peer closed"
-        self._transport: asyncio.Transport | None = None
-        self._descriptor = -1  # of a socket that may be written to directly
-        self._preamble: Preamble | None = Preamble() if sniff else None
-        self._tls: TlsSession | None = None
-        self._out: list[Body] = []
-        self._out_bytes = 0
+        self._preamble = Preamble() if sniff else None
         self._reading_paused = False
-        self._write_paused = False
         self._backed_up = False  # so much is unwritten that nothing more should be read
-        self._writable: asyncio.Future[None] | None = None
-        self._sent_bytes = 0
-        self._taken_bytes = 0  # how much of it the peer had taken at the last look
+        self._taken_bytes = 0  # how much of what was sent the peer had taken at the last look
         self._taken_at = 0.0
         self._stuck_since: float | None = None
         self._last_received = 0.0
         self._incomplete_since: float | None = None  # of a frame, a preamble or a handshake
-        self._closing_since: float | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.remote_address or 'not connected'}>"
@@ -93,19 +72,6 @@ class Channel(asyncio.Protocol):
     @abstractmethod
     def _ended(self) -> None:
         """The connection is gone."""
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and self._closing_since is None
-
-    @property
-    def write_blocked(self) -> bool:
-        """So much is unwritten that nothing more should be added."""
-        return self._write_paused
-
-    @property
-    def unwritten_bytes(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # What the transport tells.
 
@@ -235,65 +201,12 @@ class Channel(asyncio.Protocol):
             self._last_received = self.endpoint.loop.time()
             self._transport.resume_reading()
 
-    # Bytes out.
-
-    def _put(self, head: bytes, body: Body) -> None:
-        """Add to what the next `flush` writes."""
-        self._out.append(head)
-        self._out_bytes += len(head)
-        if body:
-            self._out.append(body)
-            self._out_bytes += len(body)
-
-    def flush(self) -> None:
-        """Write what was put, in one piece."""
-        out = self._out
-        if out and self._preamble is None:
-            tls = self._tls
-            if tls is not None and not tls.established:
-                return
-            data = b"".join(out) if len(out) > 1 else out[0]
-            out.clear()
-            self._out_bytes = 0
-            self._write_raw(data if tls is None else tls.send(data))
-
-    def _write_raw(self, data: Body) -> None:
-        transport = self._transport
-        if transport is None or not data:
-            return
-        self._sent_bytes += len(data)
-        self.endpoint.metrics.bytes_out += len(data)
-        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
-            data = self._write_at_once(data)
-            if not data:
-                return
-        transport.write(data)
-        if self._write_paused and transport.get_write_buffer_size() > self.endpoint.limits.max_write_bytes:
-            self.close("slow reader", abort=True)
-
-    def _write_at_once(self, data: Body) -> Body:
-        """Write what the socket takes now; the answer is the rest. uvloop would wait for its turn's end."""
-        try:
-            written = os.write(self._descriptor, data)
-        except OSError:  # nothing is taken, or the connection is broken: the transport finds out which
-            return data
-        return b"" if written == len(data) else memoryview(data)[written:]
-
-    async def writable(self) -> None:
-        """Wait until the peer has taken enough of what was written to it, or the connection has ended."""
-        while self._write_paused and self._closing_since is None:
-            if self._writable is None or self._writable.done():
-                self._writable = self.endpoint.loop.create_future()
-            await asyncio.shield(self._writable)
-
-    def _wake_writers(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-
     # The end.
 
     def close(self, reason: str, *, abort: bool = False) -> None:
         """End the connection: after what is unwritten, or at once with `abort`."""
+        if self._closing_since is None and not abort:
+            self.flush()
         first = self._closing_since is None
         if first:
             self._closing_since = self.endpoint.loop.time()

@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
@@ -26,20 +26,21 @@ from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.limits import Limits
 from cometmq.remoting.tls import ClientTls, client_context
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Body, Command
+from cometmq.wire.command import Command, Payload
 from cometmq.wire.frame import JSON
-from cometmq.wire.header import Header, encode_fields
+from cometmq.wire.header import Fields, Header, encode_fields
 
 log = logging.getLogger("cometmq.remoting")
 
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 3.0
+_GO_AWAY: Final = ResponseCode.GO_AWAY.value
 
 
 class CallHook(Protocol):
     """Sees every call before it is sent and every answer before the caller does."""
 
-    def before_call(self, address: str, code: int, fields: dict[str, str], body: Body) -> None:
+    def before_call(self, address: str, code: int, fields: dict[str, str], body: Payload) -> None:
         """May change `fields`, for example to sign them."""
 
     def after_call(self, address: str, code: int, answer: Command) -> None: ...
@@ -72,20 +73,20 @@ class RemotingClient(Endpoint):
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: Fields | None = None,
         *,
-        body: Body = b"",
+        body: Payload = b"",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Command:
         """Ask and wait for the answer, whatever its code is."""
         deadline = self.loop.time() + timeout_s
-        fields = self._fields(address, code, header, body)
+        fields = self._hooked_fields(address, code, header, body) if self._call_hooks else header
         connection, answer = await self._ask(address, code, fields, body, deadline)
-        if answer.code == ResponseCode.GO_AWAY:
+        if answer.code == _GO_AWAY:
             self._replace(connection)
             connection.retire()
             connection, answer = await self._ask(address, code, fields, body, deadline)
-            if answer.code == ResponseCode.GO_AWAY:
+            if answer.code == _GO_AWAY:
                 self._replace(connection)
                 connection.retire()
                 raise RemotingError(f"{address} is shutting down; try another server", code=answer.code)
@@ -94,9 +95,11 @@ class RemotingClient(Endpoint):
         return answer
 
     async def _ask(
-        self, address: str, code: int, fields: Mapping[str, str] | None, body: Body, deadline: float
+        self, address: str, code: int, fields: Fields | None, body: Payload, deadline: float
     ) -> tuple[Connection, Command]:
-        connection = await self._connection(address, deadline, code)
+        connection = self._by_address.get(address)
+        if connection is None or not connection.takes_calls:
+            connection = await self._connection(address, deadline, code)
         timeout_s = deadline - self.loop.time()
         future = connection.call(code, fields, body, timeout_s=timeout_s, serialize_type=self.serialize_type)
         try:
@@ -109,9 +112,9 @@ class RemotingClient(Endpoint):
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: Fields | None = None,
         *,
-        body: Body = b"",
+        body: Payload = b"",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Command:
         """Ask and wait for a success; any other answer raises `ResponseError` with its code and remark."""
@@ -125,9 +128,9 @@ class RemotingClient(Endpoint):
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: Fields | None = None,
         *,
-        body: Body = b"",
+        body: Payload = b"",
         timeout_s: float = CALL_TIMEOUT_S,
         callback: Callable[[Command | CometError], Any],
     ) -> asyncio.Task[None]:
@@ -153,13 +156,13 @@ class RemotingClient(Endpoint):
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: Fields | None = None,
         *,
-        body: Body = b"",
+        body: Payload = b"",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         """Send a request that nobody answers; returns when it is on its way."""
-        fields = self._fields(address, code, header, body)
+        fields = self._hooked_fields(address, code, header, body) if self._call_hooks else header
         connection = await self._connection(address, self.loop.time() + timeout_s, code)
         connection.oneway(code, fields, body, serialize_type=self.serialize_type)
 
@@ -176,18 +179,20 @@ class RemotingClient(Endpoint):
             await asyncio.wait(self._callbacks, timeout=self.limits.stop_timeout_s)
         await self.drain()
 
-    def _fields(self, address: str, code: int, header: Header | None, body: Body) -> dict[str, str] | None:
-        fields = None if header is None else encode_fields(header)
-        if self._call_hooks:
-            fields = fields or {}
-            for hook in self._call_hooks:
-                hook.before_call(address, code, fields, body)
+    def _hooked_fields(self, address: str, code: int, header: Fields | None, body: Payload) -> dict[str, str]:
+        """The custom fields as the hooks want them."""
+        if isinstance(header, Header):
+            fields = encode_fields(header)
+        else:
+            fields = {name: text for name, text in (header or {}).items() if text is not None}
+        for hook in self._call_hooks:
+            hook.before_call(address, code, fields, body)
         return fields
 
     async def _connection(self, address: str, deadline: float, code: int) -> Connection:
         """A connection that takes bytes, within the time of the call."""
         connection = self._by_address.get(address)
-        if connection is not None and connection.is_open and not connection.write_blocked:
+        if connection is not None and connection.takes_calls:
             return connection
         try:
             async with asyncio.timeout_at(deadline):

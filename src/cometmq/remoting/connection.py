@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from time import perf_counter
 from typing import Final
 
@@ -26,11 +26,13 @@ from cometmq.wire.command import (
     Command,
     decode_command,
     encode_response_head,
+    payload_bytes,
     salvage_flag,
     salvage_opaque,
 )
 from cometmq.wire.frame import JSON, ROCKETMQ, Frame
 from cometmq.wire.header import encode_fields
+from cometmq.wire.request_reader import LONG_START_BYTES, SHORT_START_BYTES
 
 log = logging.getLogger("cometmq.remoting")
 
@@ -44,16 +46,28 @@ class Connection(Caller):
 
     __slots__ = ()
 
-    def _take_frame(self, frame: Frame) -> None:
+    def _take_frame(self, serialize_type: int, raw: bytes, body: memoryview) -> None:
+        endpoint = self.endpoint
+        by_start = endpoint.handlers.by_start
+        known = by_start.get(raw[:SHORT_START_BYTES]) or by_start.get(raw[:LONG_START_BYTES])
+        if known is not None and serialize_type == JSON and len(raw) <= endpoint.limits.max_header_bytes:
+            entry, read = known
+            command = read(raw, body)
+            if command is not None and not endpoint.going_away:
+                self._serve(entry, command)
+                return
+        self._take_any_frame(Frame(serialize_type, raw, body))
+
+    def _take_any_frame(self, frame: Frame) -> None:
+        endpoint = self.endpoint
         try:
-            command = decode_command(frame, self.endpoint.limits.max_header_bytes)
+            command = decode_command(frame, endpoint.limits.max_header_bytes)
         except HeaderError as error:
             self._answer_unreadable(frame, error)
             return
         if command.flag & RESPONSE_FLAG:
             self._take_answer(command)
             return
-        endpoint = self.endpoint
         entry = endpoint.handlers.get(command.code)
         if entry is None or endpoint.going_away:
             refusal = self._refusal(command, entry)
@@ -62,9 +76,24 @@ class Connection(Caller):
                 self._finish_request(command, refusal, endpoint.metrics.of(code), 0.0)
                 return
         assert entry is not None
-        metrics = endpoint.metrics.of(command.code)
+        self._serve(entry, command)
+
+    def _serve(self, entry: HandlerEntry, command: Command) -> None:
+        endpoint = self.endpoint
+        metrics = endpoint.metrics.codes.get(entry.code) or endpoint.metrics.of(entry.code)
+        result: Result
         started = perf_counter()
-        result = self._run_handler(entry, command)
+        try:
+            refusal = self._run_before_hooks(command) if endpoint.hooks else None
+            if refusal is None:
+                header = command.typed
+                if header is None:
+                    header = _NO_HEADER if entry.header is NoHeader else command.header(entry.header)
+                result = entry.function(header, command, self)
+            else:
+                result = refusal
+        except Exception as error:
+            result = self._answer_of_error(error, command)
         if isinstance(result, Answer):
             self._finish_request(command, result, metrics, perf_counter() - started)
         elif isinstance(result, Deferred):
@@ -80,17 +109,12 @@ class Connection(Caller):
             return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         return None
 
-    def _run_handler(self, entry: HandlerEntry, command: Command) -> Result:
-        endpoint = self.endpoint
-        try:
-            for hook in endpoint.hooks:
-                refusal = hook.before_request(command, self)
-                if refusal is not None:
-                    return refusal
-            header = _NO_HEADER if entry.header is NoHeader else command.header(entry.header)
-            return entry.function(header, command, self)
-        except Exception as error:
-            return self._answer_of_error(error, command)
+    def _run_before_hooks(self, command: Command) -> Answer | None:
+        for hook in self.endpoint.hooks:
+            refusal = hook.before_request(command, self)
+            if refusal is not None:
+                return refusal
+        return None
 
     def _answer_of_error(self, error: Exception, command: Command) -> Answer:
         if isinstance(error, CometError):
@@ -136,7 +160,7 @@ class Connection(Caller):
         self._running -= 1
         self.endpoint.metrics.running -= 1
         self._finish_request(command, answer, metrics, perf_counter() - started)
-        self.flush()
+        self.flush_soon()
         self._go_on()
 
     def answer(self, request: Command, answer: Answer) -> None:
@@ -146,7 +170,7 @@ class Connection(Caller):
         self._run_after_hooks(request, answer)
         if not request.flag & ONEWAY_FLAG:
             self._put_answer(request, answer)
-            self.flush()
+            self.flush_soon()
 
     def _finish_request(self, command: Command, answer: Answer, metrics: CodeMetrics, seconds: float) -> None:
         metrics.requests += 1
@@ -172,23 +196,26 @@ class Connection(Caller):
     def _put_answer(self, command: Command, answer: Answer) -> None:
         body = answer.body
         try:
-            fields: Mapping[str, str | None] | None = answer.fields
-            if answer.header is not None:
-                fields = {**encode_fields(answer.header), **(fields or {})}
+            body_bytes = len(body) if body.__class__ is bytes else payload_bytes(body)
+            header, fields = answer.header, answer.fields
+            if header is not None and fields is not None:
+                fields = {**encode_fields(header), **fields}
+                header = None
             head = encode_response_head(
                 command.opaque,
                 answer.code,
-                fields,
-                body_bytes=len(body),
-                remark=answer.remark,
-                serialize_type=command.serialize_type,
+                fields if header is None else header,
+                body_bytes,
+                answer.remark,
+                command.serialize_type,
             )
-            if len(head) + len(body) > self.endpoint.limits.max_frame_bytes:
-                raise MessageError(f"the answer of {len(body)} bytes is too large for a frame; ask for less")
+            if len(head) + body_bytes > self.endpoint.limits.max_frame_bytes:
+                raise MessageError(f"the answer of {body_bytes} bytes is too large for a frame; ask for less")
         except Exception as error:
             refusal = self._answer_of_error(error, command)
-            head, body = self._plain_head(command.opaque, command.serialize_type, refusal.remark), b""
-        self._put(head, body)
+            head = self._plain_head(command.opaque, command.serialize_type, refusal.remark)
+            body, body_bytes = b"", 0
+        self._put(head, body, body_bytes)
 
     def _answer_unreadable(self, frame: Frame, error: HeaderError) -> None:
         self.endpoint.metrics.unreadable += 1
@@ -197,7 +224,7 @@ class Connection(Caller):
             self._take_unreadable_answer(opaque, error)
         elif not flag & ONEWAY_FLAG:
             remark = f"the request cannot be read: {error.message}"
-            self._put(self._plain_head(opaque, frame.serialize_type, remark), b"")
+            self._put(self._plain_head(opaque, frame.serialize_type, remark), b"", 0)
 
     @staticmethod
     def _plain_head(opaque: int, serialize_type: int, remark: str | None) -> bytes:

@@ -18,19 +18,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Body, Command
+from cometmq.wire.command import Command, Payload
 from cometmq.wire.header import H, Header
+from cometmq.wire.request_reader import RequestReader, request_reader, start_of_request
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, gc=False):
     """What a handler answers."""
 
     code: int = ResponseCode.SUCCESS.value
     header: Header | None = None
-    body: Body = b""
+    body: Payload = b""
+    """In pieces if that is how it is at hand, for example as slices of a mapped file."""
     remark: str | None = None
     fields: Mapping[str, str | None] | None = None
     """Plain custom fields beside, or instead of, a declared header."""
@@ -76,12 +78,17 @@ class HandlerTable:
 
     def __init__(self) -> None:
         self._entries: dict[int, HandlerEntry] = {}
+        self.by_start: dict[bytes, tuple[HandlerEntry, RequestReader]] = {}
+        """Handlers whose requests are known by their first bytes, with what reads those in one pass."""
 
     def add(self, code: RequestCode, header: type[Header], function: Handler) -> None:
         """Serve a code; a code served already is refused."""
         if int(code) in self._entries:
             raise ValueError(f"{code.name} has a handler already")
-        self._entries[int(code)] = HandlerEntry(int(code), header, function)
+        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function)
+        start = start_of_request(int(code))
+        if start is not None and header is not NoHeader:
+            self.by_start[start] = entry, request_reader(int(code), header)
 
     def add_handlers(self, owner: object) -> None:
         """Serve every code for which `owner` has a method marked with `@handles`."""

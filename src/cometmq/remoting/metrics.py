@@ -1,16 +1,20 @@
 """What an endpoint counts, code by code. Plain integers on the hot path; readers take a snapshot.
 
-Codes that nobody serves are counted together, so that a peer cannot grow the table by inventing codes.
+Codes that nobody serves are counted together, so that a peer cannot grow the table by inventing codes. These
+are dataclasses because counting in one costs a fraction of counting in a struct.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import msgspec
 
 UNKNOWN_CODE = -1
 
 
-class CodeMetrics(msgspec.Struct):
+@dataclass(slots=True)
+class CodeMetrics:
     """Requests of one code."""
 
     requests: int = 0
@@ -18,21 +22,22 @@ class CodeMetrics(msgspec.Struct):
     seconds: float = 0.0
     """Time from the start of the handler to its answer, summed."""
     longest_seconds: float = 0.0
-    failures: dict[int, int] = msgspec.field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
     """How often each response code other than success was answered."""
 
     def count_failure(self, code: int) -> None:
         self.failures[code] = self.failures.get(code, 0) + 1
 
 
-class RemotingMetrics(msgspec.Struct):
+@dataclass(slots=True)
+class RemotingMetrics:
     """Counters of one endpoint."""
 
-    codes: dict[int, CodeMetrics] = msgspec.field(default_factory=dict)
+    codes: dict[int, CodeMetrics] = field(default_factory=dict)
     connections: int = 0
     accepted: int = 0
     refused: int = 0
-    closed: dict[str, int] = msgspec.field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
     """Closed connections by reason."""
     bytes_in: int = 0
     bytes_out: int = 0

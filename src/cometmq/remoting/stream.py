@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.model.errors import FramingError
 from cometmq.remoting.channel import Channel
-from cometmq.wire.frame import Frame, FrameSplitter
+from cometmq.wire.frame import FrameSplitter
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint
@@ -36,7 +36,7 @@ class Stream(Channel):
         self._finishing = False
 
     @abstractmethod
-    def _take_frame(self, frame: Frame) -> None:
+    def _take_frame(self, serialize_type: int, raw: bytes, body: memoryview) -> None:
         """Handle one frame; answers go to `_put`."""
 
     @property
@@ -68,14 +68,14 @@ class Stream(Channel):
         max_running = endpoint.max_running_per_connection
         try:
             while not self._backed_up and self._running < max_running:
-                frame = splitter.next_frame()
-                if frame is None:
+                parts = splitter.next_parts()
+                if parts is None:
                     break
                 self._incomplete_since = None
-                self._take_frame(frame)
+                self._take_frame(*parts)
                 if self._out_bytes >= write_high_bytes:
                     self.flush()
-                if splitter.let_go():  # the common end of a read, known without another look
+                if splitter.empty:  # the common end of a read, known without another look
                     break
             else:
                 self._pause_reading()

@@ -10,7 +10,9 @@ no text are the same; a length that does not fit raises `HeaderError`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct
+from struct import error as StructError  # noqa: N812 -- it is a class
 from typing import Final
 
 from cometmq.model.errors import HeaderError
@@ -22,12 +24,14 @@ _FIXED_WITHOUT_REMARK: Final = Struct(">hbhiiii")  # with the length of the bloc
 _INT16: Final = Struct(">h")
 _MAX_KEY_BYTES: Final = 2**15 - 1
 _INT32: Final = Struct(">i")
+_length_at: Final = Struct(">I").unpack_from
 
-BinaryHeader = tuple[int, int, int, int, str | None, str | None, memoryview | None]
+Bytes = bytes | memoryview
+BinaryHeader = tuple[int, int, int, int, str | None, str | None, Bytes | None]
 """Code, opaque, flag, version, language, remark and the block of custom fields as it came."""
 
 
-def read_binary_header(raw: memoryview) -> BinaryHeader:
+def read_binary_header(raw: Bytes) -> BinaryHeader:
     """Read the fixed part of a header."""
     end = len(raw)
     pos = _FIXED_WITHOUT_REMARK.size
@@ -45,7 +49,7 @@ def read_binary_header(raw: memoryview) -> BinaryHeader:
     return code, opaque, flag, version, LANGUAGE_NAMES.get(language), remark, fields
 
 
-def _text(raw: memoryview, pos: int, size: int, end: int) -> str:
+def _text(raw: Bytes, pos: int, size: int, end: int) -> str:
     if pos + size > end:
         raise HeaderError(f"a text of {size} bytes at {pos} does not fit the header")
     try:
@@ -54,26 +58,27 @@ def _text(raw: memoryview, pos: int, size: int, end: int) -> str:
         raise HeaderError(f"the text at {pos} is not UTF-8") from None
 
 
-def read_binary_fields(raw: memoryview) -> dict[str, str | None]:
+def read_binary_fields(raw: Bytes) -> dict[str, str | None]:
     """The custom fields in their block; where a key stands twice, the last one counts."""
-    data = bytes(raw)  # one copy of a small block: slices of bytes cost a fraction of slices of a view
+    data = bytes(raw)  # at most a copy of a small block: slices of bytes cost a fraction of slices of a view
     fields: dict[str, str | None] = {}
-    pos, end = 0, len(data)
+    start = pos = 0
+    end = len(data)
     try:
         while pos < end:
+            start = pos
             key_at = pos + 2
             key_end = key_at + (data[pos] << 8 | data[pos + 1])
-            value_at = key_end + 4
-            value_end = value_at + int.from_bytes(data[key_end:value_at], "big")
-            if value_end > end:
-                raise HeaderError(f"the field at {pos} does not fit the field block of {end} bytes")
+            (size,) = _length_at(data, key_end)
+            pos = key_end + 4 + size
+            if pos > end:
+                raise HeaderError(f"the field at {start} does not fit the field block of {end} bytes")
             if key_end > key_at:
-                fields[data[key_at:key_end].decode()] = data[value_at:value_end].decode() or None
-            pos = value_end
-    except IndexError:
-        raise HeaderError("the field block ends inside a key length") from None
+                fields[data[key_at:key_end].decode()] = data[key_end + 4 : pos].decode() or None
+    except (IndexError, StructError):
+        raise HeaderError(f"the field at {start} ends inside a length") from None
     except UnicodeDecodeError:
-        raise HeaderError(f"the field at {pos} is not UTF-8") from None
+        raise HeaderError(f"the field at {start} is not UTF-8") from None
     return fields
 
 
@@ -92,15 +97,18 @@ def binary_header_bytes(
     if not fields and not remark:
         return _FIXED_WITHOUT_REMARK.pack(short_code, language_byte, version, opaque, flag, 0, 0)
     text = (remark or "").encode(errors="replace")
-    block = bytearray()
+    parts: list[bytes] = []
     for key, value in (fields or {}).items():
-        key_text = key.encode(errors="replace")
         value_text = (value or "").encode(errors="replace")  # the layout's null is the empty text
-        if len(key_text) > _MAX_KEY_BYTES:
-            raise HeaderError(f"a field name of {len(key_text)} bytes does not fit a binary header")
-        block += _INT16.pack(len(key_text))
-        block += key_text
-        block += _INT32.pack(len(value_text))
-        block += value_text
+        parts += (_key_block(key), _INT32.pack(len(value_text)), value_text)
+    block = b"".join(parts)
     fixed = _FIXED.pack(short_code, language_byte, version, opaque, flag, len(text))
     return b"".join((fixed, text, _INT32.pack(len(block)), block))
+
+
+@lru_cache(maxsize=1024)
+def _key_block(key: str) -> bytes:
+    text = key.encode(errors="replace")
+    if len(text) > _MAX_KEY_BYTES:
+        raise HeaderError(f"a field name of {len(text)} bytes does not fit a binary header")
+    return _INT16.pack(len(text)) + text

@@ -2,7 +2,8 @@
 
 Rules kept here:
 - Decoding reads the fixed part of the header at once and leaves the custom fields as received; they are read
-  when a handler asks for its declared header, and a signature can be checked against the received text.
+  when a handler asks for its declared header, and a signature can be checked against the received text. A
+  request of which that header is known beforehand is read in one pass.
 - The frame's own serialize type decides how it is read; an answer goes out in the type of its request.
 - A header that cannot be read raises `HeaderError` and nothing else; the frame around it is still sound, so
   the connection is too. `salvage_opaque` then finds whom to tell.
@@ -11,8 +12,9 @@ Rules kept here:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Sequence
+from operator import index
+from typing import Any, Final
 
 import msgspec
 
@@ -21,14 +23,21 @@ from cometmq.wire import fastjson
 from cometmq.wire.binary_header import binary_header_bytes, read_binary_fields, read_binary_header
 from cometmq.wire.codes import CURRENT as CURRENT_VERSION
 from cometmq.wire.frame import JSON, ROCKETMQ, Frame, pack_head
-from cometmq.wire.header import H, decode_fields, decode_json_header, encode_fields, read_json_fields
+from cometmq.wire.header import (
+    Fields,
+    H,
+    Header,
+    decode_fields,
+    decode_json_header,
+    encode_fields,
+    json_fields,
+    read_json_fields,
+)
 from cometmq.wire.json_header import (
     LANGUAGE_BYTES,
     NO_FIELDS,
-    REFUSED,
-    decode_plain,
     language_name,
-    read_other_form,
+    read_json_header,
 )
 
 RESPONSE_FLAG: Final = 1
@@ -38,11 +47,14 @@ MAX_HEADER_BYTES: Final = 256 * 1024
 """The largest header we read. The message properties, at most 32 KiB, are the largest thing in one."""
 
 Body = bytes | bytearray | memoryview
+"""One piece of bytes."""
+Payload = Body | Sequence[Body]
+"""A body to be written: one piece, or several that need not be joined first."""
 
 _OUR_LANGUAGE: Final = "PYTHON"
 
 
-class Command(msgspec.Struct):
+class Command(msgspec.Struct, gc=False):
     """One decoded frame."""
 
     code: int
@@ -53,8 +65,11 @@ class Command(msgspec.Struct):
     remark: str | None
     serialize_type: int
     body: Body
-    received_fields: msgspec.Raw | memoryview | dict[str, str | None] | None = None
-    """The custom fields as they came: JSON text, the binary block, or a map already read."""
+    received_fields: msgspec.Raw | bytes | memoryview | dict[str, str | None] | None = None
+    """The custom fields as they came: their JSON text or the whole header that has it, the binary block, or a
+    map already read."""
+    typed: Header | None = None
+    """The custom fields as their declared struct, where they were read together with the rest."""
 
     @property
     def is_response(self) -> bool:
@@ -70,17 +85,23 @@ class Command(msgspec.Struct):
         if not isinstance(received, dict):
             if received is None:
                 return {}
-            if self.serialize_type == JSON:
-                received = read_json_fields(received)
+            if self.serialize_type == ROCKETMQ:
+                assert not isinstance(received, msgspec.Raw)
+                received = read_binary_fields(received)
+            elif isinstance(received, bytes):
+                received = read_json_fields(read_json_header(received).ext_fields)
             else:
-                received = read_binary_fields(memoryview(received))
+                received = read_json_fields(received)
             self.received_fields = received
         return received
 
     def header(self, cls: type[H]) -> H:
         """The custom fields as their declared struct."""
+        typed = self.typed
+        if typed.__class__ is cls:
+            return typed
         received = self.received_fields
-        if self.serialize_type == JSON and received is not None and not isinstance(received, dict):
+        if isinstance(received, msgspec.Raw):
             return decode_json_header(cls, received)
         return decode_fields(cls, self.fields())
 
@@ -91,10 +112,7 @@ def decode_command(frame: Frame, max_header_bytes: int = MAX_HEADER_BYTES) -> Co
     if len(raw) > max_header_bytes:
         raise HeaderError(f"a header of {len(raw)} bytes is over the limit of {max_header_bytes}")
     if serialize_type == JSON:
-        try:
-            header = decode_plain(raw)
-        except REFUSED:
-            header = read_other_form(raw)
+        header = read_json_header(raw)
         language = header.language
         fields = header.ext_fields
         return Command(
@@ -112,6 +130,13 @@ def decode_command(frame: Frame, max_header_bytes: int = MAX_HEADER_BYTES) -> Co
         code, opaque, flag, version, language, remark, block = read_binary_header(raw)
         return Command(code, opaque, flag, version, language, remark, ROCKETMQ, body, block)
     raise HeaderError(f"serialize type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
+
+
+def payload_bytes(payload: Payload) -> int:
+    """The size of a body in however many pieces."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return len(payload)
+    return sum(map(len, payload))
 
 
 _OPAQUE: Final = re.compile(rb"opaque['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE)
@@ -144,7 +169,7 @@ def encode_command(
     code: int,
     opaque: int,
     flag: int,
-    fields: Mapping[str, str | None] | None = None,
+    fields: Fields | None = None,
     *,
     body: Body = b"",
     remark: str | None = None,
@@ -153,65 +178,89 @@ def encode_command(
     serialize_type: int = JSON,
 ) -> bytes:
     """One command as a whole frame."""
-    if serialize_type == JSON:
-        header = _json_bytes(code, opaque, flag, fields, remark, version, language)
-    else:
-        header = binary_header_bytes(code, opaque, flag, fields, remark, version, language)
-    head = pack_head(serialize_type, header, len(body))
+    encode = _json_header if serialize_type == JSON else _binary_header
+    head = pack_head(serialize_type, encode(code, opaque, flag, fields, remark, version, language), len(body))
     return b"".join((head, body)) if body else head
+
+
+def encode_request_head(
+    code: int,
+    opaque: int,
+    flag: int = 0,
+    fields: Fields | None = None,
+    body_bytes: int = 0,
+    serialize_type: int = JSON,
+) -> bytes:
+    """The frame of a request up to its body, so that the body goes out without a copy."""
+    encode = _json_header if serialize_type == JSON else _binary_header
+    return pack_head(serialize_type, encode(code, opaque, flag, fields), body_bytes)
 
 
 def encode_response_head(
     opaque: int,
     code: int = 0,
-    fields: Mapping[str, str | None] | None = None,
-    *,
+    fields: Fields | None = None,
     body_bytes: int = 0,
     remark: str | None = None,
     serialize_type: int = JSON,
 ) -> bytes:
     """The frame of an answer up to its body, so that a large body goes out without a copy."""
-    if serialize_type == JSON:
-        if fields is None and remark is None:
-            header = b"%b%d%b%d%b" % (_PLAIN_HEAD, code, _PLAIN_MIDDLE, opaque, _PLAIN_TAIL)
-        else:
-            header = _json_bytes(code, opaque, RESPONSE_FLAG, fields, remark, CURRENT_VERSION, _OUR_LANGUAGE)
-    else:
-        header = binary_header_bytes(
-            code, opaque, RESPONSE_FLAG, fields, remark, CURRENT_VERSION, _OUR_LANGUAGE
-        )
-    return pack_head(serialize_type, header, body_bytes)
+    encode = _json_header if serialize_type == JSON else _binary_header
+    return pack_head(serialize_type, encode(code, opaque, RESPONSE_FLAG, fields, remark), body_bytes)
 
 
-_PLAIN_HEAD: Final = b'{"code":'
-_PLAIN_MIDDLE: Final = b',"flag":1,"language":"%b","opaque":' % _OUR_LANGUAGE.encode()
-_PLAIN_TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
+class _WrittenHeader(msgspec.Struct, gc=False):
+    """The members of a JSON header in the order in which Java writes them; what is unset is left out."""
+
+    code: int
+    ext_fields: Any = msgspec.field(name="extFields")
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serialize_type: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
 
 
-def _json_bytes(
+_write: Final = msgspec.json.Encoder().encode
+
+
+def _json_header(
     code: int,
     opaque: int,
     flag: int,
-    fields: Mapping[str, str | None] | None,
-    remark: str | None,
-    version: int,
-    language: str | None,
+    fields: Fields | None,
+    remark: str | None = None,
+    version: int = CURRENT_VERSION,
+    language: str | None = _OUR_LANGUAGE,
 ) -> bytes:
-    parts = [b'{"code":%d' % code]
-    if fields is not None:
-        parts.append(b',"extFields":%b' % _json(fields))
-    parts.append(b',"flag":%d,"language":"%b","opaque":%d' % (flag, (language or "OTHER").encode(), opaque))
-    if remark is not None:
-        parts.append(b',"remark":%b' % _json(remark))
-    parts.append(b',"serializeTypeCurrentRPC":"JSON","version":%d}' % version)
-    return b"".join(parts)
-
-
-def _json(value: str | Mapping[str, str | None]) -> bytes:
+    header = _WrittenHeader(
+        code if code.__class__ is int else index(code),  # a handler's mistake does not go to the peer
+        msgspec.UNSET if fields is None else json_fields(fields),
+        flag,
+        language or "OTHER",
+        opaque,
+        msgspec.UNSET if remark is None else remark,
+        "JSON",
+        version,
+    )
     try:
-        return msgspec.json.encode(value)
+        return _write(header)
     except UnicodeEncodeError:  # a lone surrogate, for which Java sends a question mark
-        return fastjson.dumps(value)
+        return fastjson.dumps(msgspec.to_builtins(header))
+
+
+def _binary_header(
+    code: int,
+    opaque: int,
+    flag: int,
+    fields: Fields | None,
+    remark: str | None = None,
+    version: int = CURRENT_VERSION,
+    language: str | None = _OUR_LANGUAGE,
+) -> bytes:
+    table = encode_fields(fields) if isinstance(fields, Header) else fields
+    return binary_header_bytes(code, opaque, flag, table, remark, version, language)
 
 
 __all__ = [
@@ -221,10 +270,14 @@ __all__ = [
     "RESPONSE_FLAG",
     "Body",
     "Command",
+    "Fields",
+    "Payload",
     "decode_command",
     "encode_command",
     "encode_fields",
+    "encode_request_head",
     "encode_response_head",
+    "payload_bytes",
     "salvage_flag",
     "salvage_opaque",
 ]

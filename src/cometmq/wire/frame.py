@@ -3,8 +3,8 @@
     length (4, does not count itself) | serialize type (1) | header length (3) | header | body
 
 Rules kept here:
-- The splitter takes bytes in any chunking and hands out views; a frame that lies whole in one read is
-  never copied, one that spans reads is copied once.
+- The splitter takes bytes in any chunking. The header, which is small, is handed out as a copy, and the body
+  as a view: the body of a frame that lies whole in one read is never copied, one that spans reads is once.
 - A length is checked as soon as its four bytes are there, before anything is buffered for it.
 - What cannot be split raises `FramingError`; after that the splitter must not be used any more.
 """
@@ -31,17 +31,17 @@ _MAX_HEADER_BYTES: Final = 0xFFFFFF
 
 
 class Frame(NamedTuple):
-    """One frame; the views stay valid as long as they are held."""
+    """One frame; a view stays valid as long as it is held, and holds what was read together with it."""
 
     serialize_type: int
-    header: memoryview
+    header: bytes | memoryview
     body: memoryview
 
 
 class FrameSplitter:
     """Splits a byte stream into frames: `feed` what was read, then call `next_frame` until it gives None."""
 
-    __slots__ = ("_data", "_end", "_pending", "_pos", "_view", "max_frame_bytes")
+    __slots__ = ("_data", "_end", "_pending", "_pos", "_view", "empty", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -50,6 +50,8 @@ class FrameSplitter:
         self._pos = 0
         self._end = 0
         self._pending: bytearray | None = None  # an incomplete frame; never exported while it grows
+        self.empty = True
+        """Nothing is held: after the last frame of a read, so that there is no need to ask for another."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -57,17 +59,9 @@ class FrameSplitter:
         pending = 0 if self._pending is None else len(self._pending)
         return self._end - self._pos + pending
 
-    def let_go(self) -> bool:
-        """Let go of the last read if all of it was handed out; whether nothing is held any more."""
-        if self._pos != self._end or self._pending is not None:
-            return False
-        self._data = b""
-        self._view = _NOTHING
-        self._pos = self._end = 0
-        return True
-
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
+        self.empty = False
         if self._pending is not None:
             self._pending += data
         elif self._pos == self._end:
@@ -79,6 +73,11 @@ class FrameSplitter:
 
     def next_frame(self) -> Frame | None:
         """The next complete frame, or None until more bytes are fed."""
+        parts = self.next_parts()
+        return None if parts is None else Frame._make(parts)
+
+    def next_parts(self) -> tuple[int, bytes, memoryview] | None:
+        """The same, as a plain tuple: for who has a hundred thousand of them a second."""
         pos = self._pos
         if self._end - pos < _PREFIX_BYTES:
             if self._pending is None or not self._promote_pending():
@@ -94,10 +93,21 @@ class FrameSplitter:
         if frame_end > self._end:
             self._keep_rest()
             return None
-        self._pos = frame_end
-        view = self._view
-        # tuple.__new__ skips the keyword handling of a NamedTuple's constructor: this runs once a frame.
-        return tuple.__new__(Frame, (mark >> 24, view[header_start:header_end], view[header_end:frame_end]))
+        header = self._data[header_start:header_end]
+        body = self._view[header_end:frame_end] if header_end < frame_end else _NOTHING
+        if not isinstance(header, bytes):
+            header = bytes(header)
+        if frame_end == self._end and self._pending is None:
+            self._let_go()
+        else:
+            self._pos = frame_end
+        return mark >> 24, header, body
+
+    def _let_go(self) -> None:
+        self._data = b""
+        self._view = _NOTHING
+        self._pos = self._end = 0
+        self.empty = True
 
     def _expose(self, data: bytes | bytearray) -> None:
         self._data = data

@@ -45,7 +45,7 @@ else:
     Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _NO_FLOAT
 
 
-class Header(msgspec.Struct, kw_only=True, rename="camel"):
+class Header(msgspec.Struct, kw_only=True, rename="camel", gc=False):
     """The base of every declared header."""
 
 
@@ -57,7 +57,6 @@ RESPONSE_HEADERS: Final[dict[int, type[Header]]] = {}
 """The declared header of the answer to each request code."""
 
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
-_layouts: dict[type[Header], tuple[tuple[str, str], ...]] = {}
 
 
 def request_header(*codes: IntEnum) -> Callable[[type[H]], type[H]]:
@@ -123,7 +122,9 @@ def _literal(raw: msgspec.Raw) -> str | None:
 
 def decode_fields(cls: type[H], fields: Mapping[str, str | None]) -> H:
     """Read a header from a map of strings."""
-    present = {key: value for key, value in fields.items() if value is not None}
+    present: Mapping[str, Any] = fields
+    if None in fields.values():
+        present = {key: value for key, value in fields.items() if value is not None}
     try:
         return msgspec.convert(present, cls, strict=False)
     except msgspec.ValidationError:
@@ -172,19 +173,63 @@ def _explain(cls: type[Header], error: msgspec.ValidationError) -> str:
     return f"{cls.__name__}: {text}"
 
 
+# Writing.
+
+Fields = Header | Mapping[str, str | None]
+"""Custom fields to be written: their declared struct, or plain names and texts."""
+
+
+class _Writer(msgspec.Struct, frozen=True):
+    """What writes the headers of one struct.
+
+    Beside the struct that declares a header there is one of the same fields with nothing but texts in it,
+    which the JSON encoder writes in one go. What makes the one of the other is put together from the
+    declaration when it is first needed: that is several times quicker than going over the fields of each
+    header, and the answers of sends and pulls are what a broker writes most.
+    """
+
+    texts_of: Callable[[Any], msgspec.Struct]
+    names: tuple[str, ...]
+
+
+_writers: Final[dict[type, _Writer]] = {}
+
+
 def encode_fields(header: Header) -> dict[str, str]:
     """The map of strings that carries a header; fields that are None are left out."""
-    cls = type(header)
-    layout = _layouts.get(cls)
-    if layout is None:
-        layout = _layouts[cls] = tuple(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-    fields: dict[str, str] = {}
-    for name, wire_name in layout:
-        value = getattr(header, name)
-        if value is None:
-            continue
-        if value is True or value is False:
-            fields[wire_name] = "true" if value else "false"
+    writer = _writers.get(header.__class__) or _make_writer(header.__class__)
+    texts = msgspec.structs.astuple(writer.texts_of(header))
+    return {name: text for name, text in zip(writer.names, texts, strict=True) if text is not None}
+
+
+def json_fields(fields: Fields) -> msgspec.Struct | Mapping[str, str | None]:
+    """What the JSON encoder writes as `extFields`: the map of `encode_fields`, without making it."""
+    writer = _writers.get(fields.__class__)
+    if writer is None:
+        if not isinstance(fields, Header):
+            return fields
+        writer = _make_writer(fields.__class__)
+    return writer.texts_of(fields)
+
+
+def _make_writer(cls: type[Header]) -> _Writer:
+    always: list[Any] = []  # these come first, because a struct wants it so
+    sometimes: list[Any] = []
+    texts: dict[str, str] = {}
+    for info in msgspec.structs.fields(cls):
+        kinds = _plain_types(info.type)
+        value = f"header.{info.name}"
+        text = value if str in kinds else f"truths[{value}]" if bool in kinds else f"str({value})"
+        if NoneType in kinds:
+            text = text if str in kinds else f"None if {value} is None else {text}"
+            sometimes += [(info.name, str | None, msgspec.field(name=info.encode_name, default=None))]
         else:
-            fields[wire_name] = value if value.__class__ is str else str(value)
-    return fields
+            always += [(info.name, str, msgspec.field(name=info.encode_name))]
+        texts[info.name] = text
+    members = always + sometimes
+    made = msgspec.defstruct(f"{cls.__name__}Texts", members, omit_defaults=True, gc=False)
+    # For example: lambda header: made(header.topic, str(header.queue_id), truths[header.order])
+    source = f"lambda header: made({', '.join(texts[name] for name, *_ in members)})"
+    texts_of: Callable[[Any], msgspec.Struct] = eval(source, {"made": made, "truths": ("false", "true")})
+    writer = _writers[cls] = _Writer(texts_of, made.__struct_encode_fields__)
+    return writer

@@ -42,15 +42,22 @@ class JsonHeader(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Says again what the frame says already; nobody reads it."""
 
 
-decode_plain: Final = msgspec.json.Decoder(JsonHeader).decode
-"""Reads the plain form in one pass; what it refuses is for `read_other_form`."""
 REFUSED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for what it does not take."""
 
+_plain: Final = msgspec.json.Decoder(JsonHeader).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read_other_form(raw: memoryview) -> JsonHeader:
-    """Read a header that is not in the plain form."""
+def read_json_header(raw: bytes | memoryview) -> JsonHeader:
+    """Read a header in whatever form."""
+    try:
+        return _plain(raw)
+    except REFUSED:
+        return _read_other_form(raw)
+
+
+def _read_other_form(raw: bytes | memoryview) -> JsonHeader:
     members: Mapping[Any, Any]
     try:
         members = _members.decode(raw)

@@ -12,7 +12,7 @@ from cometmq.namesrv import notices as notices_module
 from cometmq.namesrv.notices import MinIdNotices
 from cometmq.namesrv.records import MinIdChange
 from cometmq.remoting.client import RemotingClient
-from cometmq.wire.command import Body
+from cometmq.wire.command import Fields, Payload
 from cometmq.wire.header import Header, encode_fields
 
 NAME = "broker-a"
@@ -31,13 +31,13 @@ class RecordingClient(RemotingClient):
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: Fields | None = None,
         *,
-        body: Body = b"",
+        body: Payload = b"",
         timeout_s: float = 3.0,
     ) -> None:
         assert code == 905
-        assert header is not None
+        assert isinstance(header, Header)
         if address in self._unreachable:
             raise ConnectError(f"cannot connect to {address}")
         self.sent[address] = encode_fields(header)

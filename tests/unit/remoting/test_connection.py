@@ -10,13 +10,14 @@ import pytest
 
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
-from cometmq.remoting.handler import Answer, HandlerTable, NoHeader
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, HandlerTable, NoHeader
 from cometmq.remoting.limits import Limits
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Command, decode_command, encode_command
-from cometmq.wire.frame import FrameSplitter
+from cometmq.wire.frame import JSON, Frame, FrameSplitter
 
 ECHO = RequestCode.GET_KV_CONFIG
+DEFER = RequestCode.PUT_KV_CONFIG
 
 
 class PaperTransport(asyncio.Transport):
@@ -158,6 +159,58 @@ async def test_what_arrives_although_reading_was_stopped_keeps_its_order() -> No
     assert [answer.opaque for answer in received] == list(range(9))
     bench.connection.connection_lost(None)
     await bench.endpoint.drain()
+
+
+async def test_calls_of_one_turn_are_written_together_and_the_first_at_once(bench: Bench) -> None:
+    bench.connection.data_received(requests(range(1)))
+    bench.transport.drain()
+    calls = [bench.connection.call(ECHO, {"n": str(number)}, timeout_s=5) for number in range(10)]
+    (first,) = bench.transport.writes
+    assert [call.fields() for call in answers_in(first)] == [{"n": "0"}]
+    await asyncio.sleep(0)
+    (_, others) = bench.transport.writes
+    assert [call.fields()["n"] for call in answers_in(others)] == [str(number) for number in range(1, 10)]
+    for call in calls:
+        bench.connection.forget(call)
+    assert bench.endpoint.calls_in_flight == 0
+
+
+async def test_a_large_call_does_not_wait_for_the_end_of_the_turn(bench: Bench) -> None:
+    bench.connection.data_received(requests(range(1)))
+    bench.transport.drain()
+    calls = [bench.connection.call(ECHO, None, bytes(70_000), timeout_s=5) for _ in range(3)]
+    assert len(answers_in(b"".join(bench.transport.writes))) == 3
+    for call in calls:
+        bench.connection.forget(call)
+
+
+async def test_deferred_answers_of_one_turn_are_written_together(bench: Bench) -> None:
+    kept: list[Command] = []
+
+    def keep(header: NoHeader, request: Command, connection: Connection) -> Deferred:
+        kept.append(request)
+        return DEFERRED
+
+    bench.endpoint.handlers.add(DEFER, NoHeader, keep)
+    bench.connection.data_received(b"".join(encode_command(DEFER, opaque, 0) for opaque in range(50)))
+    assert bench.transport.writes == []
+    for request in kept:
+        bench.connection.answer(request, Answer(body=b"done"))
+    await asyncio.sleep(0)
+    (written,) = bench.transport.writes
+    assert [answer.opaque for answer in answers_in(written)] == list(range(50))
+
+
+async def test_what_waits_for_the_end_of_the_turn_is_written_before_an_orderly_close(bench: Bench) -> None:
+    bench.connection.data_received(requests(range(1)))
+    request = decode_command(Frame(JSON, b'{"code":1,"opaque":9}', memoryview(b"")))
+    bench.connection.answer(request, Answer())
+    bench.connection.close("test")
+    assert [answer.opaque for answer in answers_in(b"".join(bench.transport.writes))] == [0, 9]
+    assert bench.transport.log == ["eof"]
+    bench.connection.answer(request, Answer())
+    await asyncio.sleep(0)
+    assert len(answers_in(b"".join(bench.transport.writes))) == 2, "nothing is written behind the end"
 
 
 async def test_a_close_writes_the_answers_first_and_ends_our_side_before_the_peers(bench: Bench) -> None:

@@ -18,12 +18,14 @@ from cometmq.wire.command import (
     Command,
     decode_command,
     encode_command,
+    encode_request_head,
     encode_response_head,
     salvage_flag,
     salvage_opaque,
 )
 from cometmq.wire.frame import JSON, ROCKETMQ, Frame, FrameSplitter
-from cometmq.wire.header import Header, Int32
+from cometmq.wire.header import Header, Int32, encode_fields
+from cometmq.wire.headers.send import SendMessageResponse
 
 INT32 = st.integers(min_value=-(2**31), max_value=2**31 - 1)
 INT16 = st.integers(min_value=-(2**15), max_value=2**15 - 1)
@@ -139,6 +141,35 @@ def test_the_head_of_an_answer_and_its_body_make_a_frame(
     assert (command.code, command.opaque, command.remark) == (code, opaque, remark)
     assert (command.fields(), bytes(command.body)) == (fields or {}, body)
     assert (command.flag, command.version, command.language) == (RESPONSE_FLAG, CURRENT, "PYTHON")
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("remark", [None, "why"])
+def test_a_declared_header_is_written_like_the_map_of_its_fields(kind: int, remark: str | None) -> None:
+    header = SendMessageResponse(
+        msg_id='7F\u0001"\\é', queue_id=3, queue_offset=2**40, transaction_id="", trace_on=True
+    )
+    plain = encode_fields(header)
+    for command, twin in (
+        (
+            encode_response_head(5, 0, header, 7, remark, kind),
+            encode_response_head(5, 0, plain, 7, remark, kind),
+        ),
+        (encode_request_head(10, 5, 2, header, 7, kind), encode_request_head(10, 5, 2, plain, 7, kind)),
+    ):
+        read, wanted = (decode_command(frame_of(head + bytes(7))) for head in (command, twin))
+        assert msgspec.structs.replace(read, received_fields=read.fields()) == msgspec.structs.replace(
+            wanted, received_fields=wanted.fields()
+        )
+        assert read.header(SendMessageResponse).queue_offset == 2**40
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_half_a_character_in_a_header_becomes_a_question_mark(kind: int) -> None:
+    """As Java sends it."""
+    header = SendMessageResponse(msg_id="half \ud83d", queue_id=3, queue_offset=4)
+    read = decode_command(frame_of(encode_response_head(5, fields=header, serialize_type=kind)))
+    assert read.fields() == {"msgId": "half ?", "queueId": "3", "queueOffset": "4"}
 
 
 DEFAULTS = {"code": 0, "opaque": 5, "flag": 0, "version": 0, "language": "JAVA", "remark": None}

@@ -21,6 +21,7 @@ from cometmq.wire.header import (
     decode_fields,
     decode_json_header,
     encode_fields,
+    json_fields,
 )
 from cometmq.wire.headers import common
 
@@ -320,6 +321,7 @@ def test_a_header_with_any_values_comes_back_as_it_was(name: str, data: st.DataO
     assert all(type(value) is str for value in fields.values())
     assert decode_fields(cls, fields) == header
     assert decode_json_header(cls, msgspec.json.encode(fields)) == header
+    assert msgspec.json.decode(msgspec.json.encode(json_fields(header))) == fields
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

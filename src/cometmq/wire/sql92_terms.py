@@ -1,0 +1,324 @@
+"""What an expression of the SQL92 filter language is made of, as functions over the properties of a message.
+
+An operand is a property, a constant, or something computed; a condition is computed and is a truth. Each
+computes its value by one call, without a look at what it was compiled from. The commonest condition by far, a
+property beside a constant, has a function of its own in which everything but the property is settled.
+
+Rules kept here:
+- Truth has three values. AND and OR look at their terms from the left and stop where the outcome is settled,
+  so that an evaluation error behind that place does not happen.
+- What makes no sense is refused when it is compiled, with its place in the text; what only turns out to make
+  none for some message is an `EvaluationError` there.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import ProtocolError
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.sql92_values import Long, Value, converter_beside, equal, order, to_boolean
+
+MAX_DEPTH: Final = 200
+"""How deep conditions may be nested; evaluating needs a stack frame for each level."""
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value]
+Test = Callable[[Properties], bool | None]
+
+
+class Sql92Error(ProtocolError):
+    """An expression that cannot be compiled; the message says where and why."""
+
+    def __init__(self, message: str, *, code: int | None = ResponseCode.SUBSCRIPTION_PARSE_FAILED) -> None:
+        super().__init__(message, code=code)
+
+
+def error_at(place: int, reason: str) -> Sql92Error:
+    """The refusal of an expression; `place` counts characters from 0."""
+    return Sql92Error(f"the SQL92 expression cannot be used: {reason} at character {place + 1}")
+
+
+class Property(msgspec.Struct, frozen=True):
+    """The value of a property, None where the message does not have it."""
+
+    place: int
+    name: str
+    depth: int = 0
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A literal, or the negative of one."""
+
+    place: int
+    value: Value
+    literal: bool = True
+    """The checks of what may be compared look at literals only, not at negated ones."""
+    depth: int = 0
+
+
+class Computed(msgspec.Struct, frozen=True):
+    """Something that is never a truth and that only evaluating it settles."""
+
+    place: int
+    evaluate: Evaluate
+    depth: int
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A truth."""
+
+    place: int
+    test: Test
+    depth: int
+
+
+Operand = Property | Constant | Computed | Condition
+
+
+def condition(place: int, test: Test, *parts: Operand) -> Condition:
+    """A condition over its parts, unless it gets too deep."""
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if depth > MAX_DEPTH:
+        raise error_at(place, f"more than {MAX_DEPTH} conditions are nested")
+    return Condition(place, test, depth)
+
+
+def evaluator(operand: Operand) -> Evaluate:
+    """What computes the value of an operand."""
+    if isinstance(operand, Property):
+        name = operand.name
+        return lambda properties: properties.get(name)
+    if isinstance(operand, Constant):
+        value = operand.value
+        return lambda properties: value
+    return operand.test if isinstance(operand, Condition) else operand.evaluate
+
+
+def as_condition(operand: Operand) -> Condition:
+    """An operand where a truth is needed. A property by itself is none, because its value is a text."""
+    if isinstance(operand, Condition):
+        return operand
+    if isinstance(operand, Property):
+        name = operand.name
+        return condition(operand.place, lambda properties: False if name in properties else None)
+    if isinstance(operand, Constant) and operand.literal:
+        value = operand.value
+        if value is None or isinstance(value, bool):
+            return condition(operand.place, lambda properties: value)
+    raise error_at(operand.place, "a condition is expected and not a value")
+
+
+# Logic.
+
+
+def all_of(place: int, terms: Sequence[Operand]) -> Condition:
+    """AND."""
+    parts = [as_condition(term) for term in terms]
+    tests = tuple(part.test for part in parts)
+
+    def test(properties: Properties) -> bool | None:
+        outcome: bool | None = True
+        for each in tests:
+            truth = each(properties)
+            if truth is False:
+                return False
+            if truth is None:
+                outcome = None
+        return outcome
+
+    return condition(place, test, *parts)
+
+
+def any_of(place: int, terms: Sequence[Operand]) -> Condition:
+    """OR."""
+    parts = [as_condition(term) for term in terms]
+    tests = tuple(part.test for part in parts)
+
+    def test(properties: Properties) -> bool | None:
+        outcome: bool | None = False
+        for each in tests:
+            truth = each(properties)
+            if truth is True:
+                return True
+            if truth is None:
+                outcome = None
+        return outcome
+
+    return condition(place, test, *parts)
+
+
+def negation(place: int, term: Operand) -> Condition:
+    """NOT."""
+    part = as_condition(term)
+    inner = part.test
+
+    def test(properties: Properties) -> bool | None:
+        truth = inner(properties)
+        return None if truth is None else not truth
+
+    return condition(place, test, part)
+
+
+# Values.
+
+
+def negative(place: int, operand: Operand) -> Operand:
+    """The minus sign: of a number its negative, of anything else nothing."""
+    if isinstance(operand, Constant):
+        value = operand.value
+        if isinstance(value, Long):
+            return Constant(place, Long(-value), literal=False)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return Constant(place, -value, literal=False)
+        return Constant(place, None, literal=False)
+    if isinstance(operand, Property):
+        return Constant(place, None, literal=False)
+    inner = evaluator(operand)
+
+    def nothing(properties: Properties) -> Value:
+        inner(properties)  # its evaluation error is one here as well
+        return None
+
+    return Computed(place, nothing, operand.depth + 1)
+
+
+# Comparisons.
+
+_SIZES: Final[dict[str, tuple[Callable[[float, float], bool], str]]] = {
+    ">": (operator.gt, "<"),
+    ">=": (operator.ge, "<="),
+    "<": (operator.lt, ">"),
+    "<=": (operator.le, ">="),
+}
+"""What each comparison by size means, and how it is said the other way round."""
+
+
+def equality(place: int, left: Operand, right: Operand) -> Condition:
+    """The sign `=`."""
+    for side in (left, right):
+        if isinstance(side, Constant) and side.literal and side.value is None:
+            raise error_at(side.place, "NULL cannot be compared; use IS NULL")
+    values = [side.value for side in (left, right) if isinstance(side, Constant) and side.literal]
+    if len(values) == 2 and isinstance(values[0], bool) and not isinstance(values[1], bool):
+        raise error_at(place, "a truth is compared with a constant of another type")
+    if isinstance(left, Property) and isinstance(right, Constant) and right.value is not None:
+        return condition(place, _property_equals(left.name, right.value))
+    left_value, right_value = evaluator(left), evaluator(right)
+    return condition(
+        place, lambda properties: equal(left_value(properties), right_value(properties)), left, right
+    )
+
+
+def _property_equals(name: str, value: Value) -> Test:
+    convert: Callable[[str], Value]
+    if isinstance(value, str):
+
+        def is_text(properties: Properties) -> bool | None:
+            text = properties.get(name)
+            return None if text is None else text == value
+
+        return is_text
+    convert = to_boolean if isinstance(value, bool) else converter_beside(value)
+
+    def is_value(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else convert(text) == value
+
+    return is_value
+
+
+def is_null(place: int, operand: Operand) -> Condition:
+    """IS NULL."""
+    if isinstance(operand, Property):
+        name = operand.name
+        return condition(place, lambda properties: name not in properties)
+    value = evaluator(operand)
+    return condition(place, lambda properties: value(properties) is None, operand)
+
+
+def comparison(place: int, sign: str, left: Operand, right: Operand) -> Condition:
+    """The signs `>`, `>=`, `<` and `<=`."""
+    for side in (left, right):
+        is_number = isinstance(side, Constant) and not isinstance(side.value, bool | str | None)
+        if isinstance(side, Condition) or (isinstance(side, Constant) and side.literal and not is_number):
+            raise error_at(side.place, f"what is beside {sign} has to be a number or a property")
+    holds, reverse_sign = _SIZES[sign]
+    if isinstance(left, Property) and isinstance(right, Constant) and right.value is not None:
+        return condition(place, _property_compares(left.name, holds, right.value))
+    if isinstance(right, Property) and isinstance(left, Constant) and left.value is not None:
+        return condition(place, _property_compares(right.name, _SIZES[reverse_sign][0], left.value))
+    left_value, right_value = evaluator(left), evaluator(right)
+
+    def test(properties: Properties) -> bool | None:
+        outcome = order(left_value(properties), right_value(properties))
+        return None if outcome is None else holds(outcome, 0)
+
+    return condition(place, test, left, right)
+
+
+def _property_compares(name: str, holds: Callable[[float, float], bool], number: Value) -> Test:
+    assert isinstance(number, int | float)
+    convert = converter_beside(number)
+    beside_double = isinstance(number, float)
+
+    def test(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        value = convert(text)
+        if beside_double and math.isnan(value):
+            value = math.inf  # NaN is above every number; a constant is neither of them
+        return holds(value, number)
+
+    return test
+
+
+def between(place: int, operand: Operand, low: Operand, high: Operand) -> Condition:
+    """BETWEEN, both ends included."""
+    ends = [end.value for end in (low, high) if isinstance(end, Constant) and end.literal]
+    lower, upper = comparison(place, ">=", operand, low), comparison(place, "<=", operand, high)
+    if len(ends) == 2 and (order(*ends) or 0) > 0:
+        raise error_at(place, f"the lower end {ends[0]} of BETWEEN is above the upper end {ends[1]}")
+    return all_of(place, (lower, upper))
+
+
+def not_between(place: int, operand: Operand, low: Operand, high: Operand) -> Condition:
+    """NOT BETWEEN; here the order of the ends does not matter."""
+    return any_of(place, (comparison(place, "<", operand, low), comparison(place, ">", operand, high)))
+
+
+def membership(place: int, operand: Operand, texts: Sequence[str], *, wanted: bool) -> Condition:
+    """IN, or NOT IN where `wanted` is False."""
+    if not isinstance(operand, Property):
+        raise error_at(operand.place, "what is tested with IN has to be a property")
+    name, members = operand.name, frozenset(texts)
+
+    def test(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else (text in members) is wanted
+
+    return condition(place, test)
+
+
+def text_search(
+    place: int, operand: Operand, found: Callable[[str, str], bool], search: str, *, wanted: bool
+) -> Condition:
+    """CONTAINS, STARTSWITH and ENDSWITH, or their opposites where `wanted` is False.
+
+    An empty text is never found and never missed, and so it is in what is no text or is not there.
+    """
+    if not search:
+        return condition(place, lambda properties: False, operand)
+    value = evaluator(operand)
+
+    def test(properties: Properties) -> bool | None:
+        text = value(properties)
+        return isinstance(text, str) and found(text, search) is wanted
+
+    return condition(place, test, operand)

@@ -1,0 +1,208 @@
+"""The SQL92 filter language: what it says of messages, what it refuses, and its limits (B8)."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from cometmq.model.errors import ProtocolError
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.sql92 import MAX_SQL_CHARACTERS, Sql92Error, compile_sql
+from cometmq.wire.sql92_terms import MAX_DEPTH
+
+
+def matches(text: str, **properties: str) -> bool:
+    return compile_sql(text).matches(properties)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1",
+        "a <> 2",
+        "a >= 1 AND a <= 1",
+        "a > 0.5",
+        "a BETWEEN 1 AND 5",
+        "a NOT BETWEEN 2 AND 5",
+        "b = 'it''s'",
+        "b IN ('x', 'it''s')",
+        "b NOT IN ('x')",
+        "b CONTAINS 't'",
+        "b STARTSWITH 'it'",
+        "b NOT ENDSWITH 'it'",
+        "c = TRUE",
+        "c = true",
+        "b IS NOT NULL and d is null",
+        "a = 2 OR b = 'it''s' AND c = TRUE",
+        "NOT (a = 2)",
+        "a /* one */ = -- is it?\n 1",
+        "a = 1L",
+        "- -1 = a",
+        "+a = 1",
+        "5 > a",
+    ],
+)
+def test_conditions_that_are_true_of_a_message(text: str) -> None:
+    assert matches(text, a="1", b="it's", c="TRUE")
+
+
+@pytest.mark.parametrize(
+    "text", ["a > 1", "a <> 1", "b = 'x'", "c = FALSE", "a NOT BETWEEN 1 AND 5", "NOT (a = 1)"]
+)
+def test_conditions_that_are_false_of_a_message(text: str) -> None:
+    assert not matches(text, a="1", b="it's", c="TRUE")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 'a'",
+        "x <> 'a'",
+        "NOT (x = 'a')",
+        "x > 1",
+        "x IN ('a')",
+        "x NOT IN ('a')",
+        "x CONTAINS 'a'",
+    ],
+)
+def test_a_property_that_is_not_there_matches_in_no_way(text: str) -> None:
+    assert not matches(text, other="1")
+
+
+def test_an_unknown_truth_is_settled_by_what_stands_beside_it() -> None:
+    assert matches("x = 1 OR a = 1", a="1")
+    assert not matches("x = 1 AND a = 1", a="1")
+    assert matches("NOT (x = 1 AND a = 2)", a="1")
+    assert not matches("NOT (x = 1 OR a = 2)", a="1")
+    assert matches("(x = 1) IS NULL", a="1")
+
+
+def test_equality_without_a_value_is_unknown_only_on_the_left() -> None:
+    assert not matches("x <> 1")
+    assert matches("1 <> x")
+    assert matches("x = y")
+    assert matches("a <> x", a="1")
+
+
+@pytest.mark.parametrize("text", ["5.5", "abc", "", " 5", "5L", "3000000000", "5_0", "1e1"])
+def test_a_text_that_is_no_integer_beside_one_matches_in_no_way(text: str) -> None:
+    for sign in ("=", "<>", ">", ">=", "<", "<="):
+        assert not matches(f"a {sign} 5", a=text)
+        assert not matches(f"NOT (a {sign} 5)", a=text)
+
+
+def test_a_wide_constant_lets_a_wide_text_in() -> None:
+    assert not matches("a > 5", a="3000000000")
+    assert matches("a > 2147483648", a="3000000000")
+    assert matches("a > 5.0", a="3000000000")
+
+
+@pytest.mark.parametrize("text", ["1e3", " 1000 ", "1000d", "0x1.f4p9", "1000.", "+1000"])
+def test_a_text_beside_a_double_is_read_as_java_reads_doubles(text: str) -> None:
+    assert matches("a = 1000.0", a=text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1_000.0", "0x10", "d", "", "1e"])
+def test_a_text_that_is_a_double_only_to_python_matches_in_no_way(text: str) -> None:
+    assert not matches("a > 0.5 OR a <= 0.5", a=text)
+
+
+def test_two_properties_are_compared_by_size_as_doubles() -> None:
+    assert matches("a < b", a="9", b="10")
+    assert matches("a > b", a="NaN", b="Infinity")
+    assert matches("a > b", a="0.0", b="-0.0")
+    assert not matches("a < b OR a >= b", a="9", b="ten")
+
+
+def test_an_error_behind_the_settled_place_does_not_happen() -> None:
+    assert matches("b = 'x' OR a > 1", a="abc", b="x")
+    assert not matches("a > 1 OR b = 'x'", a="abc", b="x")
+
+
+def test_a_property_by_itself_is_no_truth() -> None:
+    assert not matches("a", a="true")
+    assert matches("NOT a", a="true")
+    assert not matches("NOT a")
+
+
+def test_searching_for_an_empty_text_is_false_both_ways() -> None:
+    assert not matches("a CONTAINS ''", a="x")
+    assert not matches("a NOT CONTAINS ''", a="x")
+    assert not matches("a NOT CONTAINS 'x'")
+
+
+def test_what_follows_a_complete_expression_is_ignored() -> None:
+    assert matches("a = 1 b = 2", a="1")
+    assert matches("a = 1) OR", a="1")
+    assert matches("a = 007", a="0")
+    assert not matches("a LIKE 'x'", a="x"), "the language has no LIKE: this is a lone property"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", 1),
+        ("a =", 4),
+        ("a = 1 AND", 10),
+        ("(a = 1", 7),
+        ("a = 1 #", 7),
+        ("a != 1", 3),
+        ("a NOT foo", 7),
+        ("a > 'x'", 5),
+        ("a >= TRUE", 6),
+        ("a = NULL", 5),
+        ("a = 0.0", 5),
+        ("a = 1e400", 5),
+        ("a = 9223372036854775808", 5),
+        ("a BETWEEN 5 AND 1", 3),
+        ("a BETWEEN 'a' AND 'b'", 11),
+        ("5 IN ('5')", 1),
+        ("NOT a IN ('5')", 1),
+        ("a IN (5)", 7),
+        ("a CONTAINS 5", 12),
+        ("TRUE = 1", 1),
+        ("a = 1 AND 5", 11),
+        ("'x'", 1),
+        ("a = 'x", 5),
+    ],
+)
+def test_a_refused_expression_says_where(text: str, place: int) -> None:
+    with pytest.raises(Sql92Error, match=rf"at character {place}\b") as refusal:
+        compile_sql(text)
+    assert isinstance(refusal.value, ProtocolError)
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert pickle.loads(pickle.dumps(refusal.value)).message == refusal.value.message
+
+
+def test_the_length_of_an_expression_is_limited() -> None:
+    head = "a = '"
+    assert matches(head + "x" * (MAX_SQL_CHARACTERS - len(head) - 1) + "'", a="y") is False
+    with pytest.raises(Sql92Error, match="over the limit"):
+        compile_sql(head + "x" * (MAX_SQL_CHARACTERS - len(head)) + "'")
+
+
+def test_the_depth_of_an_expression_is_limited() -> None:
+    assert matches("NOT " * (MAX_DEPTH - 2) + "(a = 1)", a="1")
+    with pytest.raises(Sql92Error, match="nested"):
+        compile_sql("NOT " * MAX_DEPTH + "(a = 1)")
+    with pytest.raises(Sql92Error, match="nested"):
+        compile_sql("a = 1" + " IS NULL" * MAX_DEPTH)
+    assert matches("(" * 3_000 + "a = 1" + ")" * 3_000, a="1"), "parentheses by themselves cost nothing"
+
+
+def test_a_long_chain_is_not_deep() -> None:
+    many = range(700)
+    assert matches(" OR ".join(f"a = '{number}'" for number in many), a=str(many[-1]))
+    assert matches(" AND ".join(f"a <> '{number}'" for number in many), a="x")
+
+
+def test_the_same_text_is_compiled_once() -> None:
+    assert compile_sql("a = 1 OR b = 2") is compile_sql("a = 1 OR b = 2")
+
+
+def test_the_parser_is_not_loaded_before_there_is_something_to_parse() -> None:
+    code = "import sys, cometmq.wire.sql92; sys.exit('lark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
