@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
 PEERS := .peers
 APACHE := $(PEERS)/apache/.fetched
+OLD_JAVA := $(PEERS)/java-4.9.8/.fetched
+GO := $(PEERS)/go/driver
+NODE := $(PEERS)/node/.fetched
+CPP := $(PEERS)/cpp/.fetched
 
 .PHONY: help setup quickstart test compat bench fuzz check format clean
 
@@ -27,10 +31,10 @@ quickstart: $(SETUP) ## start the system, use it end to end, show the result
 test: $(SETUP) ## all tests that need no foreign peer
 	$(BIN)/python -m pytest tests --ignore=tests/compat
 
-compat: $(SETUP) $(APACHE) ## tests against other people's clients and servers
+compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against other people's clients and servers
 	$(BIN)/python -m pytest tests/compat
 
-bench: $(SETUP) $(APACHE) ## measure, with ratios against Apache in the same run
+bench: $(SETUP) $(APACHE) $(CPP) ## measure, with ratios against Apache in the same run
 	$(BIN)/python -m bench
 
 fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
@@ -52,6 +56,33 @@ $(APACHE): tests/compat/peers/apache.xml
 	@echo "fetching Apache RocketMQ's jars into $(PEERS)/apache (once, about 90 MB)"
 	@mvn --quiet --batch-mode --file tests/compat/peers/apache.xml dependency:copy-dependencies \
 		-DoutputDirectory=$(CURDIR)/$(PEERS)/apache/lib
+	@touch $@
+
+$(OLD_JAVA): tests/compat/peers/java-4.9.8/pom.xml
+	@command -v mvn >/dev/null && command -v java >/dev/null \
+		|| { echo "the peers need a JDK 17 or newer and Maven on the PATH"; exit 1; }
+	@echo "fetching the older Java client's jars into $(PEERS)/java-4.9.8 (once, about 20 MB)"
+	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies \
+		-DoutputDirectory=$(CURDIR)/$(PEERS)/java-4.9.8/lib
+	@touch $@
+
+$(GO): $(wildcard tests/compat/peers/go/*)
+	@command -v go >/dev/null || { echo "the peers need Go 1.21 or newer on the PATH"; exit 1; }
+	@echo "building the Go client's driver in $(PEERS)/go"
+	@mkdir -p $(PEERS)/go && cp $^ $(PEERS)/go
+	@cd $(PEERS)/go && go build -buildvcs=false -mod=mod -o driver .
+
+$(NODE): tests/compat/peers/node/package.json
+	@command -v npm >/dev/null || { echo "the peers need Node 18 or newer with npm on the PATH"; exit 1; }
+	@echo "fetching the Node client into $(PEERS)/node"
+	@mkdir -p $(PEERS)/node && cp $< $(PEERS)/node
+	@npm install --prefix $(PEERS)/node --no-package-lock --no-audit --no-fund --silent
+	@touch $@
+
+$(CPP): tests/compat/peers/cpp/requirements.txt $(SETUP)
+	@echo "fetching the C++ client into $(PEERS)/cpp"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target $(PEERS)/cpp --requirement $<
 	@touch $@
 
 clean: ## remove everything that the targets made

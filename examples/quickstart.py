@@ -1,180 +1,229 @@
-"""CometMQ end to end, in a few seconds: a name server, brokers that announce themselves, a store.
+"""CometMQ end to end, in a few seconds: name server, broker, producers, consumers, a crash, the files.
 
-Run it with `make quickstart`. It starts a real name server in a process of its own, on a free port and with
-its state in a temporary folder, and leaves nothing behind. The two "brokers" here only announce themselves,
-as a RocketMQ broker does; a client looks up what they announced.
+Run it with `make quickstart`. It starts a real standalone system in a process of its own, on free ports and
+with its data in a temporary folder, and leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import store_tour
-from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.remoting.client import RemotingClient
+from cometmq import Admin, Message, Producer, PushConsumer, StoredMessage, aio
+from cometmq.client.listener import ConsumeContext
 from cometmq.remoting.loop import run
-from cometmq.wire.bodies.registration import encode_registration
-from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.headers.namesrv import (
-    GetKVConfigRequest,
-    GetKVConfigResponse,
-    GetRouteInfoRequest,
-    PutKVConfigRequest,
-    RegisterBrokerRequest,
-)
 
-LOOK_UPS = 5_000
+ORDERS = 1_000
+MANY = 30_000
 IN_FLIGHT = 64
+PATIENCE_S = 30.0
 
 
 def step(text: str) -> None:
     print(f"\n\033[1m▸ {text}\033[0m" if sys.stdout.isatty() else f"\n> {text}")
 
 
-@contextmanager
-def name_server(home: str) -> Iterator[str]:
-    """A running name server; gives its address."""
-    command = [
-        sys.executable,
-        "-m",
-        "cometmq.cli.main",
-        "namesrv",
-        "--json",
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        "0",
-    ]
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--log-level", "warning"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "HOME": home},
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit("the name server did not start; its message is above")
-        ready = json.loads(line)
-        taken_ms = (time.perf_counter() - began) * 1000
-        print(f"  ready on port {ready['port']} after {taken_ms:.0f} ms, process {ready['pid']}")
-        yield f"127.0.0.1:{ready['port']}"
-    finally:
-        process.terminate()
-        process.communicate()
-        print(f"  name server stopped with exit code {process.returncode}")
+class System:
+    """`cometmq standalone` in a process of its own."""
 
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self.process: subprocess.Popen[str]
+        self.namesrv = ""
+        self._ports = ("0", "0")
 
-async def announce(broker: RemotingClient, namesrv: str, name: str, port: int, topics: list[str]) -> None:
-    """Register as a RocketMQ broker does: who it is, and its topics."""
-    await broker.call_ok(
-        namesrv,
-        RequestCode.REGISTER_BROKER,
-        RegisterBrokerRequest(
-            cluster_name="DefaultCluster",
-            broker_name=name,
-            broker_addr=f"127.0.0.1:{port}",
-            broker_id=0,
-            ha_server_addr=f"127.0.0.1:{port + 1}",
-            enable_acting_master=False,
-        ),
-        body=encode_registration(
-            [TopicConfig(topic, read_queue_nums=4, write_queue_nums=4) for topic in topics],
-            DataVersion(timestamp=1, counter=1),
-        ),
-    )
-    print(f"  {name} registered {', '.join(topics)}")
-
-
-async def show_route(client: RemotingClient, namesrv: str, topic: str) -> None:
-    answer = await client.call(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
-    if answer.code != ResponseCode.SUCCESS:
-        print(f"  {topic}: {(answer.remark or '').splitlines()[0]}")
-        return
-    route = json.loads(bytes(answer.body))
-    addresses = {broker["brokerName"]: broker["brokerAddrs"]["0"] for broker in route["brokerDatas"]}
-    for queues in route["queueDatas"]:
-        name = queues["brokerName"]
-        print(f"  {topic}: {queues['readQueueNums']} queues on {name} at {addresses[name]}")
-
-
-async def look_up_many(client: RemotingClient, namesrv: str, topic: str) -> None:
-    header = GetRouteInfoRequest(topic=topic)
-
-    async def some() -> None:
-        for _ in range(LOOK_UPS // IN_FLIGHT):
-            await client.call_ok(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-
-    began = time.perf_counter()
-    await asyncio.gather(*(some() for _ in range(IN_FLIGHT)))
-    taken = time.perf_counter() - began
-    done = LOOK_UPS // IN_FLIGHT * IN_FLIGHT
-    print(f"  {done} look-ups in {taken:.2f} s from this Python client: {done / taken:,.0f} a second")
-
-
-async def until_gone(client: RemotingClient, namesrv: str, topic: str) -> float:
-    """How many milliseconds it takes until a topic has no route any more."""
-    began = time.perf_counter()
-    while True:
-        answer = await client.call(
-            namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic)
+    def start(self) -> None:
+        began = time.perf_counter()
+        options = ["--data", str(self._data), "--namesrv-port", self._ports[0], "--port", self._ports[1]]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cometmq.cli.main", "standalone", "--json", *options],
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return (time.perf_counter() - began) * 1000
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("the system did not start; its message is above")
+        ready = json.loads(line)
+        self.namesrv = ready["namesrv"]
+        broker = ready["brokers"][0]
+        # The same ports again after a restart: clients look for the system where it was.
+        self._ports = (self.namesrv.rpartition(":")[2], broker.rpartition(":")[2])
+        taken_ms = (time.perf_counter() - began) * 1000
+        print(f"  name server {self.namesrv}, broker {broker}, ready after {taken_ms:.0f} ms")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.communicate()
+        print(f"  stopped with exit code {self.process.returncode}")
 
 
-async def tour(namesrv: str) -> None:
-    client, broker_a, broker_b = RemotingClient(), RemotingClient(), RemotingClient()
+@contextmanager
+def standalone(data: Path) -> Iterator[System]:
+    system = System(data)
+    system.start()
     try:
-        step("Two brokers announce themselves and their topics")
-        await announce(broker_a, namesrv, "broker-a", 10911, ["orders", "payments"])
-        await announce(broker_b, namesrv, "broker-b", 20911, ["orders", "shipments"])
-        step("A client asks for the way to its topics")
-        for topic in ("orders", "shipments", "nowhere"):
-            await show_route(client, namesrv, topic)
-        step("An operator keeps a value in the name server; it is on disk before the answer")
-        put = PutKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="orders", value="broker-a:4;broker-b:4")
-        await client.call_ok(namesrv, RequestCode.PUT_KV_CONFIG, put)
-        get = GetKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="orders")
-        answer = await client.call_ok(namesrv, RequestCode.GET_KV_CONFIG, get)
-        print(f"  ORDER_TOPIC_CONFIG orders = {answer.header(GetKVConfigResponse).value}")
-        step("How quick is a look-up?")
-        await look_up_many(client, namesrv, "orders")
-        step("A broker dies: its connection breaks, and its routes leave at once")
-        await broker_b.stop()
-        print(f"  shipments left after {await until_gone(client, namesrv, 'shipments'):.1f} ms")
-        await show_route(client, namesrv, "orders")
+        yield system
     finally:
-        for each in (client, broker_a, broker_b):
-            await each.stop()
+        if system.process.poll() is None:
+            system.stop()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what} did not happen within {PATIENCE_S:.0f} s")
+        time.sleep(0.005)
+
+
+def send_orders(namesrv: str) -> None:
+    with Producer("shop", namesrv=namesrv) as producer:
+        began = time.perf_counter()
+        for number in range(ORDERS):
+            tags = "refunded" if number % 10 == 0 else "paid"
+            receipt = producer.send(
+                Message("orders", b"order %d" % number, tags=tags, keys=[f"order-{number}"])
+            )
+        taken = time.perf_counter() - began
+    print(f"  {ORDERS} orders sent one after the other, {ORDERS / taken:,.0f} a second")
+    print(f"  the last one: {receipt.status.value}, queue {receipt.queue}, offset {receipt.queue_offset}")
+
+
+class Billing:
+    """A group that bills orders; one of them fails at first."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.attempts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def bill(self, message: StoredMessage, context: ConsumeContext) -> None:
+        key = message.keys[0]
+        with self._lock:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+            if key == "order-7" and self.attempts[key] == 1:
+                context.delay_level = 1  # again in a second; without it, in ten, then in thirty, and so on
+                raise RuntimeError("the bank is busy")
+            self.seen[message.tags or ""] += 1
+
+
+def consume_orders(namesrv: str) -> None:
+    billing = Billing()
+    consumer = PushConsumer("billing", namesrv=namesrv)
+    consumer.subscribe("orders", "paid || refunded", listener=billing.bill)
+    with quiet_log(), consumer:
+        began = time.perf_counter()
+        wait_for(lambda: billing.seen.total() == ORDERS, "billing all orders")
+        taken = time.perf_counter() - began
+    print(f"  billed in {taken:.1f} s: {billing.seen['paid']} paid, {billing.seen['refunded']} refunded")
+    print(f"  order-7 failed once and came back: {billing.attempts['order-7']} attempts")
+
+
+@contextmanager
+def quiet_log() -> Iterator[None]:
+    """The failure of order-7 is meant; its trace would only puzzle."""
+    import logging
+
+    logger = logging.getLogger("cometmq.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def find_one(namesrv: str) -> None:
+    with Admin(namesrv=namesrv) as admin:
+        (message,) = admin.query_messages("orders", "order-42")
+        print(f"  order-42: {message.body.decode()!r} in {message.queue} at offset {message.queue_offset}")
+
+
+async def many(namesrv: str) -> None:
+    """As much as one Python process sends and consumes."""
+    consumed = 0
+    done = asyncio.Event()
+
+    async def count(_: StoredMessage) -> None:
+        nonlocal consumed
+        consumed += 1
+        if consumed == MANY:
+            done.set()
+
+    async with aio.Producer("load", namesrv=namesrv) as producer:
+        message = Message("clicks", b"x" * 128)
+
+        async def some() -> None:
+            for _ in range(MANY // IN_FLIGHT):
+                await producer.send(message)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(some() for _ in range(IN_FLIGHT)))
+        for _ in range(MANY % IN_FLIGHT):
+            await producer.send(message)
+        taken = time.perf_counter() - began
+        print(f"  {MANY} sends, {IN_FLIGHT} at a time, each acknowledged: {MANY / taken:,.0f} a second")
+    consumer = aio.PushConsumer("counting", namesrv=namesrv)
+    consumer.subscribe("clicks", listener=count)
+    began = time.perf_counter()
+    async with consumer, asyncio.timeout(PATIENCE_S):
+        await done.wait()
+        taken = time.perf_counter() - began
+    print(f"  {consumed} consumed in {taken:.1f} s, from start to last")
+
+
+def crash(system: System) -> None:
+    system.kill()
+    print("  killed with SIGKILL; starting again on the same folder")
+    system.start()
+    with Admin(namesrv=system.namesrv) as admin:
+        wait_for(lambda: admin.topic_route("orders") is not None, "the route of the topic")
+        stored = sum(status.max_offset for status in admin.topic_status("orders").values())
+        print(f"  {stored} of {ORDERS} orders are there")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cometmq-quickstart-") as home:
-        step("A name server starts: cometmq namesrv --port 0")
-        with name_server(home) as namesrv:
-            run(tour(namesrv))
+        data = Path(home, "data")
+        step("A standalone system starts: cometmq standalone --data DIR")
+        with standalone(data) as system:
+            step("A producer sends orders; the topic is made with the first one")
+            send_orders(system.namesrv)
+            step("A consumer group bills them; one listener call fails and is repeated")
+            consume_orders(system.namesrv)
+            step("A message is found again by its key")
+            find_one(system.namesrv)
+            step("How quick is it from Python?")
+            run(many(system.namesrv))
+            step("The process dies, and nothing that was acknowledged is gone")
+            crash(system)
             step("Everything stops in order")
-        step("A store takes messages with synchronous flush; its process ends without a word; we recover it")
-        store_tour.show(Path(home, "store"))
+        step("What is in the folder: cometmq store inspect DIR/broker-0")
+        subprocess.run(
+            [sys.executable, "-m", "cometmq.cli.main", "store", "inspect", str(data / "broker-0")], check=True
+        )
     print(
         "\nTry next:\n"
-        "  .venv/bin/cometmq namesrv           a name server on port 9876, for any RocketMQ broker\n"
-        "  .venv/bin/cometmq namesrv --help    every option, with examples\n"
-        "  .venv/bin/cometmq namesrv -p        the settings in force, and where each came from\n"
-        "  .venv/bin/cometmq store --help      look at, verify, print and rebuild a store directory\n"
-        "  make compat                         Apache's own broker, clients and mqadmin on this name server"
+        "  .venv/bin/cometmq standalone                   a system on ports 9876 and 10911, for any client\n"
+        "  .venv/bin/python examples/produce.py           a producer of ten lines\n"
+        "  .venv/bin/python examples/consume.py           its consumer\n"
+        "  .venv/bin/cometmq broker -p                    every setting of a broker, and where it came from\n"
+        "  make compat                                    Apache's Java clients and others on this broker"
     )
 
 

@@ -1,6 +1,6 @@
 """A store in a few seconds: messages written with synchronous flush, the process "killed", all of them found.
 
-`make quickstart` runs it after the name server's tour. It shows the store as a broker uses it.
+Run it with `python examples/store_tour.py`. It shows the store as a broker uses it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -90,4 +91,8 @@ def show(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(write_and_vanish(Path(sys.argv[2])))
+    if sys.argv[1:2] == ["write"]:
+        asyncio.run(write_and_vanish(Path(sys.argv[2])))
+    else:
+        with tempfile.TemporaryDirectory(prefix="cometmq-store-") as home:
+            show(Path(home, "store"))

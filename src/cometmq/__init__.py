@@ -1,6 +1,107 @@
-"""CometMQ: Apache RocketMQ's message system in Python."""
+"""CometMQ: Apache RocketMQ's message system in Python.
+
+The classes here block; those of the same names in `cometmq.aio` are for asyncio. What is named here is loaded
+when it is first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq._version import __version__
-from cometmq.model.errors import CometError
 
-__all__ = ["CometError", "__version__"]
+if TYPE_CHECKING:
+    from cometmq.client.blocking_admin import Admin
+    from cometmq.client.blocking_consumers import PullConsumer, PushConsumer
+    from cometmq.client.blocking_producer import Producer
+    from cometmq.client.blocking_transactions import TransactionProducer
+    from cometmq.client.listener import ConsumeContext, ConsumeResult
+    from cometmq.client.send_result import SendReceipt, SendStatus
+    from cometmq.client.subscription import Sql
+    from cometmq.client.transactions import TransactionListener, TransactionReceipt, TransactionState
+    from cometmq.model.errors import (
+        CallTimeoutError,
+        CometError,
+        GroupTakenError,
+        MessageError,
+        PartialBatchError,
+        RouteNotFoundError,
+        SendError,
+        StateError,
+    )
+    from cometmq.model.message import Message, StoredMessage
+    from cometmq.model.queue import MessageQueue
+    from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+_HOMES: Final = {
+    "Admin": "cometmq.client.blocking_admin",
+    "CallTimeoutError": "cometmq.model.errors",
+    "CometError": "cometmq.model.errors",
+    "ConsumeContext": "cometmq.client.listener",
+    "ConsumeFromWhere": "cometmq.wire.bodies.heartbeat",
+    "ConsumeResult": "cometmq.client.listener",
+    "GroupTakenError": "cometmq.model.errors",
+    "Message": "cometmq.model.message",
+    "MessageError": "cometmq.model.errors",
+    "MessageModel": "cometmq.wire.bodies.heartbeat",
+    "MessageQueue": "cometmq.model.queue",
+    "PartialBatchError": "cometmq.model.errors",
+    "Producer": "cometmq.client.blocking_producer",
+    "PullConsumer": "cometmq.client.blocking_consumers",
+    "PushConsumer": "cometmq.client.blocking_consumers",
+    "RouteNotFoundError": "cometmq.model.errors",
+    "SendError": "cometmq.model.errors",
+    "SendReceipt": "cometmq.client.send_result",
+    "SendStatus": "cometmq.client.send_result",
+    "Sql": "cometmq.client.subscription",
+    "StateError": "cometmq.model.errors",
+    "StoredMessage": "cometmq.model.message",
+    "TransactionListener": "cometmq.client.transactions",
+    "TransactionProducer": "cometmq.client.blocking_transactions",
+    "TransactionReceipt": "cometmq.client.transactions",
+    "TransactionState": "cometmq.client.transactions",
+}
+"""Which module has what."""
+
+__all__ = [
+    "Admin",
+    "CallTimeoutError",
+    "CometError",
+    "ConsumeContext",
+    "ConsumeFromWhere",
+    "ConsumeResult",
+    "GroupTakenError",
+    "Message",
+    "MessageError",
+    "MessageModel",
+    "MessageQueue",
+    "PartialBatchError",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "RouteNotFoundError",
+    "SendError",
+    "SendReceipt",
+    "SendStatus",
+    "Sql",
+    "StateError",
+    "StoredMessage",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionState",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

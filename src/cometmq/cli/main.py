@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cometmq._version import __version__
-from cometmq.cli import namesrv, store
+from cometmq.cli import broker, message, namesrv, standalone, store
 from cometmq.model.errors import CometError
 
 app = typer.Typer(
@@ -19,6 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("namesrv", help=namesrv.HELP, epilog=namesrv.EPILOG)(namesrv.run_namesrv)
+app.command("broker", help=broker.HELP, epilog=broker.EPILOG)(broker.run_broker)
+app.command("standalone", help=standalone.HELP, epilog=standalone.EPILOG)(standalone.run_standalone)
+app.add_typer(message.app, name="message", help=message.HELP)
 app.add_typer(store.app, name="store", help=store.HELP)
 
 

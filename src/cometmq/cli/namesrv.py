@@ -1,8 +1,6 @@
 """`cometmq namesrv`: run a name server.
 
 Rules kept here:
-- Three steps, each one line in the log: read the configuration, build, start. A signal stops the server in
-  order, also in the middle of its start.
 - What requests change is stored in the `-c` file, whatever `configStorePath` in it says, as Apache stores it.
   Without `-c` it is stored in ~/namesrv/namesrv.properties, and the next start says so and does not read it:
   Apache does not read it either, and several servers of one user may share that folder.
@@ -10,28 +8,17 @@ Rules kept here:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import resource
-import signal
-import sys
-from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
-from cometmq.cli.settings import (
-    assignment_layer,
-    environment_layer,
-    file_layer,
-    print_settings,
-    split_layer,
-)
-from cometmq.model.errors import SettingsError
-from cometmq.model.settings import Layer, Resolved, resolve
+from cometmq.cli.serving import origins, raise_file_limit, resolve_all, say_ready, serve, set_up_logging
+from cometmq.cli.settings import assignment_layer, environment_layer, file_layer, print_settings
+from cometmq.model.settings import Layer, Resolved
 from cometmq.namesrv.config import NamesrvConfig, ServerSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
@@ -82,10 +69,10 @@ def run_namesrv(
     if show:
         print_settings([settings, server_settings], as_json=as_json)
         return
-    _set_up_logging(log_level)
-    log.info("step 1 of 3, configuration: %s", _origins(settings, server_settings))
-    _raise_file_limit()
-    run(_serve(settings.settings, server_settings.settings, as_json=as_json))
+    set_up_logging(log_level)
+    log.info("step 1 of 3, configuration: %s", origins([settings, server_settings]))
+    raise_file_limit()
+    _serve(settings.settings, server_settings.settings, as_json=as_json)
 
 
 def load_settings(
@@ -103,14 +90,8 @@ def load_settings(
     if config is not None:
         layers += [file_layer(config), Layer("-c", {"configStorePath": str(config.absolute())})]
     layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
-    first, second = zip(*(split_layer(layer, kinds) for layer in layers), strict=True)
-    return resolve(NamesrvConfig, first), resolve(ServerSettings, second)
-
-
-def _origins(*resolved: Resolved[Any]) -> str:
-    """How many settings came from where."""
-    counts = Counter(origin for each in resolved for origin in each.origins.values() if origin != "default")
-    return ", ".join(f"{count} from {origin}" for origin, count in counts.items()) or "all defaults"
+    config_settings, server_settings = resolve_all(kinds, layers)
+    return config_settings, server_settings
 
 
 def _stored_elsewhere(config: Path | None, settings: NamesrvConfig) -> list[str]:
@@ -120,44 +101,18 @@ def _stored_elsewhere(config: Path | None, settings: NamesrvConfig) -> list[str]
     return [f"{path} has settings that were stored by request; they are read with -c {path} only"]
 
 
-async def _serve(config: NamesrvConfig, settings: ServerSettings, *, as_json: bool) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    server = Namesrv(config, settings)
-    log.info("step 2 of 3, build: %d request codes are served", len(server.server.handlers.codes))
-    try:
-        await server.start()
-        log.info("step 3 of 3, start: ready on %s:%d", config.bind_address, server.port)
-        _say_ready(config.bind_address, server.port, as_json=as_json)
-        await stopped.wait()
-        log.info("stopping")
-    finally:
-        await server.stop()
-    log.info("stopped")
+def _serve(config: NamesrvConfig, settings: ServerSettings, *, as_json: bool) -> None:
+    servers: list[Namesrv] = []
 
+    def build() -> Namesrv:
+        servers.append(Namesrv(config, settings))
+        log.info("step 2 of 3, build: %d request codes are served", len(servers[0].server.handlers.codes))
+        return servers[0]
 
-def _say_ready(host: str, port: int, *, as_json: bool) -> None:
-    """Tell whoever started the process that it may be used."""
-    if as_json:
-        typer.echo(msgspec.json.encode({"event": "ready", "port": port, "pid": os.getpid()}).decode())
-    else:
-        typer.echo(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
-    sys.stdout.flush()
+    def ready() -> None:
+        host, port = config.bind_address, servers[0].port
+        log.info("step 3 of 3, start: ready on %s:%d", host, port)
+        text = f"The Name Server boot success. serializeType=JSON, address {host}:{port}"
+        say_ready(text, {"port": port}, as_json=as_json)
 
-
-def _set_up_logging(level: str) -> None:
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise SettingsError(f"--log-level {level!r} is not one of debug, info, warning, error")
-    logging.basicConfig(
-        level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
-
-
-def _raise_file_limit() -> None:
-    """As many open connections as the system allows this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    run(serve(build, ready, log))

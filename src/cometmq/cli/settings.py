@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -52,10 +53,14 @@ def assignment_layer(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def split_layer(layer: Layer, kinds: Sequence[type[msgspec.Struct]]) -> list[Layer]:
-    """One layer a kind; a key of no kind goes to the first, which warns about it."""
+    """One layer a kind; a key of no kind goes to the one with the nearest key, which warns about it."""
+    owners = {key: i for i, kind in enumerate(kinds) for key in kind.__struct_encode_fields__}
     parts: list[dict[str, str]] = [{} for _ in kinds]
     for key, value in layer.values.items():
-        owner = next((i for i, kind in enumerate(kinds) if key in kind.__struct_encode_fields__), 0)
+        owner = owners.get(key)
+        if owner is None:
+            near = difflib.get_close_matches(key, owners, n=1)
+            owner = owners[near[0]] if near else 0
         parts[owner][key] = value
     return [Layer(layer.name, part) for part in parts]
 

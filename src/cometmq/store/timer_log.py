@@ -39,6 +39,7 @@ _FILLER_SIZE: Final = 16
 _RESERVE_STEP: Final = 64 * 1024
 _PAGE_SIZE: Final = 4096
 _ZEROS: Final = bytes(_PAGE_SIZE)
+_NO_END: Final = 2**63
 
 _SIZE: Final = Struct(">i")
 _RECORD: Final = Struct(">iqIqiqii8x")
@@ -156,6 +157,14 @@ class TimerLog:
         record = TimerRecord(position, *fields)
         return record if _is_record(size, record.magic, record.message_size) else None
 
+    def last(self) -> TimerRecord | None:
+        """The newest record; None if there is none."""
+        for mapped in reversed(self._files.files):
+            count = min(mapped.wrote, mapped.size - _FILLER_SIZE) // RECORD_SIZE
+            if count:
+                return self.read(mapped.start + (count - 1) * RECORD_SIZE)
+        return None
+
     def walk(self, last: int) -> Iterator[TimerRecord]:
         """The timers of one moment, from the last to the first; those in deleted files are left out."""
         position = last
@@ -168,9 +177,13 @@ class TimerLog:
             yield record
             position = record.previous
 
-    def scan(self, start: int) -> TimerLogScan:
-        """All records from the file on that a position lies in, oldest first."""
-        return TimerLogScan(self._files, start)
+    def scan(self, start: int, message_end: int | None = None) -> TimerLogScan:
+        """All records from the file on that a position lies in, oldest first.
+
+        With `message_end`, the end of the commit log, they end before the first one whose message is not
+        there: the machine stopped before it was on the disk.
+        """
+        return TimerLogScan(self._files, start, message_end)
 
     def truncate(self, end: int) -> None:
         """Let the log end at a position, and erase what is behind it; its first file stays, even empty."""
@@ -223,7 +236,8 @@ class TimerLog:
 class TimerLogScan:
     """Iterate over `(position, due_ms, magic)`; `end` is behind the last good record seen so far."""
 
-    def __init__(self, files: MappedFiles, start: int) -> None:
+    def __init__(self, files: MappedFiles, start: int, message_end: int | None) -> None:
+        self._message_end = _NO_END if message_end is None else message_end
         later = [mapped for mapped in files.files if mapped.end > start]
         self._files = later or files.files[-1:]
         self.end = self._files[0].start if self._files else files.min_offset
@@ -238,10 +252,11 @@ class TimerLogScan:
         position = mapped.start
         self.end = position
         whole = mapped.wrote - mapped.wrote % RECORD_SIZE
-        for size, _, magic, write_time_ms, delay_ms, _, message_size, _ in _RECORD.iter_unpack(
+        message_end = self._message_end
+        for size, _, magic, write_time_ms, delay_ms, offset, message_size, _ in _RECORD.iter_unpack(
             mapped.view[:whole]
         ):
-            if not _is_record(size, magic, message_size):
+            if not _is_record(size, magic, message_size) or offset + message_size > message_end:
                 break
             self.end = position + RECORD_SIZE
             yield position, write_time_ms + delay_ms, magic

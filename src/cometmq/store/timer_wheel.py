@@ -69,17 +69,18 @@ class TimerWheel:
         self._file: DiskFile | None = None
         self.precision_ms = precision_ms
 
-    def load(self) -> None:
-        """Read the file, or make it."""
+    def load(self) -> bool:
+        """Read the file, or make it; the answer is whether it was made."""
         self._file = self._open()
         if self._file is None:
             self._file = self._create()
-            return
+            return True
         for start in range(0, self._size, _BLOCK_SIZE):
             block = self._file.buffer[start : start + _BLOCK_SIZE]
             if block != _ZEROS[: len(block)]:
                 self._memory[start : start + len(block)] = bytes(block)
                 self._used.add(start // _BLOCK_SIZE)
+        return False
 
     def _open(self) -> DiskFile | None:
         try:
@@ -161,6 +162,24 @@ class TimerWheel:
         first = from_ms // self.precision_ms
         last = first + self._slots if to_ms is None else -(-to_ms // self.precision_ms)
         return sum(num for time, _, _, num, _ in self._slots_in_use() if first <= time < last)
+
+    def latest(self) -> int:
+        """The last moment that timers are, or were, set for; -1 if there is none."""
+        times = (time for time, first, _, _, _ in self._slots_in_use() if first >= 0)
+        return max((time * self.precision_ms for time in times), default=-1)
+
+    def lies_within(self, from_ms: int, to_ms: int) -> bool:
+        """Whether all moments that timers are, or were, set for lie in this span."""
+        first, last = from_ms // self.precision_ms, to_ms // self.precision_ms
+        return all(first <= time <= last for time, *_ in self._slots_in_use())
+
+    def clear(self) -> None:
+        """Empty all slots."""
+        for block in self._used | self._changed:
+            start = block * _BLOCK_SIZE
+            end = min(start + _BLOCK_SIZE, self._size)
+            self._memory[start:end] = _ZEROS[: end - start]
+        self._changed |= self._used
 
     def _slots_in_use(self) -> Iterator[tuple[int, int, int, int, int]]:
         for block in sorted(self._used | self._changed):

@@ -1,7 +1,35 @@
-"""Tools for tests, of CometMQ and of programs that use it: a clock that jumps, files and disks that fail."""
+"""Tools for tests, of CometMQ and of programs that use it.
+
+A whole broker in the process of a test, a clock that jumps, files and disks that fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.files import FailingFiles
 from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedCrash, SimulatedDisk, crashes
 
-__all__ = ["CrashMode", "FailingFiles", "Rules", "SimulatedCrash", "SimulatedDisk", "VirtualClock", "crashes"]
+if TYPE_CHECKING:
+    from cometmq.testing.embedded import EmbeddedBroker
+
+__all__ = [
+    "CrashMode",
+    "EmbeddedBroker",
+    "FailingFiles",
+    "Rules",
+    "SimulatedCrash",
+    "SimulatedDisk",
+    "VirtualClock",
+    "crashes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The embedded broker brings the whole system with it, so that it is loaded when it is first used."""
+    if name == "EmbeddedBroker":
+        from cometmq.testing.embedded import EmbeddedBroker
+
+        return EmbeddedBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

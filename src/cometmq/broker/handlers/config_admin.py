@@ -1,0 +1,136 @@
+"""The settings and the state of a running broker: show them, change them; and its upkeep on demand.
+
+Rules kept here:
+- A change is stored first, in the file that the broker was started with, and nothing changes if one of the
+  values cannot be. Keys that are unknown are ignored, as RocketMQ's tools expect.
+- Settings of the store, of ports and of names are stored and take effect at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from cometmq.broker.config import FIXED_KEYS, BrokerConfig
+from cometmq.broker.runtime_info import runtime_info
+from cometmq.model.errors import CometError, HeaderError
+from cometmq.model.settings import as_texts, convert
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.store.config import StoreConfig
+from cometmq.wire.bodies.json_body import encode_kv_table
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.headers.admin import GetBrokerConfigResponse
+from cometmq.wire.java_properties import format_properties, parse_properties
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class ConfigAdminHandlers:
+    """`getBrokerConfig`, `updateBrokerConfig`, `brokerStatus`, and upkeep."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._black_list = FIXED_KEYS | {key.strip() for key in state.config.config_black_list.split(";")}
+        self._changing = asyncio.Lock()
+
+    @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
+    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Every setting in force."""
+        texts = {**as_texts(self._state.config), **as_texts(self._state.store_config)}
+        version = dumps_table(self._state.config_version, pretty=False).decode()
+        body = format_properties(dict(sorted(texts.items()))).encode()
+        return Answer(header=GetBrokerConfigResponse(version=version), body=body)
+
+    @handles(RequestCode.UPDATE_BROKER_CONFIG, NoHeader)
+    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Change settings."""
+        if not request.body:
+            return Answer()
+        try:
+            wanted = parse_properties(str(request.body, "utf-8"))
+        except (HeaderError, UnicodeDecodeError):
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
+        if self._black_list & wanted.keys():
+            return Answer(ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        log.info("%s changes settings: %s", connection.remote_address, ", ".join(wanted))
+        async with self._changing:
+            return await self._apply(wanted)
+
+    async def _apply(self, wanted: dict[str, str]) -> Answer:
+        state = self._state
+        try:
+            config = _with(state.config, wanted)
+            store_config = _with(state.store_config, wanted)
+        except CometError as error:
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
+        if (config, store_config) == (state.config, state.store_config):
+            return Answer()
+        try:
+            await asyncio.get_running_loop().run_in_executor(state.worker, self._store, wanted)
+        except (OSError, HeaderError, UnicodeDecodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            remark = f"the settings could not be stored: {reason}; nothing was changed"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        permission_before = state.config.broker_permission
+        state.change_config(config, store_config)
+        if config.broker_permission != permission_before:
+            state.topics.touch()
+        return Answer()
+
+    def _store(self, wanted: dict[str, str]) -> None:
+        """Write what was changed to the file; everything else in it stays."""
+        if not self._state.config.broker_config_path:
+            return  # started without a file: the change lasts as long as the process
+        path = Path(self._state.config.broker_config_path)
+        known = {*BrokerConfig.__struct_encode_fields__, *StoreConfig.__struct_encode_fields__}
+        stored = parse_properties(str(self._state.disk.read(path) or b"", "utf-8"))
+        stored.update((key, value) for key, value in wanted.items() if key in known)
+        self._state.disk.replace(path, format_properties(stored).encode())
+
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader)
+    def runtime(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Counters, rates, offsets and how full the disk is."""
+        return Answer(body=encode_kv_table(runtime_info(self._state, self._state.rates)))
+
+    @handles(RequestCode.TRIGGER_DELETE_FILES, NoHeader)
+    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader)
+    def delete_expired(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Delete expired files of the log soon, whatever the hour is."""
+        self._state.store.delete_expired()
+        return Answer()
+
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader)
+    def clean_queues(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Queues follow the log by themselves; there is never anything left over."""
+        return Answer()
+
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC, NoHeader)
+    async def clean_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Delete the queues of topics that do not exist any more."""
+        topics = self._state.topics
+        unused = [name for name in self._state.store.queues.topics() if topics.get(name) is None]
+        unused = [name for name in unused if not topics.is_system_topic(name)]
+        await self._state.store.delete_topics(unused)
+        return Answer()
+
+
+def _with(settings: S, wanted: dict[str, str]) -> S:
+    """The settings with those of the wanted ones that are among them."""
+    kind = type(settings)
+    names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    changes: dict[str, Any] = {
+        names[key]: convert(kind, key, text, "request") for key, text in wanted.items() if key in names
+    }
+    return msgspec.structs.replace(settings, **changes) if changes else settings

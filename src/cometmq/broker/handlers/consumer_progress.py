@@ -1,0 +1,286 @@
+"""How far groups are in their queues, and how an administrator sets them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cometmq.broker.consumer_bodies import encode_offset_list, encode_offsets, queue_key
+from cometmq.broker.queries import Queries
+from cometmq.broker.state import BrokerState
+from cometmq.model.errors import RemotingError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.wire import fastjson
+from cometmq.wire.bodies.json_body import encode_topic_list
+from cometmq.wire.codes import V3_0_7_SNAPSHOT, RequestCode, ResponseCode, version_name
+from cometmq.wire.command import Command
+from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.header import encode_fields
+from cometmq.wire.headers.group import (
+    GetConsumeStatsInBroker,
+    GetConsumeStatsRequest,
+    QueryConsumeTimeSpanRequest,
+)
+from cometmq.wire.headers.offset import CloneGroupOffsetRequest, QueryCorrectionOffset, ResetOffsetRequest
+from cometmq.wire.headers.topic import GetTopicStatsInfoRequest
+
+NO_CORRECTION: Final = 2**63 - 1
+"""The correction of a queue in which the group is not ahead of the others."""
+
+
+class ConsumerProgressHandlers:
+    """Offsets of groups and queues, as administrators ask for them and set them."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._queries = Queries(state.store)
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset of a queue and the one behind the last."""
+        queue = self._state.store.queues.find(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def _queue_key(self, topic: str, queue_id: int) -> Any:
+        return queue_key(self._state.config.broker_name, topic, queue_id)
+
+    # How far
+
+    @handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest)
+    async def topic_stats(
+        self, header: GetTopicStatsInfoRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """The offsets of all queues of a topic, and when its last messages came."""
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            return _no_topic(header.topic)
+        table = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            first, end = self._bounds(header.topic, queue_id)
+            last_ms = await self._queries.store_time(header.topic, queue_id, end - 1) if end else 0
+            table[self._queue_key(header.topic, queue_id)] = {
+                "lastUpdateTimestamp": max(last_ms, 0),
+                "maxOffset": end,
+                "minOffset": first,
+            }
+        return Answer(body=fastjson.dumps({"offsetTable": table, "topicPutTps": 0.0}))
+
+    @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
+    async def consume_stats(
+        self, header: GetConsumeStatsRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """How far a group is in its topics, or in those that are named."""
+        group = header.consumer_group
+        if header.topic:
+            topics = [header.topic]
+        elif header.topic_list:
+            topics = [name for name in header.topic_list.split(";") if name]
+        else:
+            topics = sorted(self._state.offsets.topics_of_group(group))
+        table: dict[Any, dict[str, int]] = {}
+        for topic in topics:
+            table.update(await self._progress(group, topic))
+        return Answer(body=fastjson.dumps({"consumeTps": 0.0, "offsetTable": table}))
+
+    async def _progress(self, group: str, topic: str) -> dict[Any, dict[str, int]]:
+        config = self._state.topics.get(topic)
+        if config is None or not self._may_read(group, topic):
+            return {}
+        offsets = self._state.offsets
+        table = {}
+        for queue_id in range(config.read_queue_nums):
+            consumed = max(offsets.query(group, topic, queue_id), 0)
+            pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
+            last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
+            table[self._queue_key(topic, queue_id)] = {
+                "brokerOffset": self._bounds(topic, queue_id)[1],
+                "consumerOffset": consumed,
+                "lastTimestamp": max(last_ms, 0),
+                "pullOffset": pulled,
+            }
+        return table
+
+    def _may_read(self, group: str, topic: str) -> bool:
+        """Whether a group reads a topic, as far as is known: one that is not online may."""
+        online = self._state.clients.consumers.get(group)
+        return online is None or not online.subscriptions or topic in online.subscriptions
+
+    @handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBroker)
+    async def all_consume_stats(
+        self, header: GetConsumeStatsInBroker, request: Command, connection: Connection
+    ) -> Answer:
+        """How far all groups are, and how many messages they have before them together."""
+        state = self._state
+        listed: list[dict[str, list[dict[str, object]]]] = []
+        behind = 0
+        for group in list(state.groups.table):
+            stats: list[dict[str, object]] = []
+            for topic in sorted(state.offsets.topics_of_group(group)):
+                config = state.topics.get(topic)
+                if config is None or (header.is_order and not config.order):
+                    continue
+                table = await self._progress(group, topic)
+                if table:
+                    behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+                    stats.append({"consumeTps": 0.0, "offsetTable": table})
+            listed.append({group: stats})
+        members = {"brokerAddr": state.address, "consumeStatsList": listed, "totalDiff": behind}
+        return Answer(body=fastjson.dumps(members))
+
+    @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
+    async def consume_time_span(
+        self, header: QueryConsumeTimeSpanRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """The times between which a group is in each queue of a topic."""
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            return _no_topic(header.topic)
+        spans = [await self._time_span(header, queue_id) for queue_id in range(topic.write_queue_nums)]
+        return Answer(body=fastjson.dumps({"consumeTimeSpanSet": spans}))
+
+    async def _time_span(self, header: QueryConsumeTimeSpanRequest, queue_id: int) -> dict[str, object]:
+        topic, store_time = header.topic, self._queries.store_time
+        first, end = self._bounds(topic, queue_id)
+        consumed = self._state.offsets.query(header.group, topic, queue_id)
+        first_ms = await store_time(topic, queue_id, first)
+        consumed_ms = await store_time(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
+        delay_ms = 0
+        if consumed < end:
+            next_ms = await store_time(topic, queue_id, max(consumed, first))
+            delay_ms = self._state.clock.now_ms() - next_ms
+        return {
+            "consumeTimeStamp": consumed_ms,
+            "delayTime": delay_ms,
+            "maxTimeStamp": await store_time(topic, queue_id, end - 1),
+            "messageQueue": dict(self._queue_key(topic, queue_id)),
+            "minTimeStamp": first_ms,
+        }
+
+    @handles(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffset)
+    def correction_offset(
+        self, header: QueryCorrectionOffset, request: Command, connection: Connection
+    ) -> Answer:
+        """By queue, how far the last of the groups is, where that is behind the one that compares itself."""
+        offsets = self._state.offsets
+        left_out = (header.filter_groups or "").split(",")
+        least = {
+            queue_id: offset
+            for queue_id, offset in offsets.min_offsets(header.topic, left_out).items()
+            if offset >= self._bounds(header.topic, queue_id)[0]
+        }
+        for queue_id, offset in (offsets.queues_of(header.compare_group, header.topic) or {}).items():
+            if least.get(queue_id, NO_CORRECTION) > offset:
+                least[queue_id] = NO_CORRECTION
+        return Answer(body=fastjson.dumps({"correctionOffsets": least}))
+
+    @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, NoHeader)
+    def all_consumer_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The offsets of all groups, as a replica takes them over."""
+        return Answer(body=dumps_table(self._state.offsets.snapshot().completed(), pretty=False))
+
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader)
+    def all_delay_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """How far the delivery of delayed messages is, as a replica takes it over."""
+        return Answer(body=dumps_table(self._state.delays.snapshot().completed(), pretty=False))
+
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader)
+    def system_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The topics that the broker has for itself."""
+        return Answer(body=encode_topic_list(sorted(self._state.topics.system_topics)))
+
+    # Setting elsewhere
+
+    @handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
+    def clone_offsets(
+        self, header: CloneGroupOffsetRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Let one group go on where another one is."""
+        offsets = self._state.offsets
+        topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
+        for topic in topics:
+            if self._state.topics.get(topic) is not None and (
+                header.offline or self._may_read(header.src_group, topic)
+            ):
+                offsets.clone(header.src_group, header.dest_group, topic)
+        return Answer()
+
+    @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
+    async def reset_offset(
+        self, header: ResetOffsetRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Set a group to a time or an offset: on the broker, or by telling its clients."""
+        if self._state.config.use_server_side_reset_offset:
+            return await self._reset_on_broker(header)
+        return await self._reset_on_clients(header, is_cpp=request.language == "CPP")
+
+    async def _reset_on_broker(self, header: ResetOffsetRequest) -> Answer:
+        state = self._state
+        topic_name, group = header.topic, header.group
+        if state.store_config.broker_role == "SLAVE":
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="Can not reset offset in slave broker")
+        topic = state.topics.get(topic_name)
+        if topic is None:
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic_name} does not exist")
+        if state.groups.get(group) is None:
+            remark = f"Group {group} does not exist"
+            return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if header.queue_id >= 0 and header.offset not in (None, -1):
+            offset = int(header.offset or 0)
+            first, end = self._bounds(topic_name, header.queue_id)
+            if offset < first or offset > end + 1:
+                remark = f"Target offset {offset} not in consume queue range [{first}-{end}]"
+                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+            targets = {header.queue_id: offset}
+        else:
+            queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
+            targets = {each: await self._target(header, each) for each in queue_ids}
+        if not targets:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
+        for queue_id, offset in targets.items():
+            state.offsets.assign_reset(topic_name, group, queue_id, offset)
+        return Answer(body=encode_offsets(state.config.broker_name, topic_name, targets))
+
+    async def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
+        if header.timestamp < 0:
+            return self._bounds(header.topic, queue_id)[1]
+        return await self._queries.offset_by_time(header.topic, queue_id, header.timestamp)
+
+    async def _reset_on_clients(self, header: ResetOffsetRequest, *, is_cpp: bool) -> Answer:
+        state, name = self._state, self._state.config.broker_name
+        topic = state.topics.get(header.topic)
+        if topic is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        targets = {}
+        for queue_id in range(topic.write_queue_nums):
+            consumed = state.offsets.query(header.group, header.topic, queue_id)
+            if consumed == -1:
+                remark = f"THe consumer group <{header.group}> not exist"
+                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+            target = await self._target(header, queue_id)
+            targets[queue_id] = target if header.is_force else min(target, consumed)
+        group = state.clients.consumers.get(header.group)
+        if group is None:
+            remark = (
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}"
+            )
+            return Answer(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
+        fields = encode_fields(
+            ResetOffsetRequest(
+                topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=header.is_force
+            )
+        )
+        body = (encode_offset_list if is_cpp else encode_offsets)(name, header.topic, targets)
+        for client in list(group.members.values()):
+            if client.version < V3_0_7_SNAPSHOT:
+                remark = f"the client does not support this feature. version={version_name(client.version)}"
+                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+            try:
+                client.connection.oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+            except RemotingError:  # it is gone, and asks for its offset when it comes back
+                continue
+        return Answer(body=encode_offsets(name, header.topic, targets))
+
+
+def _no_topic(topic: str) -> Answer:
+    return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{topic}] not exist")

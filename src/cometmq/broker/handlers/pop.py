@@ -1,0 +1,72 @@
+"""The pop family: taking messages for a time, acknowledging them, looking whether there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, Deferred, NoHeader, Result, handles
+from cometmq.wire.bodies.pop import decode_batch_acks
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    NotificationRequest,
+    PeekMessageRequest,
+    PollingInfoRequest,
+    PollingInfoResponse,
+    PopMessageRequest,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+
+class PopHandlers:
+    """POP_MESSAGE, and what follows it."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._pop = state.pop
+
+    @handles(RequestCode.POP_MESSAGE, PopMessageRequest)
+    def pop(self, header: PopMessageRequest, request: Command, connection: Connection) -> Result:
+        """Messages for a time."""
+        return self._pop.popper.pop(header, request, connection)
+
+    @handles(RequestCode.ACK_MESSAGE, AckMessageRequest)
+    def ack(self, header: AckMessageRequest, request: Command, connection: Connection) -> Answer | Deferred:
+        """A message is done."""
+        return self._pop.acks.ack(header, request, connection)
+
+    @handles(RequestCode.BATCH_ACK_MESSAGE, NoHeader)
+    def ack_batch(self, header: NoHeader, request: Command, connection: Connection) -> Answer | Deferred:
+        """Several are."""
+        if not request.body:
+            return Answer(ResponseCode.NO_MESSAGE)
+        return self._pop.acks.ack_batch(decode_batch_acks(request.body), request, connection)
+
+    @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest)
+    def change_time(
+        self, header: ChangeInvisibleTimeRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """A message is to be invisible for another time."""
+        return self._pop.acks.change_time(header, request, connection)
+
+    @handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest)
+    def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Awaitable[Answer]:
+        """What a pop would hand out."""
+        return self._pop.looking.peek(header, request, connection)
+
+    @handles(RequestCode.NOTIFICATION, NotificationRequest)
+    def notify(
+        self, header: NotificationRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Whether a pop would find anything."""
+        return self._pop.looking.notify(header, request, connection)
+
+    @handles(RequestCode.POLLING_INFO, PollingInfoRequest)
+    def polling_info(self, header: PollingInfoRequest, request: Command, connection: Connection) -> Answer:
+        """How many pops wait."""
+        return Answer(header=PollingInfoResponse(polling_num=self._pop.waiting_for(header, connection)))

@@ -1,0 +1,24 @@
+"""Pulls of consumers; only the main port serves them."""
+
+from __future__ import annotations
+
+from cometmq.broker.pulling import Puller
+from cometmq.broker.state import BrokerState
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Result, handles
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.pull import PullMessageRequest
+
+
+class PullHandlers:
+    """PULL_MESSAGE, and the same for consumers that pull on their own."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._puller = Puller(state)
+
+    @handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
+    @handles(RequestCode.PULL_MESSAGE, PullMessageRequest)
+    def pull(self, header: PullMessageRequest, request: Command, connection: Connection) -> Result:
+        """Messages of one queue from an offset on."""
+        return self._puller.pull(header, request, connection)

@@ -1,0 +1,159 @@
+"""Replies: brought to the client that waits for them, and stored if the settings say so.
+
+Rules kept here: who replies hears of success when the client that asked has taken the reply. The reply is
+stored whether it was taken or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.requesters import Requesters
+from cometmq.broker.send_checks import AnySend, SendRefused, SendTarget
+from cometmq.broker.sending import Sending
+from cometmq.model.errors import CometError
+from cometmq.model.message_properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
+from cometmq.store.status import PutStatus
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.header import encode_fields
+from cometmq.wire.headers.send import (
+    ReplyMessageRequest,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendMessageResponse,
+)
+from cometmq.wire.properties import format_properties, parse_properties
+from cometmq.wire.record import Record
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+PUSH_S: Final = 10.0
+"""How long a client may take to accept a reply."""
+
+
+class ReplyHandlers:
+    """SEND_REPLY_MESSAGE in its forms."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._sending = Sending(state)
+        self._answers = state.send_answers
+        self._requesters = Requesters(state.clients)
+
+    @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
+    def reply_long(
+        self, header: SendMessageRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """The form with long field names."""
+        return self._reply(header, request, connection)
+
+    @handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
+    def reply(
+        self, header: SendMessageRequestV2, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Bring a reply to the client that its properties name."""
+        return self._reply(header, request, connection)
+
+    def _reply(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
+        try:
+            target = self._sending.checks.target(header, connection.remote_address)
+        except SendRefused as refusal:
+            return self._answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
+        queue_id = _queue_id(header, target)
+        stored = SendMessageResponse(msg_id="0", queue_id=queue_id, queue_offset=0)
+        if self._state.config.store_reply_message_enable:
+            stored = self._store(header, request, connection, target, queue_id) or stored
+        properties = parse_properties(header.properties or "")
+        client_id = properties.get(REPLY_TO_CLIENT)
+        if client_id is None:
+            return self._failed(stored, "reply message properties[REPLY_TO_CLIENT] is null")
+        requester = self._requesters.find(client_id)
+        if requester is None:
+            return self._failed(stored, f"push reply message fail, channel of <{client_id}> not found.")
+        pushed = self._push(requester, header, request, connection, properties)
+
+        def answer(done: asyncio.Future[Command]) -> None:
+            failure = None if done.cancelled() else done.exception()
+            if not done.cancelled() and failure is None and done.result().code == ResponseCode.SUCCESS:
+                result = Answer(header=stored, fields=self._answers.fields)
+            else:
+                log.warning("%s did not take a reply: %s", client_id, failure or "it answered so")
+                result = self._failed(stored, f"push reply message to {client_id}fail.")
+            connection.answer(request, result)
+
+        pushed.add_done_callback(answer)
+        return DEFERRED
+
+    def _push(
+        self,
+        requester: Connection,
+        header: AnySend,
+        request: Command,
+        connection: Connection,
+        properties: dict[str, str],
+    ) -> asyncio.Future[Command]:
+        now_ms = self._state.clock.now_ms()
+        properties[PUSH_REPLY_TIME] = str(now_ms)
+        pushed = ReplyMessageRequest(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=format_properties(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode),
+            born_host=connection.remote_address,
+            store_host=self._state.address,
+            store_timestamp=now_ms,
+        )
+        fields = encode_fields(pushed)
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        return requester.call(code, fields, request.body, timeout_s=PUSH_S)
+
+    def _store(
+        self, header: AnySend, request: Command, connection: Connection, target: SendTarget, queue_id: int
+    ) -> SendMessageResponse | None:
+        """Put the reply into its topic; the answer is where. None if that failed, as the log says then."""
+        try:
+            result = self._state.store.put(
+                Record(
+                    header.topic,
+                    request.body,
+                    (header.properties or "").encode(),
+                    queue_id=queue_id,
+                    flag=header.flag,
+                    sys_flag=header.sys_flag | target.sys_flag,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=self._sending.born_host(connection),
+                    reconsume_times=header.reconsume_times or 0,
+                )
+            )
+        except (CometError, UnicodeEncodeError) as error:
+            log.warning("a reply was not stored: %s", error)
+            return None
+        if result.status is not PutStatus.PUT_OK:
+            log.warning("a reply was not stored: %s", result.status.value)
+            return None
+        return SendMessageResponse(
+            msg_id=result.offset_ids, queue_id=queue_id, queue_offset=result.queue_offset
+        )
+
+    def _failed(self, stored: SendMessageResponse, remark: str) -> Answer:
+        return Answer(ResponseCode.SYSTEM_ERROR, header=stored, remark=remark, fields=self._answers.fields)
+
+
+def _queue_id(header: AnySend, target: SendTarget) -> int:
+    return header.queue_id if header.queue_id >= 0 else random.randrange(max(target.write_queues, 1))

@@ -1,0 +1,94 @@
+"""Messages that a consumer could not consume, sent back to be delivered again later."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from cometmq.broker.dead_letters import FIRST_RETRY_LEVEL, group_not_found, most_retries, sent_back
+from cometmq.broker.delay_levels import put_aside
+from cometmq.broker.send_checks import SendRefused
+from cometmq.broker.topic_names import dead_letter_topic, retry_topic
+from cometmq.model.topic import PERM_WRITE
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
+from cometmq.store.status import PutStatus
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
+from cometmq.wire.record import Record, decode_record
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+
+class SendBackHandlers:
+    """CONSUMER_SEND_MSG_BACK."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    @handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
+    def send_back(
+        self, header: ConsumerSendMsgBackRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Put the message once more, for later or among the dead letters."""
+        state = self._state
+        group = state.groups.find(header.group)
+        if group is None:
+            raise group_not_found(header.group)
+        config = state.config
+        if not config.is_writable:
+            remark = f"the broker[{config.broker_ip1}] sending message is forbidden"
+            raise SendRefused(ResponseCode.NO_PERMISSION, remark)
+        if group.retry_queue_nums <= 0:
+            return Answer()  # the group wants nothing tried again
+        made_before = state.topics.generation
+        retries = state.topics.ensure_retry_topic(
+            header.group, group.retry_queue_nums, has_unit_sub=header.unit_mode
+        )
+        if not retries.perm & PERM_WRITE:
+            remark = f"the topic[{retries.topic_name}] sending message is forbidden"
+            raise SendRefused(ResponseCode.NO_PERMISSION, remark)
+        stored = self._stored(header.offset)
+        most = most_retries(group, request.version, header.max_reconsume_times)
+        status = self._put_again(header, stored, most, random.randrange(group.retry_queue_nums))
+        if status is not PutStatus.PUT_OK:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=status.value)
+        state.counters.sent_back += 1
+        if state.topics.generation != made_before:
+            state.topic_file.when_saved(lambda _: connection.answer(request, Answer()))
+            return DEFERRED
+        return Answer()
+
+    def _stored(self, offset: int) -> Record:
+        view = self._state.store.lookup.at(offset)
+        if view is None:
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return decode_record(view)
+
+    def _put_again(
+        self, header: ConsumerSendMsgBackRequest, stored: Record, most: int, queue_id: int
+    ) -> PutStatus:
+        state, level = self._state, header.delay_level
+        is_dead = stored.reconsume_times >= most or level < 0
+        if is_dead:
+            state.topics.ensure_dead_letter_topic(header.group)
+            record, _ = sent_back(stored, dead_letter_topic(header.group), 0, 0)
+        else:
+            level = level or FIRST_RETRY_LEVEL + stored.reconsume_times
+            record, properties = sent_back(stored, retry_topic(header.group), queue_id, level)
+            put_aside(record, properties, level, state.delays.levels)
+        status = state.store.put(record).status
+        if not is_dead:
+            state.delays.stored(record)
+        if is_dead and status is PutStatus.PUT_OK:
+            state.counters.dead_letters += 1
+            log.info(
+                "a message of %s at %d is put among the dead letters of %s",
+                *(header.origin_topic or stored.topic, header.offset, header.group),
+            )
+        return status

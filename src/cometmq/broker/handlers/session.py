@@ -1,0 +1,151 @@
+"""Clients that come, stay and go: heartbeats, and who is in a group."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.broker.consumer_group import Client
+from cometmq.broker.state import BrokerState
+from cometmq.broker.subscriptions import is_tag_type
+from cometmq.model.errors import CometError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.wire import fastjson
+from cometmq.wire.bodies.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    SubscriptionData,
+    decode_heartbeat,
+)
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.session import (
+    GetConsumerListByGroupRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    UnregisterClientRequest,
+)
+from cometmq.wire.sql92 import Sql92Error, compile_sql
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    """What CHECK_CLIENT_CONFIG asks about."""
+
+    client_id: str | None = None
+    group: str | None = None
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+
+class SessionHandlers:
+    """Heartbeats and what follows from them."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    @handles(RequestCode.HEART_BEAT, HeartbeatRequest)
+    def heartbeat(self, header: HeartbeatRequest, request: Command, connection: Connection) -> Answer:
+        """Register everything that a client is; what is refused of it does not hinder the rest."""
+        data = decode_heartbeat(request.body)
+        client = Client(
+            client_id=data.client_id,
+            connection=connection,
+            language=request.language or "OTHER",
+            version=request.version,
+            seen_ms=self._state.clock.monotonic_ms(),
+        )
+        refusal: CometError | None = None
+        needs_full = data.heartbeat_fingerprint == 0
+        for consumer in data.consumer_data_set:
+            if self._is_unwanted(consumer):
+                continue
+            try:
+                needs_full |= self._register_consumer(consumer, client, data)
+            except CometError as error:
+                refusal = error
+        if self._registers_producers():
+            for producer in data.producer_data_set:
+                self._state.clients.register_producer(producer.group_name, client)
+        if refusal is not None:
+            raise refusal
+        return Answer(header=HeartbeatResponse(is_support_heart_beat_v2=True, is_sub_change=needs_full))
+
+    def _is_unwanted(self, consumer: ConsumerData) -> bool:
+        return (
+            self._state.config.reject_pull_consumer_enable
+            and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+        )
+
+    def _registers_producers(self) -> bool:
+        config = self._state.config
+        return config.enable_register_producer or not config.reject_transaction_message
+
+    def _register_consumer(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
+        """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
+        state, name = self._state, consumer.group_name
+        group_config = state.groups.find(name)
+        if group_config is None:
+            return False
+        ordered = any(
+            (topic := state.topics.get(each.topic)) is not None and topic.order
+            for each in consumer.subscription_data_set
+        )
+        retry = state.topics.ensure_retry_topic(
+            name, group_config.retry_queue_nums, has_unit_sub=consumer.unit_mode
+        )
+        if retry.order != ordered and not data.without_sub:
+            state.topics.update(msgspec.structs.replace(retry, order=ordered))
+        known = state.clients.consumers.get(name)
+        fingerprint = data.heartbeat_fingerprint
+        differs = known is not None and known.fingerprint != fingerprint
+        without = fingerprint != 0 and data.without_sub
+        if (
+            without
+            and state.config.reject_inconsistent_subscription
+            and (known is None or known.client(client.client_id) is None)
+        ):
+            return True  # what it subscribes to decides whether it may come in
+        state.clients.register_consumer(consumer, client, with_subscriptions=not without)
+        group = state.clients.consumers[name]
+        group.fingerprint = fingerprint
+        # A broker that was restarted does not know what was left out.
+        return differs or (without and not group.subscriptions)
+
+    @handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
+    def unregister(self, header: UnregisterClientRequest, request: Command, connection: Connection) -> Answer:
+        """A client leaves its groups."""
+        if header.producer_group is not None:
+            self._state.clients.unregister_producer(header.producer_group, connection)
+        if header.consumer_group is not None:
+            self._state.clients.unregister_consumer(header.consumer_group, connection)
+        return Answer()
+
+    @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
+    def consumer_list(
+        self, header: GetConsumerListByGroupRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """The clients among whom the queues of a group are shared out."""
+        group = self._state.clients.consumers.get(header.consumer_group)
+        if group is None:
+            remark = f"no consumer for this group, {header.consumer_group}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        body = fastjson.dumps({"consumerIdList": group.client_ids})
+        return Answer(body=body, remark=group.noted_difference)
+
+    @handles(RequestCode.CHECK_CLIENT_CONFIG, NoHeader)
+    def check_client_config(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Whether a subscription can be served, asked by a client before it starts."""
+        subscription = decode_json_body(_ClientConfig, request.body).subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return Answer()
+        if not self._state.config.enable_property_filter:
+            kind = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        try:
+            compile_sql(subscription.sub_string)
+        except Sql92Error as error:
+            return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=error.message)
+        return Answer()

@@ -1,0 +1,183 @@
+"""What an administrator does to topics: make, change, list and delete them.
+
+Rules kept here: who makes or changes a topic hears of success when the change is on the disk and the name
+servers that can be reached know of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
+from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
+from cometmq.model.errors import CometError
+from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, handles
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.headers.topic import (
+    CreateTopicListRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetAllTopicConfigRequest,
+    GetAllTopicConfigResponse,
+    GetTopicConfigRequest,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+ANNOUNCE_S: Final = 3.0
+"""How long a change of a topic waits for the name servers."""
+_MAX_QUEUES: Final = 65_536
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class _TopicList(msgspec.Struct, rename="camel"):
+    topic_config_list: list[TopicConfig] = []
+
+
+class _TopicTable(msgspec.Struct, rename="camel"):
+    """The table as a slave, and Apache's tools, ask for it."""
+
+    data_version: DataVersion
+    topic_config_table: dict[str, TopicConfig]
+    mapping_data_version: DataVersion
+    topic_queue_mapping_detail_map: dict[str, str] = {}
+    topic_queue_mapping_info_map: dict[str, str] = {}
+
+
+class TopicAdminHandlers:
+    """Topics of this broker."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
+    async def update(self, header: CreateTopicRequest, request: Command, connection: Connection) -> Answer:
+        """Make a topic or change it."""
+        log.info("%s updates topic %s", connection.remote_address, header.topic)
+        topic = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            header.order,
+        )
+        return await self._put([self._checked(topic, parse_changes(header.attributes))])
+
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopicListRequest)
+    async def update_list(
+        self, header: CreateTopicListRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """The same for several topics: all of them, or none."""
+        wanted = decode_json_body(_TopicList, request.body).topic_config_list
+        log.info("%s updates %d topics", connection.remote_address, len(wanted))
+        return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
+
+    def _checked(self, topic: TopicConfig, changes: dict[str, str]) -> TopicConfig:
+        """The topic as it will be; raises if it cannot be like that."""
+        self._refuse_name(topic.topic_name)
+        if not 0 <= min(topic.read_queue_nums, topic.write_queue_nums) <= _MAX_QUEUES:
+            raise _invalid(
+                f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
+                f"have to be from 0 to {_MAX_QUEUES}"
+            )
+        if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
+            raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
+        if changes.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self._state.config.enable_mixed_message_type:
+            raise _invalid("MIXED message type is not supported.")
+        known = self._state.topics.get(topic.topic_name)
+        attributes = changed(None if known is None else known.attributes or {}, changes)
+        return msgspec.structs.replace(topic, attributes=attributes)
+
+    def _refuse_name(self, topic: str) -> None:
+        refusal = refuse_topic(topic)
+        if refusal is not None:
+            raise _invalid(refusal)
+        self._refuse_system_topic(topic)
+
+    def _refuse_system_topic(self, topic: str) -> None:
+        state = self._state
+        if state.config.validate_system_topic_when_update_topic and state.topics.is_system_topic(topic):
+            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
+
+    async def _put(self, topics: list[TopicConfig]) -> Answer:
+        state = self._state
+        if state.topics.update_all(topics):
+            await state.topic_file.saved()
+            await state.registration.settled(ANNOUNCE_S)
+        return Answer()
+
+    @handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
+    async def delete(self, header: DeleteTopicRequest, request: Command, connection: Connection) -> Answer:
+        """Forget a topic, its queues and how far groups are in it, and its retry topics of pop consumers."""
+        state, topic = self._state, header.topic
+        log.info("%s deletes topic %s", connection.remote_address, topic)
+        if not topic.strip():
+            raise _invalid("The specified topic is blank.")
+        self._refuse_system_topic(topic)
+        gone = [topic]
+        if state.config.clear_retry_topic_when_delete_topic:
+            for group in state.offsets.groups_of_topic(topic):
+                names = (f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}")
+                gone += [name for name in names if state.topics.get(name) is not None]
+        for each in gone:
+            state.topics.delete(each)
+            state.offsets.remove_topic(each)
+        await state.topic_file.saved()
+        await state.store.delete_topics(gone)
+        return Answer()
+
+    @handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
+    def get(self, header: GetTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+        """How one topic is set up."""
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            remark = f"No topic in this broker. topic: {header.topic}"
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        return Answer(body=dumps_table(_complete(topic), pretty=False))
+
+    @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
+    def get_all(self, header: GetAllTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+        """All topics, or a page of them."""
+        topics = self._state.topics
+        names = list(topics.table)
+        if header.topic_seq is not None:
+            start, count = self._page(header)
+            names = sorted(names)[start : start + count]
+        table = _TopicTable(
+            topics.data_version,
+            {name: _complete(topics.table[name]) for name in names},
+            DataVersion(0, self._state.counters.started_ms, 0),
+        )
+        paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
+        return Answer(
+            header=None if header.topic_seq is None else paged, body=dumps_table(table, pretty=False)
+        )
+
+    def _page(self, header: GetAllTopicConfigRequest) -> tuple[int, int]:
+        """Where a page begins and how long it is; it begins anew if the topics changed meanwhile."""
+        most = 2000 if header.max_topic_num is None else min(header.max_topic_num, 2000)
+        version = self._state.topics.data_version
+        asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
+        start = header.topic_seq if asked == version else 0
+        return max(start or 0, 0), max(most, 0)
+
+
+def _complete(topic: TopicConfig) -> TopicConfig:
+    return topic if topic.attributes is not None else msgspec.structs.replace(topic, attributes={})
+
+
+def _invalid(message: str) -> CometError:
+    return CometError(message, code=ResponseCode.INVALID_PARAMETER)

@@ -1,0 +1,184 @@
+"""Whether a request of the pop family is allowed, and with which filter it reads.
+
+Rules kept here:
+- The checks come in RocketMQ's order, with its codes and remarks.
+- What they find for a group, a topic and an expression is remembered until a table or a setting changes.
+  Refusals are not remembered: what is missing may come.
+- Neither a heartbeat nor a subscription is needed: a pop says itself what it wants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.filters import PullFilter, SqlFilter, tag_filter
+from cometmq.broker.pop.names import PopRefused, retry_topic_v1, retry_topic_v2
+from cometmq.broker.subscriptions import is_tag_type, make_subscription
+from cometmq.broker.topic_names import FAQ
+from cometmq.model.errors import ProtocolError
+from cometmq.model.topic import PERM_READ, TopicConfig
+from cometmq.remoting.connection import Connection
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    NotificationRequest,
+    PeekMessageRequest,
+    PollingInfoRequest,
+    PopMessageRequest,
+)
+from cometmq.wire.sql92 import compile_sql
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+MAX_POPPED: Final = 32
+"""No pop hands out more messages."""
+LATE_MS: Final = 500
+"""A pop that comes so long after its time is not even tried."""
+MAX_PERMITS: Final = 10_000
+"""With this many remembered, all are forgotten."""
+
+AnyPop = PopMessageRequest | PeekMessageRequest | NotificationRequest | PollingInfoRequest
+AnyAck = AckMessageRequest | ChangeInvisibleTimeRequest
+
+
+class PopPermit:
+    """What was found about pops of a group from a topic."""
+
+    __slots__ = ("retry_topics", "topic", "wanted")
+
+    def __init__(self, topic: TopicConfig, group: str, wanted: PullFilter | None) -> None:
+        self.topic = topic
+        self.wanted = wanted
+        name = topic.topic_name
+        self.retry_topics = (retry_topic_v1(name, group), retry_topic_v2(name, group))
+
+
+class PopChecks:
+    """Checks requests against the tables of a broker; all of it raises `PopRefused`."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._is_slave = state.store_config.broker_role == "SLAVE"
+        self._permits: dict[tuple[str | None, ...], PopPermit] = {}
+        self._stamp: tuple[object, ...] = ()
+
+    def check_pop(self, header: PopMessageRequest, connection: Connection, now_ms: int) -> PopPermit:
+        config = self._state.config
+        if now_ms - header.born_time - header.poll_time > LATE_MS:
+            raise PopRefused(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the broker[{config.broker_ip1}] pop message is timeout too much",
+            )
+        if not config.is_readable or self._is_slave:
+            remark = f"the broker[{config.broker_ip1}] pop message is forbidden"
+            raise PopRefused(ResponseCode.NO_PERMISSION, remark)
+        if header.max_msg_nums > MAX_POPPED:
+            remark = f"the broker[{config.broker_ip1}] pop message's num is greater than {MAX_POPPED}"
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
+        if not self._state.store_config.timer_wheel_enable:
+            raise PopRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false",
+            )
+        self.check_invisible_time(header.invisible_time)
+        return self._permit(header, connection, header.exp_type, header.exp)
+
+    def check_invisible_time(self, invisible_ms: int) -> None:
+        longest_ms = self._state.store_config.timer_max_delay_sec * 1000
+        if not 0 <= invisible_ms <= longest_ms:
+            remark = f"invisibleTime {invisible_ms} is not within 0 and {longest_ms} ms (timerMaxDelaySec)"
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
+
+    def check_look(
+        self, header: PeekMessageRequest | NotificationRequest | PollingInfoRequest, connection: Connection
+    ) -> PopPermit:
+        """For requests that take nothing."""
+        config = self._state.config
+        if not config.is_readable:
+            remark = f"the broker[{config.broker_ip1}] peeking message is forbidden"
+            raise PopRefused(ResponseCode.NO_PERMISSION, remark)
+        return self._permit(header, connection, None, None)
+
+    def _permit(
+        self, header: AnyPop, connection: Connection, exp_type: str | None, exp: str | None
+    ) -> PopPermit:
+        state = self._state
+        stamp = (state.groups.data_version, state.topics.generation)
+        if stamp != self._stamp:
+            self._permits.clear()
+            self._stamp = stamp
+        key = (header.consumer_group, header.topic, exp_type, exp)
+        permit = self._permits.get(key)
+        if permit is None or header.queue_id >= permit.topic.read_queue_nums:
+            permit = self._find_permit(header, connection, exp_type, exp)
+            if len(self._permits) >= MAX_PERMITS:
+                self._permits.clear()
+            self._permits[key] = permit
+        return permit
+
+    def _find_permit(
+        self, header: AnyPop, connection: Connection, exp_type: str | None, exp: str | None
+    ) -> PopPermit:
+        topic = self._topic(header.topic)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{header.topic}] peeking message is forbidden"
+            raise PopRefused(ResponseCode.NO_PERMISSION, remark)
+        if header.queue_id >= topic.read_queue_nums:
+            remark = _illegal_queue(topic, header.queue_id, connection)
+            raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
+        group = self._state.groups.find(header.consumer_group)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
+            raise PopRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise PopRefused(ResponseCode.NO_PERMISSION, remark)
+        wanted = _filter_of(topic.topic_name, exp, exp_type) if exp else None
+        return PopPermit(topic, header.consumer_group, wanted)
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._state.topics.get(name)
+        if topic is None:
+            remark = f"topic[{name}] not exist, apply first please! {FAQ}"
+            raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return topic
+
+    def check_ack(self, header: AnyAck, connection: Connection, behind_max: int) -> None:
+        """For requests about a message that was popped.
+
+        The end of its queue is one that many behind the last message.
+        """
+        topic = self._topic(header.topic)
+        queue_id, offset = header.queue_id, header.offset
+        if not 0 <= queue_id < topic.read_queue_nums:
+            remark = _illegal_queue(topic, queue_id, connection)
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        first, end = self.offsets_of(header.topic, queue_id)
+        if not first <= offset < end + behind_max:
+            remark = f"offset is illegal, key:{header.topic}@{queue_id}, commit:{offset}, store:{first}~{end}"
+            raise PopRefused(ResponseCode.NO_MESSAGE, remark)
+
+    def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset of a queue and the one behind its last."""
+        queue = self._state.store.queues.find(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+
+def _filter_of(topic: str, exp: str, exp_type: str | None) -> PullFilter | None:
+    try:
+        subscription = make_subscription(topic, exp, exp_type)
+        if is_tag_type(subscription.expression_type):
+            return tag_filter(subscription)
+        return SqlFilter(compile_sql(subscription.sub_string))
+    except ProtocolError:
+        remark = "parse the consumer's subscription failed"
+        raise PopRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+def _illegal_queue(topic: TopicConfig, queue_id: int, connection: Connection) -> str:
+    return (
+        f"queueId[{queue_id}] is illegal, topic:[{topic.topic_name}] topicConfig.readQueueNums:"
+        f"[{topic.read_queue_nums}] consumer:[{connection.remote_address}]"
+    )

@@ -1,0 +1,54 @@
+"""How many messages of a queue a group has been handed out and not acknowledged yet.
+
+Rules kept here: nothing is counted unless the settings ask for a limit (`enablePopMessageThreshold`). A count
+is an estimate: it begins anew with the broker, and never falls below nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+Place = tuple[str, str, int]
+"""Topic, group and queue id."""
+
+
+class InFlight:
+    """Counts of messages that are out; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._counts: dict[Place, int] = {}
+        self._started_ms = state.clock.now_ms()
+
+    def is_full(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a group gets no more from a queue."""
+        config = self._state.config
+        return (
+            config.enable_pop_message_threshold
+            and self._counts.get((topic, group, queue_id), 0) > config.pop_inflight_message_threshold
+        )
+
+    def add(self, topic: str, group: str, queue_id: int, count: int) -> None:
+        """Messages are handed out."""
+        if self._state.config.enable_pop_message_threshold:
+            place = (topic, group, queue_id)
+            self._counts[place] = self._counts.get(place, 0) + count
+
+    def remove(self, topic: str, group: str, queue_id: int, count: int, pop_time_ms: int) -> None:
+        """Messages are acknowledged or brought back."""
+        if not self._counts or pop_time_ms < self._started_ms:
+            return
+        place = (topic, group, queue_id)
+        left = self._counts.get(place, 0) - count
+        if left > 0:
+            self._counts[place] = left
+        else:
+            self._counts.pop(place, None)
+
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """Nothing is out any more."""
+        if self._counts:
+            self._counts.pop((topic, group, queue_id), None)

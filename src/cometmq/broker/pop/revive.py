@@ -1,0 +1,264 @@
+"""Bringing back messages that were handed out and not acknowledged in time.
+
+Rules kept here:
+- The revive topic is read in order. A checkpoint stays in mind until it is done; how far each queue is done
+  is the offset of a group, so that the next start, or Apache's broker, reads on from there.
+- A checkpoint is done when its time is over and all acknowledgements that came in time are read: they can be
+  read up to then, and the revive queue is read to its end. No more checkpoints are in mind than are within
+  the last second or two of their time.
+- A message comes back as a new one in the retry topic of its group, which exists, on the disk, before; and
+  the checkpoint gets an acknowledgement of it at once, so that no crash brings it back a second time.
+- A checkpoint waits until the timers have saved that it is delivered: it could come a second time otherwise.
+- What cannot be put now is tried until it can be; what can never be put is tried again at growing intervals.
+- Nothing polls: as long as there is no checkpoint, nothing runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.pop.in_flight import InFlight
+from cometmq.broker.pop.names import REVIVE_GROUP
+from cometmq.broker.pop.revive_log import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_LEAD_MS,
+    CHECKPOINT_TAG,
+    ReviveLog,
+)
+from cometmq.broker.pop.reviving import Outcome, Reviving
+from cometmq.broker.pop.settling import Settling
+from cometmq.model.errors import ProtocolError
+from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
+from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
+from cometmq.wire.properties import find_property
+from cometmq.wire.record import Record, decode_record
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+AT_ONCE: Final = 32
+"""Records that are read, or messages that are brought back, before others get their turn."""
+LONGEST_SLEEP_S: Final = 1.0
+WAIT_S: Final = 0.1
+"""How soon a checkpoint is looked at again whose acknowledgements may still be under way."""
+FAILURE_S: Final = 1.0
+STOP_S: Final = 10.0
+
+Key = tuple[str | None, str | None, int, int, int, str]
+"""Topic, group, queue id, start offset, pop time and broker name of a checkpoint."""
+
+
+class Pending:
+    """A checkpoint that is not done."""
+
+    __slots__ = ("checkpoint", "is_fetched", "is_timed", "revive_offset")
+
+    def __init__(self, checkpoint: Checkpoint, revive_offset: int, *, is_timed: bool) -> None:
+        self.checkpoint = checkpoint
+        self.revive_offset = revive_offset
+        self.is_timed = is_timed
+        """Whether it came through the timers."""
+        self.is_fetched = False
+        """Whether its messages are in memory for sure."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.checkpoint.bits >= (1 << self.checkpoint.count) - 1
+
+
+class ReviveQueue:
+    """How far one queue of the revive topic is read."""
+
+    def __init__(self, queue_id: int, next_offset: int) -> None:
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self.pending: dict[Key, Pending] = {}
+        """In the order of the queue."""
+        self.due: list[tuple[int, int, Key]] = []
+        """By the end of their time, as a heap; those that are not pending do not count."""
+
+    @property
+    def done_offset(self) -> int:
+        """Up to here everything is done."""
+        for pending in self.pending.values():
+            return pending.revive_offset - 1
+        return self.next_offset - 1
+
+
+class Reviver:
+    """Reads the revive topic; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState, revive_log: ReviveLog, in_flight: InFlight) -> None:
+        self._state = state
+        self._topic = revive_log.topic
+        self._reviving = Reviving(state, revive_log, in_flight, self.wake)
+        self._settling = Settling(state)
+        self.queues: list[ReviveQueue] = []
+        self._cold: Pending | None = None
+        """A checkpoint whose messages are to be brought into memory."""
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    # Life
+
+    def start(self) -> None:
+        """Go on where the last run ended."""
+        offsets, config = self._state.offsets, self._state.config
+        self.queues = [
+            ReviveQueue(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1)
+            for number in range(config.revive_queue_num)
+        ]
+        self._state.store.arrivals.append(self._arrived)
+        self._wake.set()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Bring nothing back any more."""
+        if self._task is None:
+            return
+        self._state.store.arrivals.remove(self._arrived)
+        self._is_stopping = True
+        self._wake.set()
+        await asyncio.wait([self._task], timeout=STOP_S)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._task = None
+
+    def wake(self) -> None:
+        """Look again, soon."""
+        self._wake.set()
+
+    def _arrived(
+        self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
+    ) -> None:
+        if topic == self._topic:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.clear()
+            try:
+                for queue in self.queues:
+                    await self._go_on(queue)
+                sleep_s = self._sleep_s()
+            except Exception:
+                log.exception("messages are not brought back now; trying again in %d s", FAILURE_S)
+                sleep_s = FAILURE_S
+            if self._is_stopping:
+                return
+            try:
+                async with asyncio.timeout(sleep_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _sleep_s(self) -> float | None:
+        due = [queue.due[0][0] for queue in self.queues if queue.due]
+        if not due:
+            return None
+        left_s = (min(due) - self._state.clock.now_ms()) / 1000
+        return min(max(left_s, WAIT_S), LONGEST_SLEEP_S)
+
+    # One queue
+
+    async def _go_on(self, queue: ReviveQueue) -> None:
+        """Read a queue to its end, and do the checkpoints whose time is over."""
+        while not self._is_stopping:
+            await self._read(queue)
+            if self._is_read(queue):
+                if not self._revive_due(queue):
+                    break
+                if self._cold is not None:
+                    cold, self._cold = self._cold, None
+                    await self._reviving.fetch(cold.checkpoint)
+                    cold.is_fetched = True
+            await asyncio.sleep(0)  # others get their turn
+        self._commit(queue)
+
+    def _is_read(self, queue: ReviveQueue) -> bool:
+        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        return found is None or queue.next_offset >= found.max_offset
+
+    async def _read(self, queue: ReviveQueue) -> None:
+        if self._is_read(queue):
+            return
+        found = await self._state.store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
+        for view, offset in zip(found.records, found.queue_offsets, strict=True):
+            record = decode_record(view)
+            try:
+                self._take(queue, record, offset)
+            except ProtocolError as error:
+                log.error(
+                    "record %d of %s-%d is passed over: %s",
+                    *(offset, self._topic, queue.queue_id, error.message),
+                )
+            queue.next_offset = offset + 1
+        queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
+
+    def _take(self, queue: ReviveQueue, record: Record, offset: int) -> None:
+        block = bytes(record.properties_block)
+        tag = find_property(block, TAGS)
+        if tag == CHECKPOINT_TAG:
+            checkpoint = decode_checkpoint(record.body)
+            if checkpoint.topic is None or checkpoint.group is None:
+                return
+            key = self._key(checkpoint)
+            if key not in queue.pending:  # timers may deliver twice
+                is_timed = find_property(block, TIMER_OUT_MS) is not None
+                pending = Pending(checkpoint, offset, is_timed=is_timed)
+                if not pending.is_done:
+                    queue.pending[key] = pending
+                    heapq.heappush(queue.due, (checkpoint.revive_ms, offset, key))
+        elif tag in (ACK_TAG, BATCH_ACK_TAG):
+            ack = decode_ack(record.body)
+            key = self._key(ack)
+            acknowledged = queue.pending.get(key)
+            if acknowledged is not None:
+                for each in [ack.offset] if ack.offsets is None else ack.offsets:
+                    index = acknowledged.checkpoint.index_of(each)
+                    if index >= 0:
+                        acknowledged.checkpoint.bits |= 1 << index
+                if acknowledged.is_done:
+                    del queue.pending[key]
+
+    def _key(self, of: Checkpoint | Ack) -> Key:
+        name = of.broker_name or self._state.config.broker_name
+        return of.topic, of.group, of.queue_id, of.start_offset, of.pop_time_ms, name
+
+    # Checkpoints whose time is over
+
+    def _revive_due(self, queue: ReviveQueue) -> bool:
+        """Do some checkpoints; False if none of them can be done now."""
+        over_ms, saved_ms = self._settling.settled_ms(), self._state.timers.progress.last_read_time_ms
+        due, enough = queue.due, self._reviving.revived + AT_ONCE
+        did_some = False
+        while self._reviving.revived < enough:
+            while due and due[0][2] not in queue.pending:
+                heapq.heappop(due)
+            if not due or due[0][0] > over_ms:
+                break
+            revive_ms, _, key = due[0]
+            pending = queue.pending[key]
+            if pending.is_timed and revive_ms - CHECKPOINT_LEAD_MS > saved_ms:
+                break
+            outcome = self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
+            if outcome is not Outcome.DONE:
+                self._cold = pending if outcome is Outcome.COLD else None
+                return did_some or outcome is Outcome.COLD
+            heapq.heappop(due)
+            del queue.pending[key]
+            did_some = True
+        return did_some
+
+    def _commit(self, queue: ReviveQueue) -> None:
+        offset = queue.done_offset
+        if offset > self._state.offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
+            self._state.offsets.commit("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)

@@ -1,0 +1,115 @@
+"""Writing checkpoints and acknowledgements: messages for the revive topic that go through the timers.
+
+Rules kept here:
+- A checkpoint is due a second before its messages become visible again, an acknowledgement when they do. So
+  whoever reads the revive topic meets a checkpoint before its acknowledgements, and knows when all of them
+  are there. What is due already is in the revive topic at once.
+- A slot of the timer wheel that is overfull takes these all the same: a checkpoint that is not written is a
+  message that does not come back.
+- Where a record moves a group on in a queue, it says so in a property of its own (`CK_NEXT`), from which a
+  start after a crash learns how far the group has come. Apache's broker passes over it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.stored_properties import java_order
+from cometmq.broker.timers.setting import slot_before
+from cometmq.broker.topic_names import REVIVE_PREFIX, TIMER_TOPIC
+from cometmq.model.message import Host
+from cometmq.model.message_properties import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TAGS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+)
+from cometmq.store.message_writer import PutResult
+from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
+from cometmq.wire.ids import pack_host
+from cometmq.wire.record import Record
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+CHECKPOINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+CHECKPOINT_LEAD_MS: Final = 1000
+"""So much earlier than its messages become visible a checkpoint is due."""
+NEXT_OFFSET: Final = "CK_NEXT"
+"""The property that says where a group goes on after this record."""
+
+_DIRECT: Final = (TAGS, TIMER_DELIVER_MS, UNIQ_KEY, NEXT_OFFSET)
+_DIRECT_ORDER: Final = tuple(java_order(_DIRECT))
+_TIMED_ORDER: Final = tuple(java_order((*_DIRECT, TIMER_OUT_MS, REAL_TOPIC, REAL_QUEUE_ID)))
+
+
+class ReviveLog:
+    """Puts records for the revive topic; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._clock = state.clock
+        self._put_record = state.store.put
+        self._slot_ms = state.store_config.timer_slot_ms
+        self.topic = REVIVE_PREFIX + state.config.broker_cluster_name
+        host, _, port = state.address.rpartition(":")
+        self.host = pack_host(Host(host, int(port)))
+        """The address of this broker, packed."""
+        self.longest_ms = state.store_config.timer_max_delay_sec * 1000
+        """For longer no message can be invisible."""
+
+    def put_checkpoint(
+        self, checkpoint: Checkpoint, revive_queue: int, next_offset: int | None = None
+    ) -> PutResult:
+        """Write a checkpoint, with the offset from which its group goes on if that is news."""
+        key = (
+            f"{checkpoint.topic}@{checkpoint.queue_id}@{checkpoint.start_offset}@{checkpoint.group}"
+            f"@{checkpoint.pop_time_ms}@{checkpoint.broker_name}@{CHECKPOINT_TAG}"
+        )
+        deliver_ms = checkpoint.revive_ms - CHECKPOINT_LEAD_MS
+        body = encode_checkpoint(checkpoint)
+        return self._put(CHECKPOINT_TAG, key, body, revive_queue, deliver_ms, next_offset)
+
+    def put_ack(
+        self, ack: Ack, revive_queue: int, deliver_ms: int, next_offset: int | None = None
+    ) -> PutResult:
+        """Write an acknowledgement of one message or of several."""
+        where = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}"
+        key = f"{where}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
+        tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
+        return self._put(tag, key, encode_ack(ack), revive_queue, deliver_ms, next_offset)
+
+    def _put(
+        self,
+        tag: str,
+        key: str,
+        body: bytes,
+        revive_queue: int,
+        deliver_ms: int,
+        next_offset: int | None,
+    ) -> PutResult:
+        now_ms = self._clock.now_ms()
+        values = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(deliver_ms)}
+        if next_offset is not None:
+            values[NEXT_OFFSET] = str(next_offset)
+        if deliver_ms <= now_ms:
+            topic, queue_id, order = self.topic, revive_queue, _DIRECT_ORDER
+        else:
+            values[TIMER_OUT_MS] = str(slot_before(deliver_ms, self._slot_ms))
+            values[REAL_TOPIC] = self.topic
+            values[REAL_QUEUE_ID] = str(revive_queue)
+            topic, queue_id, order = TIMER_TOPIC, 0, _TIMED_ORDER
+        text = "".join([f"{name}\x01{values[name]}\x02" for name in order if name in values])
+        return self._put_record(
+            Record(
+                topic,
+                body,
+                text.encode(),
+                queue_id=queue_id,
+                born_timestamp_ms=now_ms,
+                born_host=self.host,
+            )
+        )

@@ -1,0 +1,94 @@
+"""Pop consumption of one broker: its parts, put together, and their life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.periodic import SavedTable
+from cometmq.broker.pop.acks import Acks
+from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.in_flight import InFlight
+from cometmq.broker.pop.looking import Looking
+from cometmq.broker.pop.orders import ConsumerOrders
+from cometmq.broker.pop.places import Places
+from cometmq.broker.pop.popping import Popper
+from cometmq.broker.pop.progress import PopProgress
+from cometmq.broker.pop.revive import Reviver
+from cometmq.broker.pop.revive_log import ReviveLog
+from cometmq.broker.pop.taking import Taker
+from cometmq.broker.pop.waiting import ANY_QUEUE
+from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.config_tables import ConsumerOrderTable
+from cometmq.wire.headers.pop import PollingInfoRequest
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+    from cometmq.remoting.connection import Connection
+
+
+class PopService:
+    """Everything about popping; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        revive_log = ReviveLog(state)
+        in_flight = InFlight(state)
+        places = Places(state)
+        self.checks = PopChecks(state)
+        self.orders = ConsumerOrders(state, self._queue_is_free)
+        self.popper = Popper(state, self.checks, Taker(state, places, revive_log, self.orders, in_flight))
+        self.looking = Looking(state, self.checks, places, self.orders)
+        self.acks = Acks(state, self.checks, places, revive_log, self.orders, in_flight, self._queue_is_free)
+        self.reviver = Reviver(state, revive_log, in_flight)
+        self.progress = PopProgress(state, revive_log)
+        self._order_file = SavedTable(
+            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, ConsumerOrderTable),
+            self.orders.snapshot,
+            state.worker,
+        )
+        state.topics.on_change.append(lambda topics: None if topics else state.save_offsets())
+
+    def _queue_is_free(self, topic: str, group: str, queue_id: int) -> None:
+        """Let somebody look who waits for a queue that was blocked."""
+        for waiters in (self.popper.waiters, self.looking.waiters):
+            if not waiters.wake(topic, group, ANY_QUEUE):
+                waiters.wake(topic, group, queue_id)
+
+    def waiting_for(self, header: PollingInfoRequest, connection: Connection) -> int:
+        """How many pops wait for a queue."""
+        self.checks.check_look(header, connection)
+        return self.popper.waiters.count_of(header.topic, header.consumer_group, header.queue_id)
+
+    # Life
+
+    def load(self) -> None:
+        """Read what was saved; this blocks."""
+        self.orders.load(self._order_file.file.load())
+
+    async def start(self) -> None:
+        """Go on where the last run ended."""
+        await self.progress.complete()
+        self.orders.start()
+        if self._state.timers.runs:
+            self.reviver.start()
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, and bring nothing back any more."""
+        self.orders.stop()
+        self.popper.waiters.stop()
+        self.looking.waiters.stop()
+        self.acks.write()
+        await self.reviver.stop()
+
+    def save(self) -> None:
+        """Save soon what was popped in order, if that changed."""
+        self.orders.forget_gone()
+        if self.orders.is_dirty:
+            self.orders.is_dirty = False
+            self._order_file.changed()
+
+    async def save_all(self) -> None:
+        """Put everything on the disk, for the last time."""
+        await self.progress.save()
+        self.save()
+        await self._order_file.stop()

@@ -1,0 +1,231 @@
+"""Pulls: reading a queue for a consumer, at once, after the disk has been read, or when a message comes.
+
+Rules kept here:
+- What is in memory is read and answered in the turn of the event loop in which the pull came. What is further
+  back is brought into memory by a worker thread first.
+- Answer code and next offset follow from how the read ended, as RocketMQ has it.
+- Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.held_pulls import HeldPull
+from cometmq.broker.pull_checks import Permit, PullChecks
+from cometmq.model.errors import CometError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
+from cometmq.store.message_reader import GetResult, GetStatus
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.pull import PullMessageRequest
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+COMMITS_OFFSET: Final = 1
+MAY_BE_HELD: Final = 2
+"""Bits of a pull's flag."""
+
+OFFSET_RESET: Final = "OFFSET_RESET"
+"""How a pull ends whose group was sent elsewhere."""
+
+_BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
+_FOUND: Final = ResponseCode.SUCCESS.value
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND.value
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY.value
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED.value
+_CODES: Final = {
+    GetStatus.FOUND: _FOUND,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: _NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: _NOT_FOUND,
+}
+_WITHOUT_MESSAGES: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+
+class Puller:
+    """Runs pulls."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._checks = PullChecks(state)
+        self._reader = state.store.reader
+        self._offsets = state.offsets
+        self._is_slave = state.store_config.broker_role == "SLAVE"
+        self._corrects = not self._is_slave or state.store_config.offset_check_in_slave
+        self._broadcast = state.broadcast_offsets
+        self._tasks: set[asyncio.Task[None]] = set()
+        state.held_pulls.run = self.run_again
+
+    def pull(
+        self, header: PullMessageRequest, request: Command, connection: Connection, *, first: bool = True
+    ) -> Result:
+        """Run a pull; `first` is False for one that was held."""
+        permit = self._checks.check(header, request, connection)
+        if isinstance(permit, Answer):
+            return permit
+        topic, queue_id = header.topic, header.queue_id
+        reset = self._offsets.take_reset(topic, header.consumer_group, queue_id)
+        if reset is None and (permit.is_broadcast or header.request_source == PROXY_FOR_BROADCAST):
+            reset = self._broadcast.initial_offset(header, connection)
+        if reset is not None:
+            return self._moved(header, permit, connection, reset, first)
+        wanted = permit.wanted
+        reader = self._reader
+        if reader.cold_places(topic, queue_id, header.queue_offset, header.max_msg_nums, wanted):
+            return self._pull_cold(header, permit, connection, first)
+        result = reader.get(topic, queue_id, header.queue_offset, header.max_msg_nums, wanted=wanted)
+        return self._finish(header, permit, request, connection, result, first)
+
+    async def _pull_cold(
+        self, header: PullMessageRequest, permit: Permit, connection: Connection, first: bool
+    ) -> Answer:
+        result = await self._state.store.get(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, wanted=permit.wanted
+        )
+        return self._answer(header, permit, connection, result, first)
+
+    def _finish(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        request: Command,
+        connection: Connection,
+        result: GetResult,
+        first: bool,
+    ) -> Answer | Deferred:
+        """Answer a pull, or hold it if it may be and there is nothing to say."""
+        answer = self._answer(header, permit, connection, result, first)
+        # A gap in the queue is no reason to wait: there are messages behind it.
+        if (
+            answer.code != _NOT_FOUND
+            or not first
+            or not header.sys_flag & MAY_BE_HELD
+            or result.status is GetStatus.OFFSET_FOUND_NULL
+        ):
+            return answer
+        config = self._state.config
+        hold_ms = (
+            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        )
+        if self._state.held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
+            return DEFERRED
+        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
+
+    def _answer(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        result: GetResult,
+        first: bool,
+    ) -> Answer:
+        status = result.status
+        code = _CODES[status]
+        if status in _WITHOUT_MESSAGES and header.queue_offset != 0:
+            code = _MOVED
+        suggested = self._suggested_broker(permit, result)
+        if self._is_slave:
+            if not result.is_far_behind:  # the master has it in memory as well
+                suggested = 0
+                code = _FOUND if code == _FOUND else _RETRY
+            elif code == _MOVED and not self._corrects:
+                suggested = permit.group.broker_id
+                code = _RETRY
+        next_offset = result.next_offset
+        self._note(header, permit, connection, code, next_offset, first)
+        fields = _fields(permit, suggested, next_offset, result.min_offset, result.max_offset)
+        if code != _FOUND:
+            return Answer(code, fields=fields, remark=status.value)
+        counters = self._state.counters
+        counters.got_messages += len(result.records)
+        counters.got_bytes += result.size
+        return Answer(body=result.records, fields=fields, remark=status.value)
+
+    def _suggested_broker(self, permit: Permit, result: GetResult) -> int:
+        if not self._state.config.slave_read_enable:
+            return 0
+        group = permit.group
+        return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
+
+    def _moved(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        offset: int,
+        first: bool,
+    ) -> Answer:
+        """Send a consumer to another offset."""
+        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._note(header, permit, connection, _MOVED, offset, first)
+        group = permit.group
+        suggested = group.broker_id if self._state.config.slave_read_enable else 0
+        fields = _fields(permit, suggested, offset, min_offset, max_offset)
+        return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
+
+    def _note(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        code: int,
+        next_offset: int,
+        first: bool,
+    ) -> None:
+        """Note how far the group has pulled, and commit what it asks to commit."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._offsets.pulled(group, topic, queue_id, next_offset)
+        if first and header.sys_flag & COMMITS_OFFSET:
+            self._offsets.commit(connection.remote_address, group, topic, queue_id, header.commit_offset)
+        if permit.is_broadcast or header.request_source == PROXY_FOR_BROADCAST:
+            offset = next_offset if code == _MOVED else header.queue_offset
+            self._broadcast.pulled(header, connection, offset)
+
+    # Pulls that were held
+
+    def run_again(self, held: HeldPull) -> None:
+        """Run a pull that was held, and answer it."""
+        try:
+            result = self.pull(held.header, held.request, held.connection, first=False)
+        except CometError as error:
+            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
+        if isinstance(result, Answer):
+            held.connection.answer(held.request, result)
+        elif asyncio.iscoroutine(result):
+            task = asyncio.get_running_loop().create_task(self._answer_later(held, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _answer_later(held: HeldPull, reading: Coroutine[object, object, Answer]) -> None:
+        try:
+            answer = await reading
+        except CometError as error:
+            answer = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
+        held.connection.answer(held.request, answer)
+
+
+def _fields(
+    permit: Permit, suggested: int, next_offset: int, min_offset: int, max_offset: int
+) -> dict[str, str | None]:
+    topic_flag, group_flag = permit.system_flags
+    return {
+        "suggestWhichBrokerId": str(suggested),
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(min_offset),
+        "maxOffset": str(max_offset),
+        "topicSysFlag": topic_flag,
+        "groupSysFlag": group_flag,
+    }

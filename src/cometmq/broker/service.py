@@ -1,0 +1,260 @@
+"""A running broker: its store and tables behind two ports, announced to its name servers.
+
+Life in three steps: settings (given), build (`Broker(…)`, which takes the ports), `start`, which recovers the
+store; at the end `stop`. The fast port serves everything but pulls, so that sends do not queue up behind
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cometmq.broker.config import MASTER_ID, BrokerConfig, ServerSettings
+from cometmq.broker.handlers import HANDLERS
+from cometmq.broker.metrics import BrokerExporter
+from cometmq.broker.periodic import Periodic
+from cometmq.broker.ports import HeldPorts
+from cometmq.broker.runtime_info import SAMPLE_S
+from cometmq.broker.slow_groups import disable_slow_groups
+from cometmq.broker.state import BrokerState
+from cometmq.model.errors import MessageError, SettingsError
+from cometmq.model.message import Host
+from cometmq.ports.clock import Clock, SystemClock
+from cometmq.ports.disk import Disk, SystemDisk
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.handler import HandlerTable
+from cometmq.remoting.limits import Limits
+from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.tls import ServerTls
+from cometmq.store.config import StoreConfig
+from cometmq.store.message_store import MessageStore
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.ids import pack_host
+
+log = logging.getLogger("cometmq.broker")
+
+MAIN_PORT_ONLY: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    }
+)
+FIRST_REGISTRATION_S: Final = 3.0
+"""How long a start waits for the name servers."""
+LOCK_UPKEEP_S: Final = 60.0
+SLOW_S: Final = 180.0
+"""How often groups that are far behind are looked for."""
+
+
+class Broker:
+    """One broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig | None = None,
+        settings: ServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        store_config = store_config or StoreConfig()
+        settings = settings or ServerSettings()
+        config = _with_role(config, store_config)
+        clock, disk = clock or SystemClock(), disk or SystemDisk()
+        self._ports = HeldPorts(config.bind_address, config.listen_port)
+        try:
+            self.port = self._ports.main
+            self.fast_port = self._ports.fast
+            config = msgspec.structs.replace(config, listen_port=self.port)
+            memory = physical_memory()
+            store = MessageStore(disk, clock, store_config, _store_host(config), memory_bytes=memory)
+            self.client = RemotingClient()
+            self.state = BrokerState(
+                config,
+                settings,
+                store_config,
+                store,
+                disk=disk,
+                clock=clock,
+                remoting=self.client,
+                address=f"{config.broker_ip1}:{self.port}",
+                memory_bytes=memory,
+            )
+            self._build_servers(config, settings)
+        except BaseException:
+            self._ports.release()
+            raise
+        self._upkeep = self._periodic_work()
+        self._has_store = self._is_started = False
+
+    def _build_servers(self, config: BrokerConfig, settings: ServerSettings) -> None:
+        main, fast = HandlerTable(), HandlerTable()
+        for family in HANDLERS:
+            main.add_handlers(family(self.state))
+        for code in main.codes - MAIN_PORT_ONLY:
+            entry = main.get(code)
+            assert entry is not None
+            fast.add(RequestCode(code), entry.header, entry.function)
+        self.server, self.fast_server = (
+            RemotingServer(
+                host=config.bind_address,
+                port=port,
+                handlers=table,
+                limits=_limits(config, settings),
+                tls=_server_tls(settings),
+                backlog=config.server_socket_backlog,
+            )
+            for port, table in ((self.port, main), (self.fast_port, fast))
+        )
+        for server in (self.server, self.fast_server):
+            server.on_closed.append(self.state.connection_closed)
+        self.exporter: BrokerExporter | None = None
+        if config.metrics_exporter_type == "PROM":
+            self.exporter = BrokerExporter(
+                self.state,
+                self.server.metrics,
+                host=config.metrics_prom_exporter_host or "0.0.0.0",
+                port=config.metrics_prom_exporter_port,
+            )
+
+    def _periodic_work(self) -> list[Periodic]:
+        state = self.state
+        offsets_s = state.config.flush_consumer_offset_interval / 1000
+        delays_s = max(min(state.store_config.flush_delay_offset_interval, 1000), 100) / 1000
+        return [
+            Periodic(10, offsets_s, state.save_offsets, "saving consumer offsets"),
+            Periodic(10, 10, state.save_filters, "saving consumer filters"),
+            Periodic(10, 10, state.pop.save, "saving what is popped in order"),
+            Periodic(1, delays_s, state.delays.save_soon, "saving delay offsets"),
+            Periodic(10, 10, state.clients.remove_silent, "looking for clients that are gone"),
+            Periodic(5, 5, state.broadcast_offsets.commit, "committing offsets of broadcast groups"),
+            Periodic(SLOW_S, SLOW_S, partial(disable_slow_groups, state), "looking for slow groups"),
+            Periodic(SAMPLE_S, SAMPLE_S, state.rates.sample, "measuring rates"),
+            Periodic(LOCK_UPKEEP_S, LOCK_UPKEEP_S, state.locks.remove_expired, "removing expired locks"),
+        ]
+
+    @property
+    def address(self) -> str:
+        return self.state.address
+
+    async def start(self) -> None:
+        """Recover the store, listen, and announce the broker; what fails leaves nothing running."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        state = self.state
+        await state.store.start()
+        self._has_store = True
+        await asyncio.get_running_loop().run_in_executor(state.worker, state.load_tables)
+        state.delays.start()
+        await state.timers.start()
+        await state.transactions.start()
+        await state.pop.start()
+        for work in self._upkeep:
+            work.start()
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.start)
+        await self.server.start()
+        await self.fast_server.start()
+        self._ports.release()
+        self._is_started = True
+        state.registration.start()
+        await state.registration.settled(FIRST_REGISTRATION_S)
+
+    async def stop(self) -> None:
+        """Leave the routes, answer what was accepted, put everything on the disk, and close."""
+        state = self.state
+        await state.registration.stop()
+        for work in self._upkeep:
+            work.stop()
+        await state.pop.stop()
+        await state.delays.stop()
+        await state.timers.stop()
+        await state.transactions.stop()
+        if self._has_store:
+            state.store.writer.open(is_open=False)
+            await state.store.flusher.wait_flushed(state.store.log.max_offset)  # sends that wait are answered
+        state.held_pulls.stop()
+        state.clients.stop()
+        for server in (self.server, self.fast_server):
+            server.on_closed.clear()
+        if self._is_started:
+            self._is_started = False
+            config = state.config
+            go_away_s = config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
+            await asyncio.gather(
+                *(each.stop(go_away_s=go_away_s) for each in (self.server, self.fast_server))
+            )
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.stop)
+        await self._close_store()
+        await self.client.stop()
+        self._ports.release()
+        state.worker.shutdown()
+
+    async def _close_store(self) -> None:
+        if not self._has_store:
+            return
+        self._has_store = False
+        await self.state.save_everything()
+        if not await self.state.store.stop():
+            log.error("the store %s could not be left in order", self.state.store_config.root)
+
+
+def physical_memory() -> int:
+    """The memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _with_role(config: BrokerConfig, store_config: StoreConfig) -> BrokerConfig:
+    """The settings with the id that the role asks for."""
+    if store_config.broker_role == "SLAVE":
+        if config.broker_id <= MASTER_ID:
+            raise SettingsError("brokerId of a slave must be > 0; with brokerRole = SLAVE choose 1 or more")
+        return config
+    return msgspec.structs.replace(config, broker_id=MASTER_ID)
+
+
+def _store_host(config: BrokerConfig) -> bytes:
+    try:
+        return pack_host(Host(config.broker_ip1, config.listen_port))
+    except MessageError as error:
+        raise SettingsError(f"brokerIP1 = {config.broker_ip1!r}: {error.message}") from None
+
+
+def _limits(config: BrokerConfig, settings: ServerSettings) -> Limits:
+    default = Limits()
+    high = config.write_buffer_high_water_mark or default.write_high_bytes
+    low = config.write_buffer_low_water_mark or default.write_low_bytes
+    return Limits(
+        idle_timeout_s=config.server_channel_max_idle_time_seconds,
+        max_connections=settings.max_connections,
+        write_high_bytes=high,
+        write_low_bytes=min(low, high),  # where only one of the two is set
+    )
+
+
+def _server_tls(settings: ServerSettings) -> ServerTls:
+    return ServerTls(
+        mode=settings.tls_server_mode,
+        cert_path=settings.tls_server_cert_path,
+        key_path=settings.tls_server_key_path,
+        key_password=settings.tls_server_key_password,
+        trust_cert_path=settings.tls_server_trust_cert_path,
+        need_client_auth=settings.tls_server_need_client_auth,
+    )

@@ -1,0 +1,137 @@
+"""The properties of a message as Apache's broker stores them, byte for byte.
+
+Apache reads the properties of a request into a hash map of 128 buckets, adds its own, and writes them in the
+order of the buckets. That order depends on the names alone, so it is worked out once for each sequence of
+names ("shape"), and messages of a known shape are put together from their values.
+
+Rules kept here:
+- What Java's reader drops is dropped: an item without a name, a separator or a value. Of a name that comes
+  twice the last value counts.
+- Only text in which names and values alternate properly has a shape; all other text is read item by item.
+- Tables are bounded; one that is full, because a producer invents names, begins anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from cometmq.model.message_properties import (
+    DELAY,
+    INNER_NUM,
+    POP_CK,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+)
+from cometmq.wire.java_hash import java_hash
+
+TIMER_PROPERTIES: Final = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
+SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, *TIMER_PROPERTIES})
+"""Properties with which a message is no plain one."""
+
+_BUCKETS: Final = 128
+_MAX_SHAPES: Final = 4096
+_MAX_NAMES: Final = 64
+_PLACE: Final = "\x02\x01"  # stands in no name and no value
+
+
+def java_order(names: Iterable[str]) -> list[str]:
+    """Names in the order in which a Java hash map gives them that they were put into one after the other."""
+    return list(_ordered(tuple(dict.fromkeys(names))))
+
+
+@lru_cache(_MAX_SHAPES)
+def _ordered(known: tuple[str, ...]) -> list[str]:
+    buckets = _BUCKETS
+    while len(known) * 4 > buckets * 3:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        hashed = java_hash(name)
+        return (hashed ^ (hashed & 0xFFFFFFFF) >> 16) & (buckets - 1)
+
+    return sorted(known, key=bucket)
+
+
+def stored_block(properties: Mapping[str, str]) -> bytes:
+    """Properties as they are stored; a value may hold what separates names from values, as Java lets it."""
+    text = "".join(f"{name}\x01{properties[name]}\x02" for name in java_order(properties))
+    return text.encode("utf-8", "replace")
+
+
+class Shape:
+    """What follows from the names of a message's properties."""
+
+    __slots__ = ("_order", "_template", "_unique_key", "_wait", "is_plain", "match")
+
+    def __init__(self, names: Sequence[str], added: Mapping[str, str]) -> None:
+        places = {name: index for index, name in enumerate(names, 1)}
+        order = java_order([*names, *added])
+        pairs = (f"{name}\x01{added.get(name, _PLACE)}\x02" for name in order)
+        self._template = "".join(pairs).replace("%", "%%").replace(_PLACE, "%b").encode()
+        self._order = [places[name] for name in order if name not in added]
+        self._unique_key = places.get(UNIQ_KEY, 0)
+        self._wait = places.get(WAIT, 0)
+        pattern = "".join(f"{re.escape(name)}\x01([^\x01\x02]+)\x02" for name in names)
+        self.match: Callable[[bytes], re.Match[bytes] | None] = re.compile(pattern.encode()).fullmatch
+        """Finds the values in properties of this shape; None if they have another one."""
+        self.is_plain = (
+            UNIQ_KEY in places
+            and len(places) == len(names)
+            and "" not in places
+            and not SPECIAL & places.keys()
+            and not any(_PLACE in name for name in names)
+        )
+
+    def stored(self, values: re.Match[bytes]) -> bytes:
+        """The properties as they are stored."""
+        return self._template % values.group(*self._order)
+
+    def unique_key(self, values: re.Match[bytes]) -> str:
+        return values.group(self._unique_key).decode("utf-8", "replace")
+
+    def waits(self, values: re.Match[bytes]) -> bool:
+        """Whether the sender wants to wait until the message is safe."""
+        return not self._wait or values.group(self._wait) != b"false"
+
+
+class PropertyShapes:
+    """The shapes that a broker has met; its own properties, `added`, are put into every message."""
+
+    def __init__(self, added: Mapping[str, str]) -> None:
+        self.added = {name: value for name, value in added.items() if value}
+        self._shapes: dict[tuple[bytes, ...], Shape] = {}
+        self._met: set[tuple[bytes, ...]] = set()
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def find(self, block: bytes) -> Shape | None:
+        """The shape of plain properties; None if they are not plain, or if their names are new."""
+        names = tuple(block.replace(b"\x02", b"\x01").split(b"\x01")[::2])
+        shape = self._shapes.get(names) or self._learn(names)
+        return shape if shape is not None and shape.is_plain else None
+
+    def _learn(self, names: tuple[bytes, ...]) -> Shape | None:
+        """The shape of names that were met before; working it out for those that never come again is a waste.
+
+        The last name has to be empty, because every pair ends in a separator.
+        """
+        if names[-1] or len(names) > _MAX_NAMES:
+            return None
+        if names not in self._met:
+            if len(self._met) >= _MAX_SHAPES:
+                self._met.clear()
+            self._met.add(names)
+            return None
+        if len(self._shapes) >= _MAX_SHAPES:
+            self._shapes.clear()
+        decoded = [name.decode("utf-8", "replace") for name in names[:-1]]
+        shape = self._shapes[names] = Shape(decoded, self.added)
+        return shape

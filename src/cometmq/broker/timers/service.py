@@ -1,0 +1,246 @@
+"""The timers of a broker: one task that takes and delivers, and the files that follow it.
+
+Rules kept here:
+- Nothing polls: as long as no message waits, nothing runs. While one waits, the end of each slot is looked
+  at, because the wall clock, which decides, may be set.
+- What is saved about progress is only what is safe: delivered messages are on the disk before the checkpoint
+  says that they are delivered. So no crash loses a message; after a kill those of the last second may come
+  again, and after an orderly stop the next start goes on exactly there.
+- A stop lets the slot that is being delivered end, as long as that takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.periodic import Periodic, SavedTable
+from cometmq.broker.timers.delivery import TimerDelivery
+from cometmq.broker.timers.enqueuing import BLANK_SLOTS, TimerEnqueuing
+from cometmq.broker.timers.files import TimerFiles
+from cometmq.broker.topic_counts import TopicCounts
+from cometmq.broker.topic_names import TIMER_TOPIC
+from cometmq.model.topic import DataVersion
+from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.config_tables import TimerMetricsTable
+from cometmq.store.status import PutStatus
+from cometmq.store.timer_checkpoint import TimerProgress
+from cometmq.store.timer_wheel import SLOTS_PER_ROUND
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+LONGEST_SLEEP_S: Final = 1.0
+FAILURE_S: Final = 1.0
+STOP_S: Final = 10.0
+SAVE_METRICS_S: Final = 10.0
+EXPIRE_S: Final = 30.0
+
+
+class TimerService:
+    """Sets, delivers and saves timers; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState, worker: Executor | None = None) -> None:
+        self._state = state
+        config = state.store_config
+        self.runs = config.timer_wheel_enable and config.broker_role != "SLAVE"
+        """Whether this broker delivers timed messages."""
+        self._slot_ms = config.timer_slot_ms
+        self._worker = worker or ThreadPoolExecutor(2, thread_name_prefix="broker-timers")
+        self._files = TimerFiles(state.disk, state.clock, config)
+        self.counts = TopicCounts(state.clock)
+        """How many messages of each topic wait for their time."""
+        self.delivery = TimerDelivery(state, self._files, self.counts, self._worker)
+        self.enqueuing = TimerEnqueuing(state, self._files, self.counts, self.delivery)
+        self._metrics_file = SavedTable(
+            ConfigFile(state.disk, config.root / CONFIG_FOLDER, TimerMetricsTable),
+            lambda: TimerMetricsTable(*self.counts.copy()),
+            self._worker,
+        )
+        self._saved = TimerProgress()
+        self._saving: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        flush_s = config.timer_flush_interval_ms / 1000
+        self._upkeep = [
+            Periodic(flush_s, flush_s, self.save_soon, "saving timers"),
+            Periodic(SAVE_METRICS_S, SAVE_METRICS_S, self._save_metrics, "saving timer metrics"),
+            Periodic(EXPIRE_S, EXPIRE_S, self._remove_expired, "removing expired timers"),
+        ]
+
+    # What others ask
+
+    def count_at(self, slot_ms: int) -> int:
+        """How many messages wait in a slot."""
+        slot = self._files.wheel.get(slot_ms)
+        return 0 if slot is None else slot.num
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far the timers are, as it was last saved."""
+        return self._saved
+
+    @property
+    def read_behind_ms(self) -> int:
+        """How much later than it should be the next message is delivered."""
+        if not self._is_waiting:
+            return 0
+        return max(self._state.clock.now_ms() - self.delivery.read_time_ms - self._slot_ms, 0)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self.enqueuing.latest_ms >= self.delivery.read_time_ms
+
+    # Life
+
+    async def start(self) -> None:
+        """Go on where the last run ended."""
+        if not self.runs:
+            return
+        loop = asyncio.get_running_loop()
+        message_end = self._state.store.log.max_offset
+        self._saved = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
+        metrics = await loop.run_in_executor(self._worker, self._metrics_file.file.load)
+        if metrics is not None:
+            self.counts.load(metrics.data_version, metrics.timing_count)
+        self.enqueuing.resume(saved)
+        oldest_ms = self.enqueuing.write_time_ms - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
+        self.delivery.read_time_ms = max(saved.last_read_time_ms // self._slot_ms * self._slot_ms, oldest_ms)
+        if not self._is_waiting and not self.enqueuing.behind:
+            self.counts.clear()
+        log.info(
+            "timers go on at %d of the timer topic; delivered up to %d",
+            *(self.enqueuing.queue_offset, self.delivery.read_time_ms),
+        )
+        self._state.store.arrivals.append(self._arrived)
+        self._state.on_config_change.append(self._wake.set)
+        self._task = asyncio.ensure_future(self._run())
+        for work in self._upkeep:
+            work.start()
+
+    async def stop(self) -> None:
+        """Deliver no more, and put everything on the disk."""
+        for work in self._upkeep:
+            work.stop()
+        if self._task is not None:
+            self._state.store.arrivals.remove(self._arrived)
+            self._stopping = self.delivery.is_stopping = True
+            self._wake.set()
+            await asyncio.wait([self._task], timeout=STOP_S)
+            if not self._task.done():
+                log.warning("timers are stopped within a slot; some of its messages will be delivered again")
+                self._task.cancel()
+                await asyncio.wait([self._task])
+            self._task = None
+            await self._save_all()
+        else:
+            self._files.close()
+        self._worker.shutdown()
+
+    def _arrived(
+        self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
+    ) -> None:
+        if topic == TIMER_TOPIC:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                await self._turn()
+            except Exception:
+                log.exception("timers did not go on; trying again in %d s", FAILURE_S)
+                await asyncio.sleep(FAILURE_S)
+                continue
+            if self._stopping:
+                return
+            try:
+                async with asyncio.timeout(self._sleep_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _turn(self) -> None:
+        config, enqueuing, delivery = self._state.store_config, self.enqueuing, self.delivery
+        if not self._is_waiting:
+            delivery.read_time_ms = max(delivery.read_time_ms, enqueuing.write_time_ms)
+        await enqueuing.catch_up(takes=not config.timer_stop_enqueue)
+        if not config.timer_stop_dequeue:
+            await delivery.deliver_before(enqueuing.write_time_ms, enqueuing.latest_ms)
+
+    def _sleep_s(self) -> float | None:
+        if not self._is_waiting:
+            return None
+        slot_ends_ms = self.enqueuing.write_time_ms + self._slot_ms
+        return min(max(slot_ends_ms - self._state.clock.now_ms(), 1) / 1000, LONGEST_SLEEP_S)
+
+    # Files
+
+    def save_soon(self) -> None:
+        """Save how far the timers are, if they went on, once what was delivered is on the disk."""
+        if self._saving is not None or not self._has_moved():
+            return
+        self._saving = asyncio.ensure_future(self._save())
+        self._saving.add_done_callback(self._save_ended)
+
+    def _has_moved(self) -> bool:
+        saved = self._saved
+        return (
+            saved.last_timer_queue_offset != self.enqueuing.queue_offset
+            or saved.last_timer_log_flush_pos != self._files.log.end
+            or saved.last_read_time_ms < min(self.delivery.read_time_ms, self.enqueuing.latest_ms + 1)
+        )
+
+    async def _save(self) -> None:
+        store, version, offset = self._state.store, self._saved.data_version, self.enqueuing.queue_offset
+        progress = TimerProgress(
+            self.delivery.read_time_ms,
+            self._files.log.end,
+            offset,
+            offset,
+            DataVersion(version.state_version, self._state.clock.now_ms(), version.counter + 1),
+        )
+        changes = self._files.wheel.take_changes()
+        if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._worker, self._files.save, changes, progress)
+            self._saved = progress
+
+    def _save_ended(self, saving: asyncio.Future[None]) -> None:
+        self._saving = None
+        if not saving.cancelled() and saving.exception() is not None:
+            log.error("timers could not be saved, and are saved later: %s", saving.exception())
+
+    async def _save_all(self) -> None:
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        try:
+            await self._save()
+        except OSError as error:
+            log.error("timers could not be saved; the next start reads them again: %s", error)
+        self._metrics_file.changed()
+        await self._metrics_file.stop()
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._files.close)
+
+    def _save_metrics(self) -> None:
+        if not self._is_waiting and not self.enqueuing.behind:
+            self.counts.clear()
+        if self.counts.is_dirty:
+            self._metrics_file.changed()
+
+    def _remove_expired(self) -> None:
+        expired = self._files.log.detach_expired(self._state.store.log.min_offset)
+        if expired:
+            loop = asyncio.get_running_loop()
+            erasing = loop.run_in_executor(self._worker, self._files.erase, expired)
+            erasing.add_done_callback(_say_failure)
+
+
+def _say_failure(erasing: asyncio.Future[None]) -> None:
+    if not erasing.cancelled() and erasing.exception() is not None:
+        log.error("expired files of the timer log could not be removed: %s", erasing.exception())

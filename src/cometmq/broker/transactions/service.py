@@ -1,0 +1,109 @@
+"""The transactions of a broker: their ends, the checks that go on beside, and how many are open.
+
+Rules kept here:
+- What is open after a restart follows from the half topic, the op topic and the offsets of the transaction
+  group; there is no other state. A stop in good order puts everything that is known about ends into the op
+  topic.
+- Checks begin anew every `transactionCheckInterval`; while no transaction is open they cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.periodic import Periodic, SavedTable
+from cometmq.broker.topic_counts import TopicCounts
+from cometmq.broker.topic_names import TRANS_HALF_TOPIC
+from cometmq.broker.transactions.checking import TransactionChecking
+from cometmq.broker.transactions.ending import TransactionEnding
+from cometmq.broker.transactions.ends import TransactionEnds
+from cometmq.model.message_properties import (
+    REAL_TOPIC,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+)
+from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.config_tables import TransactionMetricsTable
+from cometmq.wire.properties import find_property
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+SAVE_METRICS_S: Final = 10.0
+
+
+class TransactionService:
+    """Everything about transactions; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self.runs = state.store_config.broker_role != "SLAVE"
+        """Whether this broker ends transactions."""
+        self.counts = TopicCounts(state.clock)
+        """How many transactions of each topic are open."""
+        self.ends = TransactionEnds(state)
+        self.ending = TransactionEnding(state, self.ends, self.counts)
+        self.checking = TransactionChecking(state, self.ends, self.counts)
+        self._metrics_file = SavedTable(
+            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, TransactionMetricsTable),
+            lambda: TransactionMetricsTable(*self.counts.copy()),
+            state.worker,
+        )
+        self._saving = Periodic(
+            SAVE_METRICS_S, SAVE_METRICS_S, self._save_metrics, "saving transaction metrics"
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take over what is open."""
+        loop = asyncio.get_running_loop()
+        saved = await loop.run_in_executor(self._state.worker, self._metrics_file.file.load)
+        if saved is not None:
+            self.counts.load(saved.data_version, saved.transaction_count)
+        if self.runs:
+            self._state.store.arrivals.append(self._arrived)
+            self._saving.start()
+            self._task = asyncio.ensure_future(self._check_for_ever())
+
+    async def stop(self) -> None:
+        """Check no more, and put everything that is known into the store, which has to be open still."""
+        if self._task is None:
+            return
+        self._saving.stop()
+        self._state.store.arrivals.remove(self._arrived)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+        self.ends.stop()
+        self._metrics_file.changed()
+        await self._metrics_file.stop()
+
+    async def _check_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(max(self._state.config.transaction_check_interval, 1) / 1000)
+            try:
+                await self.checking.run()
+            except Exception:
+                log.exception("open transactions could not be checked; that is tried again")
+
+    def _arrived(
+        self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
+    ) -> None:
+        """Count a transaction that was begun, but not a half message that was put once more."""
+        if topic != TRANS_HALF_TOPIC:
+            return
+        real_topic = find_property(block, REAL_TOPIC)
+        if (
+            real_topic is not None
+            and find_property(block, TRANSACTION_CHECK_TIMES) is None
+            and find_property(block, TRAN_PREPARED_QUEUE_OFFSET) is None
+        ):
+            self.counts.add(real_topic, 1)
+
+    def _save_metrics(self) -> None:
+        if self.counts.is_dirty:
+            self._metrics_file.changed()

@@ -1,0 +1,86 @@
+"""What the commands that run a server share: settings in layers, the log, signals, and the ready line.
+
+Rules kept here: a start has three steps, each one line in the log: read the configuration, build, start. A
+signal stops the server in order, also in the middle of its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import typer
+
+from cometmq.cli.settings import split_layer
+from cometmq.model.errors import SettingsError
+from cometmq.model.settings import Layer, Resolved, resolve
+
+
+class Service(Protocol):
+    """Something that runs."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def resolve_all(kinds: Sequence[type[msgspec.Struct]], layers: Sequence[Layer]) -> list[Resolved[Any]]:
+    """The settings of each kind; later layers win."""
+    split = [split_layer(layer, kinds) for layer in layers]
+    return [resolve(kind, [parts[index] for parts in split]) for index, kind in enumerate(kinds)]
+
+
+def origins(resolved: Sequence[Resolved[Any]]) -> str:
+    """How many settings came from where."""
+    counts = Counter(origin for each in resolved for origin in each.origins.values() if origin != "default")
+    return ", ".join(f"{count} from {origin}" for origin, count in counts.items()) or "all defaults"
+
+
+def set_up_logging(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise SettingsError(f"--log-level {level!r} is not one of debug, info, warning, error")
+    logging.basicConfig(
+        level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+
+
+def raise_file_limit() -> None:
+    """As many open connections and files as the system allows this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def say_ready(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Tell whoever started the process that it may be used."""
+    if as_json:
+        typer.echo(msgspec.json.encode({"event": "ready", **facts, "pid": os.getpid()}).decode())
+    else:
+        typer.echo(text)
+    sys.stdout.flush()
+
+
+async def serve(build: Callable[[], Service], on_ready: Callable[[], None], log: logging.Logger) -> None:
+    """Build a service and run it until a signal comes."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    service = build()
+    try:
+        await service.start()
+        on_ready()
+        await stopped.wait()
+        log.info("stopping")
+    finally:
+        await service.stop()
+    log.info("stopped")

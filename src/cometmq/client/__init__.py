@@ -1,0 +1,1 @@
+"""The client: producers, consumers and administration, written once in asyncio, with a blocking face."""

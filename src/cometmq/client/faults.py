@@ -1,0 +1,86 @@
+"""Brokers that were slow or failed, and how long a producer stays away from them.
+
+Rules kept here:
+- The slower the answer, the longer the break; a failure counts as ten seconds.
+- A break is only ever made longer, by later answers, and ends by itself.
+- A broker that answered with an error is also *unreachable*, until it answers well again or the detector
+  reaches it: it is taken only when nobody else is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+LATENCIES_MS: Final = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
+BREAKS_MS: Final = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
+FAILURE_LATENCY_MS: Final = 10_000
+MAX_BROKERS: Final = 10_000
+"""With this many brokers in the table, a further one takes the place of the oldest."""
+
+
+def break_ms(latency_ms: float) -> int:
+    """How long to stay away from a broker that took this long."""
+    for least, length in zip(reversed(LATENCIES_MS), reversed(BREAKS_MS), strict=True):
+        if latency_ms >= least:
+            return length
+    return 0
+
+
+class _Fault(msgspec.Struct):
+    away_until_ms: float = 0.0
+    reachable: bool = True
+    check_at_ms: float = 0.0
+
+
+class BrokerFaults:
+    """The table of one producer, by broker name."""
+
+    def __init__(self, now_ms: Callable[[], float]) -> None:
+        self._now_ms = now_ms
+        self._faults: dict[str, _Fault] = {}
+
+    def answered(self, broker_name: str, latency_ms: float) -> None:
+        """The broker took the message, in this time."""
+        fault = self._faults.get(broker_name)
+        if fault is not None or latency_ms >= LATENCIES_MS[0]:
+            self._note(broker_name, latency_ms, reachable=True)
+
+    def failed(self, broker_name: str, *, reachable: bool) -> None:
+        """The broker could not be asked, did not answer, or (not `reachable`) refused."""
+        self._note(broker_name, FAILURE_LATENCY_MS, reachable=reachable)
+
+    def _note(self, broker_name: str, latency_ms: float, *, reachable: bool) -> None:
+        fault = self._faults.get(broker_name)
+        if fault is None:
+            if len(self._faults) >= MAX_BROKERS:
+                del self._faults[next(iter(self._faults))]
+            fault = self._faults[broker_name] = _Fault()
+        length = break_ms(latency_ms)
+        if length:
+            fault.away_until_ms = max(fault.away_until_ms, self._now_ms() + length)
+        fault.reachable = reachable
+
+    def is_available(self, broker_name: str) -> bool:
+        fault = self._faults.get(broker_name)
+        return fault is None or self._now_ms() >= fault.away_until_ms
+
+    def is_reachable(self, broker_name: str) -> bool:
+        fault = self._faults.get(broker_name)
+        return fault is None or fault.reachable
+
+    def due_for_check(self, interval_ms: int) -> Iterable[str]:
+        """The unreachable brokers that the detector should try now; each again after the interval."""
+        now = self._now_ms()
+        for broker_name, fault in list(self._faults.items()):
+            if not fault.reachable and now >= fault.check_at_ms:
+                fault.check_at_ms = now + interval_ms
+                yield broker_name
+
+    def reached(self, broker_name: str) -> None:
+        """The detector got an answer."""
+        fault = self._faults.get(broker_name)
+        if fault is not None:
+            fault.reachable = True

@@ -1,0 +1,140 @@
+"""Listeners: the application's functions that get messages, and what their results mean.
+
+Rules kept here:
+- Returning acknowledges, raising has the message delivered again; who wants to say more returns a
+  `ConsumeResult`, or takes a second parameter, the `ConsumeContext`.
+- Whatever a listener does, consumption goes on: everything that it raises is caught and logged.
+- A listener may be a plain function, which runs in a thread, or a coroutine function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from cometmq.model.errors import ClientError
+from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
+
+log = logging.getLogger("cometmq.client")
+
+DEAD_LETTER: Final = -1
+"""The delay level that makes a failed message a dead letter at once."""
+
+
+class ConsumeResult(Enum):
+    """What a listener may return instead of nothing."""
+
+    SUCCESS = "done"
+    RECONSUME_LATER = "deliver again later"
+    SUSPEND = "try again in a moment, keeping the order"
+    COMMIT = "done with everything since the last commit, where order is kept and commits are the listener's"
+    ROLLBACK = "have everything since the last commit once more"
+
+
+class ConsumeContext(msgspec.Struct):
+    """What a listener can know and say about the messages that it gets."""
+
+    queue: MessageQueue
+    delay_level: int = 0
+    """The delay of what failed: 0 grows with every attempt, -1 makes it a dead letter, others are levels."""
+    done_count: int | None = None
+    """Of a list of messages, how many of the first ones are done; None is all of them."""
+    auto_commit: bool = True
+    """False, where order is kept: only `COMMIT` moves the offset."""
+    suspend_ms: int | None = None
+    """How long the queue waits after `SUSPEND` or `ROLLBACK`, where order is kept."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How it went."""
+
+    result: ConsumeResult = ConsumeResult.SUCCESS
+    context: ConsumeContext | None = None
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.result not in (ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
+
+
+DONE: Final = Outcome()
+"""The outcome of nearly every message."""
+
+ListenerFunction = Callable[..., Any]
+"""`listener(message)`, or `listener(messages)` with batches; with a second parameter, the context as well."""
+
+
+class Listener:
+    """A listener that was registered."""
+
+    def __init__(self, function: ListenerFunction, *, batch: bool) -> None:
+        if not callable(function):
+            raise ClientError(f"a listener has to be a function, not {type(function).__name__}")
+        self.function = function
+        self.batch = batch
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
+        )
+        self._takes_context = _takes_two(function)
+
+    def call(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
+        """Run a plain function."""
+        argument = messages if self.batch else messages[0]
+        context = ConsumeContext(queue) if self._takes_context else None
+        try:
+            result = self.function(argument) if context is None else self.function(argument, context)
+        except BaseException as error:  # a thread that dies with SystemExit would take its messages along
+            return _failure(error, messages, queue, context)
+        return DONE if result is None and context is None else _outcome(result, context)
+
+    async def call_async(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
+        """Run a coroutine function."""
+        argument = messages if self.batch else messages[0]
+        context = ConsumeContext(queue) if self._takes_context else None
+        try:
+            running = self.function(argument) if context is None else self.function(argument, context)
+            result = await running
+        except Exception as error:
+            return _failure(error, messages, queue, context)
+        return DONE if result is None and context is None else _outcome(result, context)
+
+
+def _outcome(result: object, context: ConsumeContext | None) -> Outcome:
+    return Outcome(result if isinstance(result, ConsumeResult) else ConsumeResult.SUCCESS, context)
+
+
+def _failure(
+    error: BaseException,
+    messages: Sequence[StoredMessage],
+    queue: MessageQueue,
+    context: ConsumeContext | None,
+) -> Outcome:
+    log.warning(
+        "the listener failed with %d message(s) of %s from offset %d on",
+        len(messages),
+        queue,
+        messages[0].queue_offset,
+        exc_info=error,
+    )
+    return Outcome(ConsumeResult.RECONSUME_LATER, context, f"{type(error).__name__}: {error}")
+
+
+def _takes_two(function: ListenerFunction) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function of C without a signature
+        return False
+    needed = [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty
+    ]
+    if len(needed) > 2:
+        raise ClientError("a listener takes the message, and the context if it wants it; this one takes more")
+    return len(needed) == 2

@@ -1,0 +1,112 @@
+"""The settings of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+import msgspec
+
+from cometmq.client.names import TEMPLATE_TOPIC, TRACE_TOPIC
+from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least
+from cometmq.model.errors import SettingsError
+from cometmq.model.sysflag import CompressionType
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.compression import DEFAULT_LEVEL
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+CompressionName = Literal["ZLIB", "LZ4", "ZSTD"]
+
+RETRY_RESPONSE_CODES: Final = frozenset(
+    int(code)
+    for code in (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    )
+)
+
+
+class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
+    """What a producer can be told; RocketMQ's names in Python spelling, times in milliseconds."""
+
+    send_timeout_ms: int = 3_000
+    """Covers the whole of a send: finding the route, waiting for room, connecting, and all tries."""
+    max_timeout_per_try_ms: int | None = None
+    """What one try may take while another one is left; None lets it take all that remains."""
+    retry_times: int = 2
+    """Tries after the first one."""
+    retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
+    """Answers after which another broker is tried."""
+    retry_when_not_stored_ok: bool = False
+    """Also try another broker when one has stored the message, but not as safely as it should."""
+    create_topic_key: str = TEMPLATE_TOPIC
+    default_topic_queue_nums: int = 4
+    """A topic that does not exist is made after `create_topic_key`, with this many queues at most."""
+    max_message_size: int = 4 * MIB
+    """A larger body is refused here; a batch is split below it."""
+    compress_body_over_bytes: int = 4 * KIB
+    compression: CompressionName = "ZLIB"
+    compression_level: int = DEFAULT_LEVEL
+    """Bodies of at least so many bytes are sent compressed."""
+    send_latency_fault_enable: bool = False
+    """Stay away for a while from brokers that were slow or failed."""
+    start_detector_enable: bool = False
+    detect_timeout_ms: int = 200
+    detect_interval_ms: int = 2_000
+    """Find out by questions whether a broker that failed can be reached again."""
+    max_in_flight_messages: int = 10_000
+    max_in_flight_bytes: int = 100 * MIB
+    """With so much waiting for answers, further sends wait for room."""
+    max_pending_requests: int = 10_000
+    """With so many requests waiting for replies, a further one is refused."""
+    enable_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
+    """Write down what becomes of each message, for `cometmq message trace` and others to read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("send_timeout_ms", "default_topic_queue_nums", "max_message_size", "detect_timeout_ms"):
+            check_at_least(self, name, 1)
+        for name in ("max_in_flight_messages", "max_in_flight_bytes", "max_pending_requests"):
+            check_at_least(self, name, 1)
+        check_at_least(self, "detect_interval_ms", 1)
+        for name in ("retry_times", "compress_body_over_bytes"):
+            check_at_least(self, name, 0)
+        if self.max_timeout_per_try_ms is not None:
+            check_at_least(self, "max_timeout_per_try_ms", 1)
+        if self.compression not in CompressionType.__members__:
+            raise SettingsError(f"compression is {self.compression!r}; use 'ZLIB', 'LZ4' or 'ZSTD'")
+        msgspec.structs.force_setattr(self, "retry_response_codes", frozenset(self.retry_response_codes))
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """The same as keywords, so that a type checker knows them; see `ProducerSettings`."""
+
+    send_timeout_ms: int
+    max_timeout_per_try_ms: int | None
+    retry_times: int
+    retry_response_codes: Collection[int]
+    retry_when_not_stored_ok: bool
+    create_topic_key: str
+    default_topic_queue_nums: int
+    max_message_size: int
+    compress_body_over_bytes: int
+    compression: CompressionName
+    compression_level: int
+    send_latency_fault_enable: bool
+    start_detector_enable: bool
+    detect_timeout_ms: int
+    detect_interval_ms: int
+    max_in_flight_messages: int
+    max_in_flight_bytes: int
+    max_pending_requests: int
+    enable_trace: bool
+    trace_topic: str

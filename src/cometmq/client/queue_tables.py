@@ -1,0 +1,39 @@
+"""Tables of offsets by queue, as brokers and clients send them to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.model.errors import HeaderError
+from cometmq.model.queue import MessageQueue
+from cometmq.wire import fastjson
+from cometmq.wire.bodies.consumer_info import queue_key
+from cometmq.wire.command import Body
+
+
+def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
+    """The table under this member of a body; queues are keys that are objects, or the text of objects."""
+    whole = fastjson.loads(body) if body else {}
+    table = whole.get(member) if isinstance(whole, dict) else None
+    if not isinstance(table, dict):
+        raise HeaderError(f"the body has no table {member!r}")
+    try:
+        return {queue_of_key(key): int(offset) for key, offset in table.items()}
+    except (TypeError, ValueError):
+        raise HeaderError(f"the table {member!r} has an offset that is no number") from None
+
+
+def queue_of_key(key: object) -> MessageQueue:
+    """The queue that a table's key stands for."""
+    if isinstance(key, str):
+        key = fastjson.bean_key(fastjson.loads(key))
+    try:
+        members = dict(key)  # type: ignore[call-overload]
+        return MessageQueue(members["topic"], members["brokerName"], int(members["queueId"]))
+    except (KeyError, TypeError, ValueError):
+        raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue") from None
+
+
+def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> bytes:
+    """A body with one table."""
+    return fastjson.dumps({member: {queue_key(queue): offset for queue, offset in offsets.items()}})

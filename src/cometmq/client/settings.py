@@ -1,0 +1,126 @@
+"""The settings that all clients share, and how their name servers are found.
+
+Rules kept here:
+- Settings are checked when they are made; a value that cannot work is named with what would.
+- Name servers come from the setting, else from the environment (`NAMESRV_ADDR`); without either a client is
+  refused, with a sentence that says how to name one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, TypedDict
+
+import msgspec
+
+from cometmq.model.errors import SettingsError
+from cometmq.remoting.client import split_address
+from cometmq.remoting.tls import ClientTls
+from cometmq.wire.frame import JSON, ROCKETMQ
+
+NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
+DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
+
+_SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
+_INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every client can be told; producers and consumers add their own."""
+
+    namesrv: str = ""
+    """`host:port;host:port`; empty takes `NAMESRV_ADDR` of the environment."""
+    instance_name: str = DEFAULT_INSTANCE_NAME
+    """Clients with the same name share their connections; the default name is replaced by one of its own."""
+    client_ip: str | None = None
+    """The address that the client id carries; None finds the one of this machine."""
+    unit_name: str | None = None
+    call_timeout_ms: int = 3_000
+    """For calls that have no time-out of their own."""
+    poll_name_server_interval_ms: int = 30_000
+    heartbeat_broker_interval_ms: int = 30_000
+    persist_consumer_offset_interval_ms: int = 5_000
+    tls: ClientTls | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    security_token: str | None = None
+    """With an access key and a secret key, every request is signed."""
+    namespace: str = ""
+    """Put before every topic and group name, and taken away again from what comes back."""
+    serialize_type: int = JSON
+    """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
+    use_heartbeat_v2: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if name.endswith("_interval_ms") or name == "call_timeout_ms":
+                check_at_least(self, name, 1)
+        if (self.access_key is None) != (self.secret_key is None):
+            raise SettingsError("access_key and secret_key belong together; give both or none")
+        if self.serialize_type not in (JSON, ROCKETMQ):
+            raise SettingsError(f"serialize_type is {self.serialize_type}; use JSON (0) or ROCKETMQ (1)")
+        if not self.instance_name.strip() or "@" in self.instance_name:
+            raise SettingsError(f"instance_name {self.instance_name!r} is blank or contains '@'")
+
+    @property
+    def call_timeout_s(self) -> float:
+        return self.call_timeout_ms / 1000
+
+
+class ClientOptions(TypedDict, total=False):
+    """The same as keywords, so that a type checker knows them; see `ClientSettings`."""
+
+    namesrv: str
+    instance_name: str
+    client_ip: str | None
+    unit_name: str | None
+    call_timeout_ms: int
+    poll_name_server_interval_ms: int
+    heartbeat_broker_interval_ms: int
+    persist_consumer_offset_interval_ms: int
+    tls: ClientTls | None
+    access_key: str | None
+    secret_key: str | None
+    security_token: str | None
+    namespace: str
+    serialize_type: int
+    use_heartbeat_v2: bool
+
+
+def check_at_least(settings: msgspec.Struct, name: str, least: int) -> None:
+    """Refuse a number that is too small."""
+    value = getattr(settings, name)
+    if not isinstance(value, int) or value < least:
+        raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
+
+
+def common_settings(settings: ClientSettings) -> ClientSettings:
+    """The shared part of a producer's or consumer's settings."""
+    return ClientSettings(**{name: getattr(settings, name) for name in ClientSettings.__struct_fields__})
+
+
+def name_server_addresses(
+    settings: ClientSettings, environment: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """The name servers of a client, each `host:port`."""
+    text = settings.namesrv or (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "")
+    addresses = tuple(filter(None, (_SCHEME.sub("", each.strip()) for each in text.split(";"))))
+    if not addresses:
+        raise SettingsError(
+            "no name server is known; pass namesrv='host:9876', or set NAMESRV_ADDR in the environment",
+            code=NO_NAME_SERVER,
+        )
+    for address in addresses:
+        split_address(address)
+    return tuple(dict.fromkeys(addresses))
+
+
+NO_NAME_SERVER: Final = 10004
+
+
+def namespace_of(settings: ClientSettings) -> str:
+    """The namespace: the one that is set, or the one that the name server's endpoint stands for."""
+    match = _INSTANCE_ENDPOINT.match(settings.namesrv.strip())
+    return settings.namespace or (match.group(1) if match else "")

@@ -1,0 +1,47 @@
+"""Subscriptions: what a consumer reads of a topic, said with tags or with SQL.
+
+Rules kept here:
+- `*` and nothing mean everything; tags are separated by `||`, and blanks around them do not count.
+- An expression is SQL only when it is said to be: `Sql("a > 5")`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import ClientError
+from cometmq.wire.bodies.heartbeat import ALL, SQL92, TAG, SubscriptionData
+from cometmq.wire.java_hash import java_hash
+
+_SEPARATOR: Final = "||"
+
+
+class Sql(msgspec.Struct, frozen=True):
+    """A condition over message properties, in SQL92: `Sql("amount > 100 AND region = 'EU'")`."""
+
+    expression: str
+
+
+Expression = str | Sql
+
+
+def subscription_of(topic: str, expression: Expression, version: int) -> SubscriptionData:
+    """The subscription of a topic; `version` is when it was made, in milliseconds."""
+    if isinstance(expression, Sql):
+        if not expression.expression.strip():
+            raise ClientError(f"the SQL expression of the subscription to {topic} is empty")
+        return SubscriptionData(topic, expression.expression, sub_version=version, expression_type=SQL92)
+    if not expression.strip() or expression.strip() == ALL:
+        return SubscriptionData(topic, ALL, sub_version=version, expression_type=TAG)
+    tags = tuple(dict.fromkeys(filter(None, (tag.strip() for tag in expression.split(_SEPARATOR)))))
+    if not tags:
+        raise ClientError(f"{expression!r} names no tag; write 'a || b', or '*' for everything")
+    codes = tuple(dict.fromkeys(map(java_hash, tags)))
+    return SubscriptionData(topic, expression, tags, codes, version, TAG)
+
+
+def is_tags(subscription: SubscriptionData) -> bool:
+    """Whether the subscription is by tags, or of everything."""
+    return subscription.expression_type == TAG

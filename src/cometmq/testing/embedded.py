@@ -1,0 +1,232 @@
+"""A whole RocketMQ in the process of a test: a name server and a broker on free ports.
+
+    with EmbeddedBroker() as rocketmq:
+        producer = Producer("tests", namesrv=rocketmq.namesrv)
+
+    async with EmbeddedBroker(settings={"autoCreateTopicEnable": "false"}) as rocketmq:
+        await rocketmq.create_topic("orders", queues=4)
+
+Rules kept here:
+- It is ready when the `with` begins and gone without a trace when it ends: no port, no thread, no file is
+  left.
+- With `async with` it lives on the event loop of the test; with a plain `with` on one of its own, in a
+  thread.
+- Files are small, so that a start takes milliseconds. With a folder of the test's own the messages are there
+  again after a restart, and the folder stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from cometmq.broker.config import BrokerConfig, ServerSettings
+from cometmq.broker.service import Broker
+from cometmq.model.errors import SettingsError
+from cometmq.model.settings import Layer, resolve
+from cometmq.model.topic import TopicConfig
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.service import Namesrv
+from cometmq.remoting.loop import loop_factory
+from cometmq.store.config import StoreConfig
+
+T = TypeVar("T")
+
+LOOPBACK: Final = "127.0.0.1"
+SMALL: Final = {
+    "bindAddress": LOOPBACK,
+    "brokerIP1": LOOPBACK,
+    "brokerIP2": LOOPBACK,
+    "listenPort": "0",
+    "brokerName": "embedded",
+    "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(1000 * 20),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceCleanForciblyRatio": "85",
+}
+"""What an embedded broker has different from a real one."""
+
+
+class EmbeddedBroker:
+    """A name server and a broker for tests; `settings` are RocketMQ's properties of a broker."""
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        namesrv: str | None = None,
+    ) -> None:
+        """With `namesrv`, the address of name servers that run already, it brings none of its own."""
+        self._folder = None if folder is None else Path(folder)
+        self._own_folder: Path | None = None
+        self._settings = {**SMALL, **(settings or {})}
+        self._outer_namesrv = namesrv
+        self._namesrv: Namesrv | None = None
+        self._broker: Broker | None = None
+        self._namesrv_port = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # Where
+
+    @property
+    def namesrv(self) -> str:
+        """What clients are given as the address of their name server."""
+        return self._outer_namesrv or f"{LOOPBACK}:{self._namesrv_port}"
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself; look at it only from its own event loop."""
+        if self._broker is None:
+            raise SettingsError("the embedded broker is not running; use it inside its with statement")
+        return self._broker
+
+    @property
+    def address(self) -> str:
+        """The broker's own address."""
+        return self.broker.address
+
+    @property
+    def folder(self) -> Path:
+        """The store of the broker."""
+        return self.broker.state.store_config.root
+
+    # On the event loop of the test
+
+    async def start(self) -> None:
+        root = self._folder or self._own_folder
+        if root is None:
+            root = self._own_folder = Path(tempfile.mkdtemp(prefix="cometmq-"))
+        try:
+            if self._outer_namesrv is None and self._namesrv is None:
+                await self._start_namesrv(root)
+            await self._start_broker(root)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_namesrv(self, root: Path) -> None:
+        self._namesrv = Namesrv(
+            NamesrvConfig(
+                bind_address=LOOPBACK,
+                listen_port=self._namesrv_port,
+                kv_config_path=str(root / "namesrv" / "kvConfig.json"),
+                config_store_path=str(root / "namesrv" / "namesrv.properties"),
+            )
+        )
+        await self._namesrv.start()
+        self._namesrv_port = self._namesrv.port
+
+    async def _start_broker(self, root: Path) -> None:
+        values = {
+            "storePathRootDir": str(root / "store"),
+            "namesrvAddr": self.namesrv,
+            **self._settings,
+        }
+        parts: list[dict[str, str]] = []
+        for kind in (BrokerConfig, StoreConfig, ServerSettings):
+            known = kind.__struct_encode_fields__
+            parts.append({key: value for key, value in values.items() if key in known})
+        unknown = values.keys() - {key for part in parts for key in part}
+        if unknown:
+            raise SettingsError(f"{', '.join(sorted(unknown))}: a broker has no such setting")
+        broker = Broker(
+            resolve(BrokerConfig, [Layer("settings", parts[0])]).settings,
+            resolve(StoreConfig, [Layer("settings", parts[1])]).settings,
+            resolve(ServerSettings, [Layer("settings", parts[2])]).settings,
+        )
+        await broker.start()
+        self._broker = broker
+        self._settings["listenPort"] = str(broker.port)  # the same after a restart
+
+    async def stop(self) -> None:
+        """Stop in order; what the broker stored in a folder of its own goes, too."""
+        await self.stop_broker()
+        namesrv, self._namesrv = self._namesrv, None
+        if namesrv is not None:
+            await namesrv.stop()
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+            self._own_folder = None
+
+    async def stop_broker(self) -> None:
+        """Stop the broker alone; `start` brings it back on the same ports and with the same messages."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.stop()
+
+    async def restart(self) -> None:
+        """Stop the broker in order and start it again."""
+        await self.stop_broker()
+        await self.start()
+
+    async def create_topic(self, topic: str, *, queues: int = 4, **settings: Any) -> None:
+        """Make a topic with so many queues, or change it; further settings as `TopicConfig` has them."""
+        config = TopicConfig(topic, queues, queues, attributes={})
+        state = self.broker.state
+        state.topics.update(msgspec.structs.replace(config, **settings))
+        await state.topic_file.saved()
+        await state.registration.settled(3.0)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # In a thread of its own
+
+    def __enter__(self) -> Self:
+        loop = self._loop = loop_factory()()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="embedded-rocketmq", daemon=True)
+        self._thread.start()
+        try:
+            self.call(self.start())
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.call(self.stop())
+        finally:
+            self._end_thread()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the loop of the embedded broker: `rocketmq.call(rocketmq.restart())`."""
+        if self._loop is None:
+            work.close()
+            raise SettingsError("call is for a broker that was started with a plain with statement")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def _end_thread(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop = self._thread = None

@@ -1,0 +1,174 @@
+"""Heartbeats: what a client says about its groups and their subscriptions.
+
+Rules kept here:
+- The member names are Java's; members stand in alphabetical order.
+- Numbers stand for places in Java's lists of names where a client sends them, as the C++ client does; members
+  that are null are as good as missing.
+- A fingerprint says whether two heartbeats mean the same: the client, the versions of the subscriptions and
+  the two members that only concern the sending do not count.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from cometmq.model.errors import HeaderError
+from cometmq.wire import fastjson
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.command import Body
+from cometmq.wire.java_hash import java_hash
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+"""The kinds of a subscription's expression."""
+ALL: Final = "*"
+"""The expression that takes every message."""
+
+
+class ConsumeType(StrEnum):
+    """How a group gets its messages."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(StrEnum):
+    """Whether the members of a group share the messages, or each gets all of them."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(StrEnum):
+    """Where a group begins in a queue for which it has no offset yet."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    # Deprecated, and still sent by old clients.
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    )
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+
+
+class SubscriptionData(msgspec.Struct, frozen=True, rename="camel"):
+    """What a group reads of one topic."""
+
+    topic: str
+    sub_string: str = ALL
+    tags_set: tuple[str, ...] = ()
+    code_set: tuple[int, ...] = ()
+    """The Java hashes of the tags."""
+    sub_version: int = 0
+    """When the subscription was made, in milliseconds; the larger one is the newer one."""
+    expression_type: str = TAG
+    class_filter_mode: bool = False
+
+
+class ProducerData(msgspec.Struct, frozen=True, rename="camel"):
+    """One producer group of a client."""
+
+    group_name: str
+
+
+class ConsumerData(msgspec.Struct, frozen=True, rename="camel"):
+    """One consumer group of a client."""
+
+    group_name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: tuple[SubscriptionData, ...] = ()
+    unit_mode: bool = False
+
+
+class HeartbeatData(msgspec.Struct, frozen=True, rename="camel"):
+    """Everything that a client tells a broker about itself."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_data_set: tuple[ProducerData, ...] = ()
+    consumer_data_set: tuple[ConsumerData, ...] = ()
+    heartbeat_fingerprint: int = 0
+    """0 in a heartbeat of the first form."""
+    without_sub: bool = False
+    """True in a short heartbeat, whose groups come without their subscriptions."""
+
+
+def encode_heartbeat(data: HeartbeatData) -> bytes:
+    """The body of a heartbeat."""
+    return msgspec.json.encode(data, order="sorted")
+
+
+def decode_heartbeat(body: Body) -> HeartbeatData:
+    """Read a heartbeat of any client."""
+    try:
+        return decode_json_body(HeartbeatData, body)
+    except HeaderError as error:
+        members = _mended(fastjson.loads(body))
+        try:
+            return msgspec.convert(members, HeartbeatData, strict=False)
+        except msgspec.ValidationError:
+            raise error from None
+
+
+_BY_PLACE: Final = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+
+
+def _mended(value: Any) -> Any:
+    """The same without nulls, and with names for their numbers."""
+    if isinstance(value, list):
+        return [_mended(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    members = {name: _mended(each) for name, each in value.items() if each is not None}
+    for name, names in _BY_PLACE.items():
+        place = members.get(name)
+        if isinstance(place, int) and 0 <= place < len(names):
+            members[name] = names[place]
+    return members
+
+
+def heartbeat_fingerprint(data: HeartbeatData) -> int:
+    """The number that tells this heartbeat from one with other groups or subscriptions."""
+    consumers = tuple(
+        _changed(group, subscription_data_set=tuple(_unversioned(each) for each in _sorted(group)))
+        for group in sorted(data.consumer_data_set, key=lambda each: each.group_name)
+    )
+    producers = tuple(sorted(data.producer_data_set, key=lambda each: each.group_name))
+    plain = HeartbeatData("", producers, consumers)
+    return java_hash(encode_heartbeat(plain).decode())
+
+
+def short_heartbeat(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
+    """The same without subscriptions, for a broker that knows them by the fingerprint."""
+    consumers = tuple(_changed(group, subscription_data_set=()) for group in data.consumer_data_set)
+    return HeartbeatData(data.client_id, data.producer_data_set, consumers, fingerprint, without_sub=True)
+
+
+def _sorted(group: ConsumerData) -> list[SubscriptionData]:
+    return sorted(group.subscription_data_set, key=lambda each: each.topic)
+
+
+def _unversioned(subscription: SubscriptionData) -> SubscriptionData:
+    return msgspec.structs.replace(subscription, sub_version=0)
+
+
+def _changed(group: ConsumerData, **members: Any) -> ConsumerData:
+    return msgspec.structs.replace(group, **members)

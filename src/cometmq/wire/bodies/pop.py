@@ -1,0 +1,219 @@
+"""What popping writes as JSON: checkpoints and acknowledgements in the revive topic, and batches of these.
+
+Rules kept here:
+- Members have the names, and the order, that Apache's broker gives them; what an older version leaves out has
+  Java's default.
+- A checkpoint stands for the messages of one pop from one queue. Its messages are numbered from 0; number i
+  is the one at `start_offset + diffs[i]`, and bit i of `bits` says that it is acknowledged. Older versions
+  know no diffs: their messages follow each other.
+- Long names of members are read, too, where Java reads them.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import field
+
+from cometmq.model.errors import HeaderError
+from cometmq.wire import fastjson
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.command import Body
+
+MAX_ACK_SPAN: Final = 65_536
+"""A batch of acknowledgements says something about offsets up to this far behind its first; a pop hands out
+32 messages, and passes over no more in between than one read of a queue looks at."""
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """Messages that were handed out, and until when they are invisible."""
+
+    bits: int = field(name="bm", default=0)
+    broker_name: str | None = field(name="bn", default=None)
+    group: str | None = field(name="c", default=None)
+    diffs: list[int] | None = field(name="d", default=None)
+    invisible_ms: int = field(name="it", default=0)
+    count: int = field(name="n", default=0)
+    pop_time_ms: int = field(name="pt", default=0)
+    queue_id: int = field(name="q", default=0)
+    put_again: str | None = field(name="rp", default=None)
+    """How often it was written once more because its messages could not be brought back."""
+    start_offset: int = field(name="so", default=0)
+    topic: str | None = field(name="t", default=None)
+
+    @property
+    def revive_ms(self) -> int:
+        """When its messages become visible again."""
+        return self.pop_time_ms + self.invisible_ms
+
+    def offset_of(self, index: int) -> int:
+        """Where a message of it is in the queue."""
+        return self.start_offset + (self.diffs[index] if self.diffs else index)
+
+    def index_of(self, offset: int) -> int:
+        """The number of the message at an offset; -1 if it is none of its messages."""
+        distance = offset - self.start_offset
+        if not self.diffs:
+            return distance if 0 <= distance < self.count else -1
+        try:
+            return self.diffs.index(distance)
+        except ValueError:
+            return -1
+
+
+class Ack(msgspec.Struct, kw_only=True):
+    """Messages of a checkpoint that are acknowledged."""
+
+    offset: int = field(name="ao", default=0)
+    offsets: list[int] | None = field(name="aol", default=None)
+    """Those of a batch; `offset` is -1 then."""
+    broker_name: str | None = field(name="bn", default=None)
+    group: str | None = field(name="c", default=None)
+    pop_time_ms: int = field(name="pt", default=0)
+    queue_id: int = field(name="q", default=0)
+    start_offset: int = field(name="so", default=0)
+    topic: str | None = field(name="t", default=None)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    members: dict[str, object] = {
+        "bm": checkpoint.bits,
+        "bn": checkpoint.broker_name,
+        "c": checkpoint.group,
+        "d": checkpoint.diffs,
+        "it": checkpoint.invisible_ms,
+        "n": checkpoint.count,
+        "pt": checkpoint.pop_time_ms,
+        "q": checkpoint.queue_id,
+        "reviveTime": checkpoint.revive_ms,
+        "ro": 0,
+    }
+    if checkpoint.put_again is not None:
+        members["rp"] = checkpoint.put_again
+    members["so"] = checkpoint.start_offset
+    members["t"] = checkpoint.topic
+    return _encode(members)
+
+
+def encode_ack(ack: Ack) -> bytes:
+    members: dict[str, object] = {"ao": ack.offset}
+    if ack.offsets is not None:
+        members["aol"] = ack.offsets
+    if ack.broker_name is not None:
+        members["bn"] = ack.broker_name
+    members["c"] = ack.group
+    members["pt"] = ack.pop_time_ms
+    members["q"] = ack.queue_id
+    members["so"] = ack.start_offset
+    members["t"] = ack.topic
+    return _encode(members)
+
+
+def decode_checkpoint(body: Body) -> Checkpoint:
+    checkpoint = decode_json_body(Checkpoint, body)
+    diffs = checkpoint.diffs
+    if not 0 <= checkpoint.count <= 127 or (diffs and len(diffs) < checkpoint.count):
+        raise HeaderError(f"a checkpoint of {checkpoint.count} messages says where {len(diffs or ())} are")
+    return checkpoint
+
+
+_LONG_ACK_NAMES: Final = {
+    "ackOffset": "ao",
+    "ackOffsetList": "aol",
+    "brokerName": "bn",
+    "consumerGroup": "c",
+    "popTime": "pt",
+    "queueId": "q",
+    "startOffset": "so",
+    "topic": "t",
+}
+
+
+def decode_ack(body: Body) -> Ack:
+    ack = decode_json_body(Ack, body)
+    return ack if ack.topic is not None else _renamed(Ack, fastjson.loads(body), _LONG_ACK_NAMES)
+
+
+# The request
+
+
+class BatchAck(msgspec.Struct, kw_only=True):
+    """Messages of one pop from one queue that a consumer acknowledges."""
+
+    group: str = field(name="c")
+    topic: str = field(name="t")
+    mark: str = field(name="r", default="0")
+    start_offset: int = field(name="so", default=0)
+    queue_id: int = field(name="q", default=0)
+    revive_queue: int = field(name="rq", default=0)
+    pop_time_ms: int = field(name="pt", default=0)
+    invisible_ms: int = field(name="it", default=0)
+    bit_set: str = field(name="b", default="")
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of these messages; raises `HeaderError`."""
+        try:
+            bits = int.from_bytes(b64decode(self.bit_set, validate=True), "little")
+        except (binascii.Error, ValueError):
+            raise HeaderError(f"the bit set {self.bit_set[:40]!r} is not base64") from None
+        if bits >> MAX_ACK_SPAN:
+            raise HeaderError(f"a bit set of {bits.bit_length()} bits; {MAX_ACK_SPAN} are possible")
+        start = self.start_offset
+        return [start + index for index in range(bits.bit_length()) if bits >> index & 1]
+
+
+class BatchAckRequest(msgspec.Struct):
+    """The body of BATCH_ACK_MESSAGE."""
+
+    acks: tuple[BatchAck, ...] = ()
+    broker_name: str | None = field(name="brokerName", default=None)
+
+
+_LONG_BATCH_NAMES: Final = {
+    "consumerGroup": "c",
+    "topic": "t",
+    "retry": "r",
+    "startOffset": "so",
+    "queueId": "q",
+    "reviveQueueId": "rq",
+    "popTime": "pt",
+    "invisibleTime": "it",
+    "bitSet": "b",
+}
+
+
+def decode_batch_acks(body: Body) -> BatchAckRequest:
+    try:
+        return msgspec.json.decode(body, type=BatchAckRequest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    members = fastjson.loads(body)
+    if not isinstance(members, dict):
+        raise HeaderError("the body is no batch of acknowledgements")
+    acks = members.get("acks") or ()
+    if not isinstance(acks, Sequence) or isinstance(acks, str):
+        raise HeaderError("the acknowledgements of a batch have to be a list")
+    name = members.get("brokerName")
+    return BatchAckRequest(
+        tuple(_renamed(BatchAck, each, _LONG_BATCH_NAMES) for each in acks),
+        None if name is None else str(name),
+    )
+
+
+def _renamed(kind: type[Kind], members: object, names: dict[str, str]) -> Kind:
+    if not isinstance(members, dict):
+        raise HeaderError(f"an acknowledgement has to be an object, and is {str(members)[:40]!r}")
+    short = {names.get(key, key): value for key, value in members.items() if value is not None}
+    try:
+        return msgspec.convert(short, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HeaderError(f"an acknowledgement cannot be read: {error}") from None

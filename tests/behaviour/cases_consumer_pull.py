@@ -1,0 +1,210 @@
+"""What a pull consumer does, whoever the broker is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import cometmq
+from cometmq.client.pull_consumer import PullConsumer
+from cometmq.client.subscription import Sql
+from cometmq.model.errors import ClientError, StateError
+from cometmq.model.message import StoredMessage
+from tests.behaviour.consumer_kit import numbered, pull, queues_of, send, send_to, until
+from tests.behaviour.server import PATIENCE_S, Server, eventually
+
+
+async def polled(consumer: PullConsumer, count: int) -> list[str]:
+    """Poll until so many messages have come."""
+    bodies: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(bodies) < count:
+            bodies += texts(await consumer.poll(1.0))
+    return bodies
+
+
+def texts(messages: list[StoredMessage]) -> list[str]:
+    return [message.body.decode() for message in messages]
+
+
+async def test_two_members_poll_the_topic_they_share(server: Server) -> None:
+    """C1, C2: lite pull."""
+    topic, group = await server.new_topic(queues=4), server.new_name("group")
+    async with pull(server, group) as first, pull(server, group) as second:
+        await first.subscribe(topic)
+        await second.subscribe(topic)
+        await until(
+            lambda: len(first.assignment()) == len(second.assignment()) == 2, "both members have queues"
+        )
+        assert first.assignment().isdisjoint(second.assignment())
+        await send(server, topic, numbered(40))
+        both = await asyncio.gather(polled(first, 20), polled(second, 20))
+    assert sorted(both[0] + both[1]) == sorted(numbered(40))
+
+
+async def test_what_was_polled_is_committed_and_not_given_again(server: Server) -> None:
+    """C3."""
+    topic, group = await server.new_topic(queues=2), server.new_name("group")
+    await send(server, topic, numbered(10, "first"))
+    async with pull(server, group) as consumer:
+        await consumer.subscribe(topic)
+        await polled(consumer, 10)
+    await send(server, topic, numbered(10, "second"))
+    async with pull(server, group) as consumer:
+        await consumer.subscribe(topic)
+        assert sorted(await polled(consumer, 10)) == sorted(numbered(10, "second"))
+
+
+async def test_what_was_polled_last_is_not_committed_when_the_work_on_it_fails(server: Server) -> None:
+    """C3."""
+    topic, group = await server.new_topic(queues=1), server.new_name("group")
+    await send(server, topic, numbered(3))
+
+    async def fail_after_polling() -> None:
+        async with pull(server, group) as consumer:
+            await consumer.subscribe(topic)
+            await polled(consumer, 3)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_after_polling()
+    async with pull(server, group) as consumer:
+        await consumer.subscribe(topic)
+        assert await polled(consumer, 3) == numbered(3)
+
+
+async def test_assigned_queues_are_read_sought_paused_and_committed(server: Server) -> None:
+    """C1: lite pull with queues of one's own."""
+    topic, group = await server.new_topic(queues=2), server.new_name("group")
+    one, other = await queues_of(server, topic)
+    await send_to(server, one, numbered(20, "a"))
+    await send_to(server, other, numbered(20, "b"))
+    async with pull(server, group, auto_commit=False) as consumer:
+        await consumer.assign([one])
+        assert consumer.assignment() == {one}
+        assert await polled(consumer, 20) == numbered(20, "a")
+        await consumer.seek(one, 15)
+        assert await polled(consumer, 5) == numbered(20, "a")[15:]
+        await consumer.seek_to_begin(one)
+        assert (await polled(consumer, 1))[0] == "a0"
+        await consumer.seek_to_end(one)
+        assert await consumer.poll(0.05) == []
+        with pytest.raises(ClientError, match="between 0 and 20"):
+            await consumer.seek(one, 21)
+        with pytest.raises(ClientError, match="not assigned"):
+            await consumer.seek(other, 0)
+
+        await consumer.assign([one, other])
+        assert await polled(consumer, 20) == numbered(20, "b")
+        consumer.pause([other])
+        await consumer.seek_to_begin(other)
+        assert await consumer.poll(0.2) == []
+        consumer.resume([other])
+        assert await polled(consumer, 20) == numbered(20, "b")
+
+        assert await consumer.committed(other) is None
+        await consumer.commit()
+        assert await consumer.committed(other) == 20
+        await consumer.commit({one: 7})
+        assert await consumer.committed(one) == 7
+    async with pull(server, group) as consumer:
+        await consumer.assign([one])
+        assert (await polled(consumer, 13))[:13] == numbered(20, "a")[7:]
+
+
+async def test_a_poll_waits_for_messages_and_gives_up_in_time(server: Server) -> None:
+    topic, group = await server.new_topic(queues=1), server.new_name("group")
+    async with pull(server, group) as consumer:
+        await consumer.assign(await queues_of(server, topic))
+        assert await consumer.poll(0.05) == []
+        waiting = asyncio.create_task(consumer.poll(PATIENCE_S))
+        await send(server, topic, ["late"])
+        assert texts(await waiting) == ["late"]
+
+
+async def test_tags_and_sql_select_what_is_polled(server: Server) -> None:
+    """B8."""
+    topic = await server.new_topic(queues=1)
+    await send(server, topic, ["big"], tags="paid", properties={"amount": "500"})
+    await send(server, topic, ["small"], tags="open", properties={"amount": "5"})
+    queues = await queues_of(server, topic)
+    async with pull(server, server.new_name("group")) as consumer:
+        await consumer.assign(queues, "paid")
+        assert await polled(consumer, 1) == ["big"]
+    async with pull(server, server.new_name("group")) as consumer:
+        await consumer.subscribe(topic, Sql("amount < 100"))
+        assert await polled(consumer, 1) == ["small"]
+
+
+async def test_a_queue_is_pulled_at_any_offset(server: Server) -> None:
+    """C1: pull."""
+    topic = await server.new_topic(queues=1)
+    (queue,) = await queues_of(server, topic)
+    await send(server, topic, numbered(10))
+    async with pull(server, server.new_name("group")) as consumer:
+        assert await consumer.message_queues(topic) == [queue]
+        reply = await consumer.pull(queue, 4, max_count=3)
+        assert (texts(list(reply.messages)), reply.next_offset) == (numbered(10)[4:7], 7)
+        assert (reply.min_offset, reply.max_offset) == (0, 10)
+        beyond = await consumer.pull(queue, 100)
+        assert (list(beyond.messages), beyond.offset_illegal, beyond.next_offset) == ([], True, 10)
+        at_end = await consumer.pull(queue, 10)
+        assert (list(at_end.messages), at_end.offset_illegal) == ([], False)
+        waiting = asyncio.create_task(consumer.pull(queue, 10, wait=True))
+        await send(server, topic, ["late"])
+        assert texts(list((await waiting).messages)) == ["late"]
+        assert await consumer.search_offset(queue, reply.messages[0].store_timestamp_ms) <= 4
+
+
+async def test_a_pulled_message_is_sent_back_to_the_retry_topic(server: Server) -> None:
+    """C5."""
+    topic, group = await server.new_topic(queues=1), server.new_name("group")
+    (queue,) = await queues_of(server, topic)
+    await send(server, topic, ["again"])
+    async with pull(server, group) as consumer, server.admin() as admin:
+        await consumer.assign([queue])
+        (message,) = (await consumer.pull(queue, 0)).messages
+        await consumer.send_back(message, delay_level=1)
+        retries = f"%RETRY%{group}"
+        await eventually(lambda: admin.topic_route(retries), bool, "there is a retry topic")
+        (retry_queue,) = await consumer.message_queues(retries)
+        await eventually(lambda: admin.max_offset(retry_queue), lambda at: at == 1, "the message is back")
+        (copy,) = (await consumer.pull(retry_queue, 0)).messages
+    assert (copy.body, copy.reconsume_times, copy.properties["RETRY_TOPIC"]) == (b"again", 1, topic)
+
+
+async def test_sharing_and_assigning_exclude_each_other(server: Server) -> None:
+    topic = await server.new_topic(queues=1)
+    queues = await queues_of(server, topic)
+    async with pull(server, server.new_name("group")) as consumer:
+        await consumer.assign(queues)
+        with pytest.raises(ClientError, match="cannot share"):
+            await consumer.subscribe(topic)
+    async with pull(server, server.new_name("group")) as consumer:
+        await consumer.subscribe(topic)
+        with pytest.raises(ClientError, match="shares topics"):
+            await consumer.assign(queues)
+    with pytest.raises(StateError):
+        await consumer.poll()
+
+
+async def test_the_blocking_pull_consumer_does_the_same(server: Server) -> None:
+    """C1."""
+    topic, group = await server.new_topic(queues=1), server.new_name("group")
+    (queue,) = await queues_of(server, topic)
+    await send(server, topic, numbered(5))
+
+    def consume() -> list[str]:
+        with cometmq.PullConsumer(group, namesrv=server.namesrv) as consumer:
+            consumer.assign(consumer.message_queues(topic))
+            consumer.seek_to_begin(queue)
+            bodies: list[str] = []
+            while len(bodies) < 5:
+                bodies += texts(consumer.poll(5.0))
+            assert (consumer.min_offset(queue), consumer.max_offset(queue)) == (0, 5)
+            consumer.commit()
+            assert consumer.committed(queue) == 5
+            return bodies
+
+    assert await asyncio.to_thread(consume) == numbered(5)

@@ -1,0 +1,67 @@
+"""The server that the behaviour tests talk to, whichever it is: ours in this process, or Apache's.
+
+A behaviour is written once, in a `cases_*.py` module, for a fixture `server`. The `test_*.py` modules here
+run the cases against our broker; those in `tests/compat` run the same cases against Apache's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pytest
+
+from cometmq.client.admin import Admin
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 20.0
+_numbers = itertools.count(1)
+
+CASES: Final = tuple(f"tests.behaviour.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py"))
+"""The modules whose assertions pytest should explain, although they are not test modules themselves."""
+
+
+QUICK_CHECKS: Final = {
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "300",
+    "transactionOpBatchInterval": "100",
+}
+"""The settings of a broker that soon asks how transactions ended."""
+
+
+class Server:
+    """A name server, and behind it at least one broker that makes topics by itself."""
+
+    def __init__(self, namesrv: str) -> None:
+        self.namesrv = namesrv
+
+    def new_name(self, kind: str) -> str:
+        """A name for a topic or a group that nobody else uses."""
+        return f"{kind}-{next(_numbers)}"
+
+    async def new_topic(self, queues: int = 4) -> str:
+        """A topic of its own for a test."""
+        topic = self.new_name("topic")
+        async with self.admin() as admin:
+            await admin.create_topic(topic, queues=queues)
+        return topic
+
+    def admin(self) -> Admin:
+        return Admin(namesrv=self.namesrv, call_timeout_ms=int(PATIENCE_S * 1000))
+
+
+async def eventually(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], what: str) -> T:
+    """Ask again and again until the answer is what is wanted."""
+    answer = await ask()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not wanted(answer):
+                await asyncio.sleep(0.01)
+                answer = await ask()
+    except TimeoutError:
+        pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
+    return answer

@@ -1,0 +1,3 @@
+"""The admin client and our own servers."""
+
+from tests.behaviour.cases_admin import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The push consumer and our own broker."""
+
+from tests.behaviour.cases_consumer import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Message traces and our own broker."""
+
+from tests.behaviour.cases_trace import *  # noqa: F403

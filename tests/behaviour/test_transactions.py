@@ -1,0 +1,3 @@
+"""Messages in transactions and our own broker."""
+
+from tests.behaviour.cases_transactions import *  # noqa: F403

@@ -1,0 +1,138 @@
+"""A running broker on loopback, spoken to over real sockets with raw requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cometmq.broker.service import Broker
+from cometmq.remoting.client import RemotingClient
+from cometmq.store.message_reader import GetStatus
+from cometmq.testing.embedded import EmbeddedBroker
+from cometmq.wire.batch import BatchItem, encode_batch
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.command import Command
+from cometmq.wire.header import Header
+from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
+from cometmq.wire.properties import encode_properties, format_properties
+from cometmq.wire.record import Record, decode_record
+
+PATIENCE_S = 10.0
+DELAYS = {"messageDelayLevel": "1s 2s 3s 4s 5s"}
+BORN_MS = 1_700_000_000_000
+ID = "7F0000010000000000000000000000010000"
+
+
+class Told(NamedTuple):
+    """An answer, in a form that compares well."""
+
+    code: int
+    remark: str | None
+    fields: Mapping[str, str | None]
+    body: bytes
+
+
+def told(answer: Command) -> Told:
+    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
+
+
+async def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait until the condition holds."""
+    try:
+        async with asyncio.timeout(patience_s):
+            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        pytest.fail(f"not within {patience_s:g} s: {what}")
+
+
+class BrokerKit:
+    """A broker, its name server and a client of both."""
+
+    def __init__(self, embedded: EmbeddedBroker) -> None:
+        self.embedded = embedded
+        self.client = RemotingClient()
+
+    @property
+    def broker(self) -> Broker:
+        return self.embedded.broker
+
+    async def call(self, code: int, header: Header | None = None, body: bytes = b"") -> Told:
+        return told(await self.client.call(self.embedded.address, code, header, body=body))
+
+    async def ok(self, code: int, header: Header | None = None, body: bytes = b"") -> Told:
+        answer = await self.call(code, header, body)
+        assert answer.code == 0, answer
+        return answer
+
+    async def send(
+        self,
+        topic: str = "Orders",
+        body: bytes = b"hello",
+        properties: Mapping[str, str] | str | None = None,
+        **fields: object,
+    ) -> Told:
+        header = send_header(topic, properties, **fields)
+        return await self.call(RequestCode.SEND_MESSAGE_V2, header, body)
+
+    async def send_batch(
+        self,
+        topic: str,
+        items: list[tuple[bytes, Mapping[str, str]]],
+        properties: Mapping[str, str] | str | None = None,
+    ) -> Told:
+        body = encode_batch(BatchItem(body, encode_properties(each)) for body, each in items)
+        header = send_header(topic, properties, batch=True)
+        return await self.call(RequestCode.SEND_BATCH_MESSAGE, header, body)
+
+    async def send_back(self, offset: int, group: str = "billing", **fields: object) -> Told:
+        values: dict[str, object] = {"delay_level": 0, **fields}
+        header = ConsumerSendMsgBackRequest(offset=offset, group=group, **values)  # type: ignore[arg-type]
+        return await self.call(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[Record]:
+        """All messages of a queue, as they lie in the log."""
+        records: list[Record] = []
+        while True:
+            found = self.broker.state.store.reader.get(topic, queue_id, len(records), 1000)
+            if found.status is not GetStatus.FOUND:
+                return records
+            records += [decode_record(bytes(view)) for view in found.records]
+
+
+def send_header(
+    topic: str, properties: Mapping[str, str] | str | None, **fields: object
+) -> SendMessageRequestV2:
+    if properties is None:
+        properties = {"UNIQ_KEY": ID, "WAIT": "true"}
+    text = properties if isinstance(properties, str) else format_properties(properties)
+    values: dict[str, object] = {
+        "producer_group": "shop",
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": 0,
+        "sys_flag": 0,
+        "born_timestamp": BORN_MS,
+        "flag": 0,
+        "properties": text,
+        **fields,
+    }
+    return SendMessageRequestV2(topic=topic, **values)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def running_broker(
+    folder: Path | None = None, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[BrokerKit]:
+    """A broker with these settings; in a given folder its messages stay."""
+    async with EmbeddedBroker(folder, settings=settings) as embedded:
+        kit = BrokerKit(embedded)
+        try:
+            yield kit
+        finally:
+            await kit.client.stop()

@@ -1,0 +1,130 @@
+"""The properties of a message as Apache's broker stores them, byte for byte (B6)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.stored_properties import PropertyShapes, java_order, stored_block
+from cometmq.model.message_properties import CLUSTER, MSG_REGION, TRACE_ON
+from cometmq.wire.properties import encode_properties
+from cometmq.wire.record_walk import RecordWalk
+from tests.unit.store.store_vectors import unpack_clean_store
+
+ADDED = {MSG_REGION: "DefaultRegion", TRACE_ON: "true", CLUSTER: "DefaultCluster"}
+
+
+def quickly(shapes: PropertyShapes, block: bytes) -> bytes | None:
+    """What is stored the quick way; None if there is no such way."""
+    shape = shapes.find(block) or shapes.find(block)
+    values = None if shape is None else shape.match(block)
+    return None if shape is None or values is None else shape.stored(values)
+
+
+def test_the_order_is_the_one_that_apache_stored(tmp_path: Path) -> None:
+    """B6: of every message that came from a client, one by one, in the recorded store."""
+    shapes = PropertyShapes(ADDED)
+    seen = quick = 0
+    for path in sorted((unpack_clean_store(tmp_path, "commitlog") / "commitlog").iterdir()):
+        for record in RecordWalk(path.read_bytes()):
+            properties = record.properties()
+            block = bytes(record.properties_block)
+            if not ADDED.keys() <= properties.keys() or block.count(b"\x01") != len(properties):
+                continue  # written by the broker itself, or in a batch, whose own properties come last
+            if "1ST_POP_TIME" in properties:
+                continue  # put together by the pop service from a map of another size
+            assert stored_block(properties) == block
+            seen += 1
+            sent = {name: value for name, value in properties.items() if name not in ADDED}
+            mixed = dict(random.Random(seen).sample(list(sent.items()), len(sent)))
+            stored = quickly(shapes, encode_properties(mixed))
+            if stored is not None:
+                assert stored == block
+                quick += 1
+    assert seen > 80
+    assert quick > 50
+
+
+def test_a_large_map_has_more_buckets() -> None:
+    """B6: Java doubles them when three quarters are taken."""
+    few = [f"name{number}" for number in range(96)]
+    many = [*few, "name96"]
+    assert java_order(few) != sorted(few)
+    assert [name for name in java_order(many) if name != "name96"] != java_order(few)
+
+
+def test_names_of_one_bucket_keep_the_order_in_which_they_were_put() -> None:
+    """B6: as in Java's chains."""
+    assert java_order(["Aa", "BB"]) == ["Aa", "BB"]  # which have the same hash
+    assert java_order(["BB", "Aa"]) == ["BB", "Aa"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"TAGS\x01a\x02",  # no unique key
+        b"UNIQ_KEY\x01A",  # no separator at the end
+        b"UNIQ_KEY\x01A\x02TAGS\x01\x02",
+        b"UNIQ_KEY\x01A\x02\x01a\x02",
+        b"UNIQ_KEY\x01A\x01B\x02TAGS\x02",
+        b"UNIQ_KEY\x01A\x02UNIQ_KEY\x01B\x02",
+        b"UNIQ_KEY\x01A\x02DELAY\x011\x02",
+        b"UNIQ_KEY\x01A\x02TRAN_MSG\x01true\x02",
+        b"UNIQ_KEY\x01A\x02POP_CK\x01x\x02",
+        b"UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x011\x02",
+        b"UNIQ_KEY\x01A\x02INNER_NUM\x011\x02",
+        b"UNIQ_KEY\x01A\x02" + b"".join(b"n%d\x01v\x02" % number for number in range(64)),
+    ],
+)
+def test_only_plain_properties_have_a_quick_way(block: bytes) -> None:
+    """B6, B7: everything else is looked at closely."""
+    shapes = PropertyShapes(ADDED)
+    assert quickly(shapes, block) is None
+    assert quickly(shapes, b"UNIQ_KEY\x01A\x02") is not None
+    assert quickly(shapes, block) is None
+
+
+def test_what_the_broker_says_of_itself_wins() -> None:
+    """B6: a client cannot set it."""
+    shapes = PropertyShapes(ADDED)
+    stored = quickly(shapes, b"UNIQ_KEY\x01A\x02CLUSTER\x01other\x02")
+    assert stored is not None
+    assert b"CLUSTER\x01DefaultCluster\x02" in stored
+    assert b"other" not in stored
+
+
+def test_names_and_values_may_contain_anything_else() -> None:
+    """B6: percent signs for example, which the templates of shapes use."""
+    shapes = PropertyShapes({**ADDED, MSG_REGION: "100%"})
+    sent = {"UNIQ_KEY": "A", "50%b": "%b%d%", "%": "%"}
+    for _ in range(2):
+        stored = quickly(shapes, encode_properties(sent))
+        assert stored == stored_block({**sent, **ADDED, MSG_REGION: "100%"})
+
+
+def test_the_table_of_shapes_is_bounded() -> None:
+    """B6: a producer that invents names does not grow it for ever."""
+    shapes = PropertyShapes(ADDED)
+    for number in range(5000):
+        assert shapes.find(b"UNIQ_KEY\x01A\x02once%d\x01v\x02" % number) is None
+    assert len(shapes) == 0
+    for number in range(5000):
+        assert quickly(shapes, b"UNIQ_KEY\x01A\x02n%d\x01v\x02" % number) is not None
+    assert 0 < len(shapes) <= 4096
+
+
+@pytest.mark.parametrize(("text", "waits"), [("true", True), ("false", False), (None, True)])
+def test_a_message_may_say_that_nobody_waits_for_it(text: str | None, waits: bool) -> None:
+    """B5."""
+    block = encode_properties({"UNIQ_KEY": "A", "WAIT": text})
+    shapes = PropertyShapes(ADDED)
+    assert shapes.find(block) is None
+    shape = shapes.find(block)
+    assert shape is not None
+    values = shape.match(block)
+    assert values is not None
+    assert shape.waits(values) is waits
+    assert shape.unique_key(values) == "A"

@@ -1,0 +1,128 @@
+"""Offsets in memory, with brokers, and in a file."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from cometmq.client.local_offsets import LocalOffsets, encode_offsets
+from cometmq.client.offset_stores import BrokerOffsets, MemoryOffsets
+from cometmq.client.queue_calls import QueueCalls
+from cometmq.model.errors import ConnectError
+from cometmq.model.queue import MessageQueue
+
+ONE, TWO = (MessageQueue("orders", "broker-a", number) for number in range(2))
+
+
+class Calls(QueueCalls):
+    """A broker that remembers what is committed, or cannot be reached."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[str, MessageQueue, int]] = []
+        self.reachable = True
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        if not self.reachable:
+            raise ConnectError("nobody is there")
+        self.commits.append((group, queue, offset))
+
+
+def test_memory_takes_larger_offsets_or_any_and_nothing_after_a_correction() -> None:
+    """C3."""
+    offsets = MemoryOffsets()
+    offsets.update(ONE, 5, increase_only=True)
+    offsets.update(ONE, 3, increase_only=True)
+    assert offsets.known(ONE) == 5
+    offsets.update(ONE, 3, increase_only=False)
+    assert offsets.known(ONE) == 3
+    offsets.freeze(ONE, 100)
+    offsets.update(ONE, 200, increase_only=True)
+    assert offsets.snapshot() == {ONE: 100}
+    assert offsets.snapshot("other") == {}
+    offsets.forget(ONE)
+    offsets.update(ONE, 1, increase_only=True)
+    assert offsets.known(ONE) == 1
+
+
+async def test_only_what_has_changed_is_committed_and_failures_are_made_good() -> None:
+    """C3."""
+    calls = Calls()
+    offsets = BrokerOffsets("billing", calls)
+    offsets.update(ONE, 5, increase_only=True)
+    offsets.update(TWO, 7, increase_only=True)
+    await offsets.persist([ONE])
+    await offsets.persist([ONE])
+    assert calls.commits == [("billing", ONE, 5)]
+    calls.reachable = False
+    await offsets.persist([TWO])
+    calls.reachable = True
+    await offsets.persist([ONE, TWO])
+    assert calls.commits == [("billing", ONE, 5), ("billing", TWO, 7)]
+
+
+async def test_a_broker_is_told_everything_again_now_and_then() -> None:
+    """C3: one that was killed may have lost it."""
+    calls = Calls()
+    offsets = BrokerOffsets("billing", calls)
+    offsets.update(ONE, 5, increase_only=True)
+    await offsets.persist([ONE])
+    offsets._all_written_s -= 31
+    await offsets.persist([ONE])
+    assert calls.commits == [("billing", ONE, 5)] * 2
+
+
+def test_the_file_is_what_java_writes() -> None:
+    """C3: the text is the output of `OffsetSerializeWrapper.toJson(true)`, its entries sorted."""
+    wanted = """\
+        {
+        \t"offsetTable":{{
+        \t\t\t"brokerName":"broker-a",
+        \t\t\t"queueId":0,
+        \t\t\t"topic":"orders"
+        \t\t}:5,{
+        \t\t\t"brokerName":"broker-a",
+        \t\t\t"queueId":1,
+        \t\t\t"topic":"orders"
+        \t\t}:7
+        \t}
+        }"""
+    assert encode_offsets({TWO: 7, ONE: 5}).decode() == textwrap.dedent(wanted)
+    assert encode_offsets({}) == b'{\n\t"offsetTable":{}\n}'
+
+
+async def test_a_file_is_read_again_and_keeps_what_is_not_at_hand(tmp_path: Path) -> None:
+    """C3."""
+    first = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "billing")
+    assert await first.read(ONE) is None
+    first.update(ONE, 5, increase_only=True)
+    first.update(TWO, 7, increase_only=True)
+    await first.persist([ONE, TWO])
+    second = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "billing")
+    assert (await second.read(ONE), await second.read(TWO)) == (5, 7)
+    second.update(ONE, 6, increase_only=True)
+    await second.persist([ONE])
+    third = LocalOffsets(tmp_path, "1.2.3.4@DEFAULT", "billing")
+    assert (await third.read(ONE), await third.read(TWO)) == (6, 7)
+    assert (tmp_path / "1.2.3.4@DEFAULT" / "billing" / "offsets.json.bak").exists()
+
+
+async def test_a_damaged_file_is_replaced_by_its_back_up_and_that_by_nothing(tmp_path: Path) -> None:
+    """C3."""
+    file = tmp_path / "c" / "billing" / "offsets.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"offsetTable":{{')
+    file.with_name("offsets.json.bak").write_bytes(encode_offsets({ONE: 4}))
+    assert await LocalOffsets(tmp_path, "c", "billing").read(ONE) == 4
+    file.with_name("offsets.json.bak").write_text("[]")
+    assert await LocalOffsets(tmp_path, "c", "billing").read(ONE) is None
+
+
+async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    """C3."""
+    (tmp_path / "c").write_text("in the way")
+    offsets = LocalOffsets(tmp_path, "c", "billing")
+    offsets.update(ONE, 5, increase_only=True)
+    await offsets.persist([ONE])
+    (tmp_path / "c").unlink()
+    await offsets.persist([ONE])
+    assert await LocalOffsets(tmp_path, "c", "billing").read(ONE) == 5
