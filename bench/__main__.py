@@ -42,6 +42,18 @@ def _message_store(quick: bool, say: Callable[[str], None]) -> Section:
     return message_store.run(message_store.QUICK if quick else message_store.FULL, say)
 
 
+def _broker(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import broker
+
+    return broker.run(broker.QUICK if quick else broker.FULL, say)
+
+
+def _client(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import client
+
+    return client.run(client.QUICK if quick else client.FULL, say)
+
+
 WIDTH_IN_FILES = 140
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -49,6 +61,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "namesrv": _namesrv,
     "store": _store,
     "message-store": _message_store,
+    "broker": _broker,
+    "client": _client,
 }
 
 

@@ -8,8 +8,9 @@ Rules kept here:
   sent again, however long its answer takes and in whatever order answers come: latencies are exact, per
   request.
 - An answer counts as a success only when its code was seen to be 0. The first answers of a connection
-  are read in full; later ones are compared with the start of those, or searched for code and opaque.
-  Whatever does not look like a success is read in full again.
+  are read in full; later ones are compared with the start of those, or with their start and end where
+  fields that change lie between code and opaque, or searched for both. Whatever does not look like a
+  success is read in full again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ PATIENCE_MS = 100
 
 _SUCCESS = b'{"code":0,'
 _OPAQUE = b'"opaque":'
-_BINARY_MARK = BINARY_TYPE << 24
 _BINARY_START = struct.Struct(">hxxxii")
 _MAX_HEAD_BYTES = 512
 
@@ -123,6 +123,31 @@ class _Shape:
         self.unpack_from = struct.Struct(f">I4x{len(head)}s{OPAQUE_DIGITS}s").unpack_from
 
 
+class _Ending:
+    """How the headers of a connection end: the opaque, and after it what never changes.
+
+    Answers to sends and pulls have fields of changing length before their opaque, so that it lies at a
+    fixed distance from the end of the header, not from its start.
+    """
+
+    start = struct.Struct(f">I{len(_SUCCESS)}s")
+    """The header's length, and how a success begins."""
+
+    def __init__(self, rest: bytes) -> None:
+        self.rest = rest
+        self._unpack_from = struct.Struct(f"{len(_OPAQUE)}s{OPAQUE_DIGITS}s{len(rest)}s").unpack_from
+        self._from_end = len(_OPAQUE) + OPAQUE_DIGITS + len(rest)
+
+    def digits(self, buffer: bytearray, position: int) -> bytes:
+        """The opaque of the answer at this position; empty when it is no success or ends otherwise."""
+        header_bytes, code = self.start.unpack_from(buffer, position + 4)
+        at = position + 8 + header_bytes - self._from_end
+        if code != _SUCCESS or at < position:
+            return b""
+        key, digits, rest = self._unpack_from(buffer, at)
+        return bytes(digits) if key == _OPAQUE and rest == self.rest else b""
+
+
 class LoadConnection:
     """A socket with a fixed number of requests in flight."""
 
@@ -136,6 +161,7 @@ class LoadConnection:
         self._inbox = _Inbox()
         self._unread_in_full = ANSWERS_READ_IN_FULL
         self._shape = _Shape(b"(nothing learnt yet)")
+        self._ending = _Ending(b"(nothing learnt yet)")
         try:
             self.socket = socket.create_connection(address, timeout=5.0)
         except OSError as problem:
@@ -235,6 +261,8 @@ class LoadConnection:
         if self._unread_in_full:
             self._unread_in_full -= 1
             return self._read_in_full(position, end)
+        if digits := self._ending.digits(buffer, position):
+            return digits
         if buffer[position + 4] == BINARY_TYPE:
             code, opaque, flag = _BINARY_START.unpack_from(buffer, start)
             if code == 0 and flag & RESPONSE_FLAG:
@@ -257,14 +285,16 @@ class LoadConnection:
             self._tally.error_codes[answer.code] += 1
             self._tally.first_error = self._tally.first_error or f"code {answer.code}: {answer.remark}"
         elif not self._unread_in_full:
-            self._learn_shape(position + 8)
+            self._learn_shape(position)
         return b"%d" % answer.opaque
 
-    def _learn_shape(self, start: int) -> None:
-        buffer = self._inbox.buffer
+    def _learn_shape(self, position: int) -> None:
+        buffer, start = self._inbox.buffer, position + 8
         at = buffer.find(_OPAQUE, start, start + _MAX_HEAD_BYTES)
         if buffer.startswith(_SUCCESS, start) and at > 0:
+            header_end = start + int.from_bytes(buffer[position + 5 : start], "big")
             self._shape = _Shape(bytes(buffer[start : at + len(_OPAQUE)]))
+            self._ending = _Ending(bytes(buffer[at + len(_OPAQUE) + OPAQUE_DIGITS : header_end]))
 
     def _lost(self, reason: str) -> LoadError:
         host, port = self._address

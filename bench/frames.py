@@ -17,7 +17,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from bench.errors import FrameError
@@ -49,6 +49,8 @@ class Answer:
     flag: int
     remark: str
     body: bytes
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The fields of a JSON header."""
 
     @property
     def is_response(self) -> bool:
@@ -130,6 +132,7 @@ def read_answer(frame: bytes | bytearray | memoryview) -> Answer:
             int(decoded["flag"]),
             decoded.get("remark") or "",
             body,
+            decoded.get("extFields") or {},
         )
     except (ValueError, KeyError, TypeError) as problem:
         raise FrameError(f"unreadable answer header {header[:200]!r}: {problem!r}") from problem

@@ -25,6 +25,7 @@ class Target:
     """What a figure should reach; a bound that is None is no bound."""
 
     ratio_at_least: float | None = None
+    ratio_at_most: float | None = None
     below: float | None = None
     at_least: float | None = None
 
@@ -33,6 +34,8 @@ class Target:
         bounds = []
         if self.ratio_at_least is not None:
             bounds.append(f"≥ {self.ratio_at_least:g}×")
+        if self.ratio_at_most is not None:
+            bounds.append(f"≤ {self.ratio_at_most:g}×")
         if self.below is not None:
             bounds.append(f"< {self.below:g}")
         if self.at_least is not None:
@@ -40,9 +43,10 @@ class Target:
         return " and ".join(bounds)
 
     def is_met(self, ours: float, ratio: float | None) -> bool:
-        quick_enough = self.ratio_at_least is None or (ratio is not None and ratio >= self.ratio_at_least)
+        high_enough = self.ratio_at_least is None or (ratio is not None and ratio >= self.ratio_at_least)
+        low_enough = self.ratio_at_most is None or (ratio is not None and ratio <= self.ratio_at_most)
         large_enough = self.at_least is None or ours >= self.at_least
-        return quick_enough and large_enough and (self.below is None or ours < self.below)
+        return high_enough and low_enough and large_enough and (self.below is None or ours < self.below)
 
 
 @dataclass(frozen=True, slots=True)

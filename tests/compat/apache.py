@@ -1,10 +1,10 @@
-"""The servers of a comparison: Apache's name server and broker, and our name server.
+"""The servers of a comparison: Apache's name server and broker, and ours.
 
 This is the one module that tests and benchmarks import; what it takes from `process` and `java` is
 re-exported here.
 
 Rules kept here:
-- The three have the same shape: `start`, `stop`, `kill`, `pause`, `resume`, `address`, `pid`, `with`.
+- All have the same shape: `start`, `stop`, `kill`, `pause`, `resume`, `address`, `pid`, `with`.
 - Every server listens on loopback and keeps its files in its home folder.
 - `with` leaves by SIGKILL: an orderly stop of a JVM takes seconds, and tests that are about it call `stop`.
 """
@@ -33,6 +33,8 @@ __all__ = [
     "AdminShell",
     "ApacheBroker",
     "ApacheNamesrv",
+    "Broker",
+    "CometBroker",
     "CometNamesrv",
     "JavaError",
     "Server",
@@ -99,10 +101,8 @@ class ApacheNamesrv(_ApacheServer):
         self.java_opts = java_opts
 
 
-class ApacheBroker(_ApacheServer):
-    """Apache's broker, small: files of a few megabytes, and no waiting for other members."""
-
-    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+class Broker(_Configured):
+    """A broker, small: files of a few megabytes, and no waiting for other members."""
 
     def __init__(
         self,
@@ -111,30 +111,11 @@ class ApacheBroker(_ApacheServer):
         name: str = "broker-a",
         settings: Mapping[str, str] = {},
         port: int | None = None,
-        heap: str = "512m",
-        java_opts: Sequence[str] = (),
         env: Mapping[str, str] = {},
     ) -> None:
         port = port or free_port(*BROKER_PORT_OFFSETS)
-        store = home / "store"
-        defaults = {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": name,
-            "brokerId": "0",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "listenPort": str(port),
-            "namesrvAddr": namesrv,
-            "storePathRootDir": str(store),
-            "storePathCommitLog": str(store / "commitlog"),
-            "mappedFileSizeCommitLog": str(16 << 20),
-            "mappedFileSizeConsumeQueue": "600000",
-            "enablePropertyFilter": "true",
-        }
-        super().__init__(home, port, {**defaults, **settings}, env)
+        super().__init__(home, port, {**broker_settings(home, namesrv, name, port), **settings}, env)
         self.name = name
-        self.heap = heap
-        self.java_opts = java_opts
 
     def is_registered(self, namesrv_address: str) -> bool:
         return self.address in brokers_of(namesrv_address).get(self.name, {}).values()
@@ -153,8 +134,43 @@ class ApacheBroker(_ApacheServer):
             )
 
 
-class CometNamesrv(_Configured):
-    """Our name server, run the way a user runs it."""
+class ApacheBroker(_ApacheServer, Broker):
+    """Apache's broker."""
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+
+    def __init__(
+        self,
+        home: Path,
+        namesrv: str,
+        name: str = "broker-a",
+        settings: Mapping[str, str] = {},
+        port: int | None = None,
+        heap: str = "512m",
+        java_opts: Sequence[str] = (),
+        env: Mapping[str, str] = {},
+    ) -> None:
+        Broker.__init__(self, home, namesrv, name, settings, port, env)
+        self.heap = heap
+        self.java_opts = java_opts
+
+
+class _CometServer(_Configured):
+    """A server of ours, run the way a user runs it."""
+
+    subcommand: str
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "cometmq.cli.main", self.subcommand, "-c", str(self.config_file)]
+
+    def environment(self) -> dict[str, str]:
+        return {**java_environment(self.home), "PYTHONUNBUFFERED": "1", **self._env}
+
+
+class CometNamesrv(_CometServer):
+    """Our name server."""
+
+    subcommand = "namesrv"
 
     def __init__(
         self,
@@ -166,13 +182,32 @@ class CometNamesrv(_Configured):
         port = port or free_port()
         super().__init__(home, port, {**namesrv_settings(port), **settings}, env)
 
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "cometmq.cli.main", "namesrv", "-c", str(self.config_file)]
 
-    def environment(self) -> dict[str, str]:
-        return {**java_environment(self.home), "PYTHONUNBUFFERED": "1", **self._env}
+class CometBroker(_CometServer, Broker):
+    """Our broker."""
+
+    subcommand = "broker"
 
 
 def namesrv_settings(port: int) -> dict[str, str]:
     """The settings that every name server of a test has."""
     return {"listenPort": str(port), "bindAddress": "127.0.0.1"}
+
+
+def broker_settings(home: Path, namesrv: str, name: str, port: int) -> dict[str, str]:
+    """The settings that every broker of a test has."""
+    store = home / "store"
+    return {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": name,
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "listenPort": str(port),
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        "mappedFileSizeCommitLog": str(16 << 20),
+        "mappedFileSizeConsumeQueue": "600000",
+        "enablePropertyFilter": "true",
+    }

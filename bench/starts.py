@@ -1,0 +1,60 @@
+"""Start-up time and idle memory of a server process.
+
+Rules kept here: ready means that a request is answered, whatever the log says; memory is that of the whole
+family of processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from bench.errors import BenchmarkError
+from bench.frames import Caller
+from tests.compat.apache import Server
+
+Question = tuple[tuple[str, int], bytes]
+"""Whom to ask, and what."""
+
+
+def start_once(server: Server, questions: Sequence[Question]) -> tuple[float, float]:
+    """Seconds from the start of the process until all is answered, and its idle memory in megabytes."""
+    server.command()  # compiles what has to be compiled once, which is no part of a start
+    gone = threading.Event()
+    with ThreadPoolExecutor(1) as watcher:
+        begun = time.perf_counter()
+        answered = watcher.submit(_all_answered, questions, gone)
+        try:
+            with server:
+                ready_seconds = answered.result(timeout=60) - begun
+                return ready_seconds, resident_mb(server.pid)
+        finally:
+            gone.set()
+
+
+def _all_answered(questions: Sequence[Question], gone: threading.Event) -> float:
+    """Ask each until there is an answer, and tell when the last one came."""
+    for address, frame in questions:
+        while not _is_answered(address, frame):
+            if gone.wait(0.002):
+                raise BenchmarkError("the server was gone before it answered")
+    return time.perf_counter()
+
+
+def _is_answered(address: tuple[str, int], frame: bytes) -> bool:
+    try:
+        with Caller(address) as caller:
+            caller.ask(frame)
+            return True
+    except OSError:
+        return False  # not listening yet
+
+
+def resident_mb(pid: int) -> float:
+    process = psutil.Process(pid)
+    family = (process, *process.children(recursive=True))
+    return sum(int(one.memory_info().rss) for one in family) / 1e6

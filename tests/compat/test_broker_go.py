@@ -1,0 +1,121 @@
+"""The Go client sends to our broker and consumes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec import convert
+
+from tests.compat.foreign import ForeignClient, Received, fresh
+from tests.compat.foreign_clients import GoClient
+from tests.compat.process import wait_until
+from tests.compat.subject import Subject, running_subject
+from tests.compat.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
+from tests.compat.suite_sending import texts
+
+FOUND = 0
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    with running_subject(tmp_path_factory.mktemp("go"), QUICK_LEVELS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, subject: Subject) -> Iterator[GoClient]:
+    with GoClient(tmp_path_factory.mktemp("client"), subject.namesrv.address) as started:
+        yield started
+
+
+class TestBasics(BasicsSuite):
+    pass
+
+
+class TestSharedGroup(SharedGroupSuite):
+    pass
+
+
+@pytest.mark.parametrize("form", ["sync", "async", "oneway"])
+def test_every_form_of_sending_stores_each_message_once(
+    subject: Subject, client: ForeignClient, form: str
+) -> None:
+    topic = subject.create_topic(fresh(f"Form-{form}"))
+    client.producer().send(topic, *texts(20), form=form)
+    wait_until(lambda: sum(subject.ends_of(topic)) >= 20, seconds=10, what="all are stored")
+    found = [message.text for queue_id in range(4) for message in _pulled(client, topic, queue_id)]
+    assert sorted(found) == sorted(texts(20))
+
+
+def test_a_batch_is_stored_as_single_messages(subject: Subject, client: ForeignClient) -> None:
+    """B6"""
+    topic = subject.create_topic(fresh("Batch"))
+    batch = [{"body": f"item-{number}".encode(), "tags": f"T{number}"} for number in range(10)]
+    (sent,) = client.producer().send_each(topic, batch, form="batch")
+    found = _pulled(client, topic, sent.queue_id)
+    assert [message.text for message in found] == texts(10, "item")
+    assert [message.queue_offset for message in found] == list(range(10))
+    assert [message.properties["TAGS"] for message in found] == [one["tags"] for one in batch]
+
+
+def test_the_first_message_creates_its_topic(client: ForeignClient, subject: Subject) -> None:
+    """B2: without anybody having asked for it."""
+    topic = fresh("Created")
+    (sent,) = client.producer().send(topic, "first")
+    assert [message.text for message in _pulled(client, topic, sent.queue_id)] == ["first"]
+    wait_until(lambda: sum(subject.ends_of(topic)) == 1, seconds=10, what="the queue has it")
+
+
+def test_messages_with_one_sharding_key_come_in_order(subject: Subject, client: ForeignClient) -> None:
+    """B6: they share a queue; an ordered listener gets it in order, a failed one before all behind it."""
+    topic, group = subject.create_topic(fresh("Ordered")), fresh("G")
+    consumer = client.push(group, topic, ordered=True)
+    producer = client.producer()
+    for number in range(60):
+        message = {"body": f"step-{number}".encode(), "shardingKey": f"shard-{number % 5}"}
+        producer.send_each(topic, [message])
+    consumer.wait_for(texts(60, "step"))
+    for shard in range(5):
+        steps = [message.text for message in consumer.messages if int(message.text[5:]) % 5 == shard]
+        assert steps == [f"step-{number}" for number in range(shard, 60, 5)]
+    consumer.stop()
+
+
+def test_properties_are_filtered_with_sql(subject: Subject, client: ForeignClient) -> None:
+    """B8"""
+    topic, group = subject.create_topic(fresh("Queried")), fresh("G")
+    consumer = client.push(group, topic, sql="price > 10 AND color = 'red'")
+    producer = client.producer()
+    for price in (5, 15, 25):
+        for color in ("red", "blue"):
+            producer.send(topic, f"{color}-{price}", properties={"price": str(price), "color": color})
+    consumer.wait_for(["red-15", "red-25"])
+    subject.wait_for_progress(group, topic)
+    assert sorted(consumer.texts) == ["red-15", "red-25"]
+    consumer.stop()
+
+
+def test_a_message_that_always_fails_ends_with_the_dead_letters(
+    subject: Subject, client: ForeignClient
+) -> None:
+    """B7"""
+    topic, group = subject.create_topic(fresh("Dead")), fresh("G")
+    consumer = client.push(group, topic, failures=100, maxTries=2, retryLevel=1)
+    client.producer().send(topic, "hopeless")
+    dead_letters = f"%DLQ%{group}"
+    wait_until(
+        lambda: subject.ends_of(dead_letters, queues=1) == [1], seconds=60, what="there is a dead letter"
+    )
+    assert [message.reconsume_times for message in consumer.messages] == [0, 1, 2]
+    consumer.stop()
+
+
+def _pulled(client: ForeignClient, topic: str, queue_id: int) -> list[Received]:
+    """All messages of a queue, as a puller gets them."""
+    name = fresh("puller")
+    client.call("puller", name=name, group=fresh("G"), topic=topic)
+    told = client.call(
+        "pull", name=name, topic=topic, brokerName="broker-a", queueId=queue_id, offset=0, max=32
+    )
+    return convert(told["messages"], list[Received]) if told["status"] == FOUND else []

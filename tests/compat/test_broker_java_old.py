@@ -1,0 +1,79 @@
+"""Apache's Java client 4.9.8 sends to our broker and consumes from it, with binary headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compat.foreign_clients import OldJavaClient
+from tests.compat.subject import Subject, running_subject
+from tests.compat.suite_consuming import DeliverySuite, OrderSuite, RetrySuite, SharingSuite
+from tests.compat.suite_pulling import LitePullSuite, PullSuite
+from tests.compat.suite_queries import GroupSuite, LookUpSuite, OffsetSuite
+from tests.compat.suite_sending import RefusalSuite, SendingSuite
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    with running_subject(tmp_path_factory.mktemp("old")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory, subject: Subject) -> Iterator[OldJavaClient]:
+    with OldJavaClient(tmp_path_factory.mktemp("client"), subject.namesrv.address, binary=True) as client:
+        yield client
+
+
+class TestSending(SendingSuite):
+    pass
+
+
+class TestSendingWithJsonHeaders(SendingSuite):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def java(cls, tmp_path_factory: pytest.TempPathFactory, subject: Subject) -> Iterator[OldJavaClient]:
+        home = tmp_path_factory.mktemp("json")
+        with OldJavaClient(home, subject.namesrv.address) as client:
+            yield client
+
+
+class TestRefusals(RefusalSuite):
+    pass
+
+
+class TestSharing(SharingSuite):
+    pass
+
+
+class TestOrder(OrderSuite):
+    pass
+
+
+class TestRetry(RetrySuite):
+    pass
+
+
+class TestDelivery(DeliverySuite):
+    pass
+
+
+class TestPull(PullSuite):
+    pass
+
+
+class TestLitePull(LitePullSuite):
+    pass
+
+
+class TestLookUp(LookUpSuite):
+    pass
+
+
+class TestOffsets(OffsetSuite):
+    pass
+
+
+class TestGroups(GroupSuite):
+    pass
