@@ -7,21 +7,18 @@ Rules kept here:
   and answered when the turn ends.
 - A changed time is a new checkpoint of one message, and then an acknowledgement of the old one; the answer
   has what the new handle is made of.
-- In order there are no checkpoints: the group goes on behind the last message up to which all are done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.names import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
-from cometmq.broker.pop.orders import ILLEGAL, UNCHANGED, ConsumerOrders
-from cometmq.broker.pop.places import Places
-from cometmq.broker.pop.revive_log import ReviveLog
+from cometmq.broker.pop.names import ORDER_QUEUE, PopRefused, marked_topic, read_handle
+from cometmq.broker.pop.order_acks import OrderAcks
+from cometmq.broker.pop.revive_log import ReviveLog, not_written
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
 from cometmq.store.message_writer import PutResult
@@ -70,19 +67,15 @@ class Acks:
         self,
         state: BrokerState,
         checks: PopChecks,
-        places: Places,
         revive_log: ReviveLog,
-        orders: ConsumerOrders,
+        in_order: OrderAcks,
         in_flight: InFlight,
-        on_free: Callable[[str, str, int], object],
     ) -> None:
         self._state = state
         self._checks = checks
-        self._places = places
         self._revive_log = revive_log
-        self._orders = orders
+        self._in_order = in_order
         self._in_flight = in_flight
-        self._on_free = on_free
         self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """What is acknowledged in this turn."""
@@ -95,7 +88,7 @@ class Acks:
         self._checks.check_ack(header, connection, behind_max=1)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
-            put = self._ack_in_order(
+            put = self._in_order.acknowledge(
                 header.topic,
                 header.consumer_group,
                 header.queue_id,
@@ -105,7 +98,7 @@ class Acks:
                 connection,
             )
             return self._when_safe(put, _DONE, request, connection)
-        self._check_revive_queue(handle.revive_queue)
+        self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
         checkpoint = AckedCheckpoint(
             header.topic,
             header.consumer_group,
@@ -129,21 +122,15 @@ class Acks:
         read = [self._read_batch(each) for each in batch.acks]  # refused as a whole, if at all
         checkpoints: list[AckedCheckpoint] = []
         last_put: PutResult | None = None
+        refusal: PopRefused | None = None
         for each, topic, offsets in read:
             first, end = self._checks.offsets_of(topic, each.queue_id)
             there = [offset for offset in offsets if first <= offset <= end]
             if each.revive_queue == ORDER_QUEUE:
-                for offset in there:
-                    put = self._ack_in_order(
-                        topic,
-                        each.group,
-                        each.queue_id,
-                        offset,
-                        each.pop_time_ms,
-                        each.invisible_ms,
-                        connection,
-                    )
-                    last_put = put or last_put
+                try:
+                    last_put = self._ack_in_order(each, topic, there, connection) or last_put
+                except PopRefused as error:  # the others count all the same
+                    refusal = error
             elif there:
                 checkpoint = AckedCheckpoint(
                     topic,
@@ -157,19 +144,35 @@ class Acks:
                 )
                 self._collect(checkpoint, there)
                 checkpoints.append(checkpoint)
+        if refusal is not None:
+            raise refusal
         if not checkpoints:
             return self._when_safe(last_put, _DONE, request, connection)
         self._waiting.append(Waiting(tuple(checkpoints), connection, request))
         return DEFERRED
 
+    def _ack_in_order(
+        self, ack: BatchAck, topic: str, offsets: list[int], connection: Connection
+    ) -> PutResult | None:
+        last_put: PutResult | None = None
+        for offset in offsets:
+            put = self._in_order.acknowledge(
+                topic, ack.group, ack.queue_id, offset, ack.pop_time_ms, ack.invisible_ms, connection
+            )
+            last_put = put or last_put
+        return last_put
+
     def _read_batch(self, ack: BatchAck) -> tuple[BatchAck, str, list[int]]:
         if ack.revive_queue != ORDER_QUEUE:
-            self._check_revive_queue(ack.revive_queue)
+            self._check_handle(ack.revive_queue, ack.pop_time_ms + ack.invisible_ms)
         return ack, marked_topic(ack.topic, ack.group, ack.mark), ack.offsets
 
-    def _check_revive_queue(self, revive_queue: int) -> None:
+    def _check_handle(self, revive_queue: int, visible_ms: int) -> None:
         if not 0 <= revive_queue < self._state.config.revive_queue_num:
             remark = f"the handle names the revive queue {revive_queue}, which this broker does not have"
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if visible_ms > self._state.clock.now_ms() + self._revive_log.longest_ms:
+            remark = "the handle names a time that is further away than any message is invisible"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def _collect(self, checkpoint: AckedCheckpoint, offsets: list[int]) -> None:
@@ -223,59 +226,6 @@ class Acks:
         )
         return put
 
-    # In order
-
-    def _ack_in_order(
-        self,
-        topic: str,
-        group: str,
-        queue_id: int,
-        offset: int,
-        pop_time_ms: int,
-        invisible_ms: int,
-        connection: Connection,
-    ) -> PutResult | None:
-        """A message that was popped in order is done; what was written about it, if anything."""
-        before = self._state.offsets.query(group, topic, queue_id)
-        if offset < before:
-            return None
-        orders = self._orders
-        next_offset = orders.acknowledge(topic, group, queue_id, offset, pop_time_ms, before)
-        if next_offset == ILLEGAL:
-            remark = (
-                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{offset}, "
-                f"next:{next_offset}, {connection.remote_address}"
-            )
-            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        if next_offset == UNCHANGED:
-            return None
-        put = None
-        if next_offset != before and not self._state.offsets.has_reset(topic, group, queue_id):
-            put = self._write_progress(topic, group, queue_id, offset, pop_time_ms, next_offset)
-            self._places.move(connection.remote_address, topic, group, queue_id, next_offset)
-        self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
-        if not orders.is_blocked(topic, group, queue_id, None, invisible_ms):
-            self._on_free(topic, group, queue_id)
-        return put
-
-    def _write_progress(
-        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, next_offset: int
-    ) -> PutResult:
-        """Write down how far a group is; there is no checkpoint that this would acknowledge."""
-        ack = Ack(
-            offset=offset,
-            broker_name=self._state.config.broker_name,
-            group=group,
-            pop_time_ms=pop_time_ms,
-            queue_id=queue_id,
-            start_offset=offset,
-            topic=topic,
-        )
-        put = self._revive_log.put_ack(ack, 0, 0, next_offset)
-        if put.status is not _OK:
-            raise _not_written(put.status)
-        return put
-
     # Another time
 
     def change_time(
@@ -286,9 +236,10 @@ class Acks:
         self._checks.check_invisible_time(header.invisible_time)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
-            return self._change_in_order(header, handle)
-        self._check_revive_queue(handle.revive_queue)
-        now_ms = self._state.clock.now_ms()
+            return self._in_order.change_time(header, handle)
+        self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
+        # Within the same millisecond the new checkpoint would be the old one.
+        now_ms = max(self._state.clock.now_ms(), handle.pop_time_ms + 1)
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
@@ -302,7 +253,7 @@ class Acks:
         )
         put = self._revive_log.put_checkpoint(checkpoint, handle.revive_queue)
         if put.status is not _OK:
-            raise _not_written(put.status)
+            raise not_written(put.status)
         old = Ack(
             offset=header.offset,
             broker_name=handle.broker_name,
@@ -315,24 +266,11 @@ class Acks:
         deliver_ms = handle.pop_time_ms + handle.invisible_ms
         put = self._revive_log.put_ack(old, handle.revive_queue, deliver_ms)
         if put.status is not _OK:  # it may come twice then, and does not get lost
-            raise _not_written(put.status)
+            raise not_written(put.status)
         answer = ChangeInvisibleTimeResponse(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=handle.revive_queue
         )
         return self._when_safe(put, Answer(header=answer), request, connection)
-
-    def _change_in_order(self, header: ChangeInvisibleTimeRequest, handle: Handle) -> Answer:
-        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-        visible_ms = self._state.clock.now_ms() + header.invisible_time
-        if header.offset >= self._state.offsets.query(group, topic, queue_id):
-            self._orders.change_visible(topic, group, queue_id, header.offset, handle.pop_time_ms, visible_ms)
-        return Answer(
-            header=ChangeInvisibleTimeResponse(
-                pop_time=handle.pop_time_ms,
-                invisible_time=visible_ms - handle.pop_time_ms,
-                revive_qid=ORDER_QUEUE,
-            )
-        )
 
     def _when_safe(
         self, put: PutResult | None, answer: Answer, request: Command, connection: Connection
@@ -354,10 +292,5 @@ def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus]
 
 
 def _refusal(status: PutStatus) -> Answer:
-    error = _not_written(status)
+    error = not_written(status)
     return Answer(ResponseCode.SYSTEM_ERROR, remark=error.message)
-
-
-def _not_written(status: PutStatus) -> PopRefused:
-    remark = f"the broker could not write this down: {status.value}; try again"
-    return PopRefused(ResponseCode.SYSTEM_ERROR, remark)

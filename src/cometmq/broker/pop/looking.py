@@ -40,15 +40,17 @@ class Looking:
         self._orders = orders
         self.waiters = Waiters(state, self._run_again, last_first=True)
 
-    def _queues(self, permit: PopPermit, queue_id: int) -> Iterator[tuple[str, int]]:
-        """The queues that a pop would read: first those of the topic, then those of its retry topics."""
+    def _queues(
+        self, permit: PopPermit, queue_id: int, *, in_order: bool = False
+    ) -> Iterator[tuple[str, int]]:
+        """The queues that a pop would read: those of the topic, then, not in order, of its retry topics."""
         chance = random.randrange(100)
         topic, count = permit.topic.topic_name, permit.topic.read_queue_nums
         if queue_id >= 0:
             yield topic, queue_id
         else:
             yield from ((topic, (chance + number) % count) for number in range(count))
-        for name in permit.retry_topics:
+        for name in () if in_order else permit.retry_topics:
             retry_topic = self._state.topics.get(name)
             if retry_topic is not None:
                 yield from ((name, number) for number in range(retry_topic.read_queue_nums))
@@ -98,7 +100,7 @@ class Looking:
 
     def _has_messages(self, header: NotificationRequest, permit: PopPermit) -> bool:
         group = header.consumer_group
-        for topic, queue_id in self._queues(permit, header.queue_id):
+        for topic, queue_id in self._queues(permit, header.queue_id, in_order=header.order):
             if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, 0):
                 continue
             if self._places.rest(topic, queue_id, self._places.look(topic, group, queue_id)):

@@ -47,6 +47,8 @@ AT_ONCE: Final = 32
 LONGEST_SLEEP_S: Final = 1.0
 WAIT_S: Final = 0.1
 """How soon a checkpoint is looked at again whose acknowledgements may still be under way."""
+SAVE_MS: Final = 5000
+"""No longer than this after its time a checkpoint waits for the timers to be saved."""
 FAILURE_S: Final = 1.0
 STOP_S: Final = 10.0
 
@@ -238,6 +240,7 @@ class Reviver:
     def _revive_due(self, queue: ReviveQueue) -> bool:
         """Do some checkpoints; False if none of them can be done now."""
         over_ms, saved_ms = self._settling.settled_ms(), self._state.timers.progress.last_read_time_ms
+        now_ms = self._state.clock.now_ms()
         due, enough = queue.due, self._reviving.revived + AT_ONCE
         did_some = False
         while self._reviving.revived < enough:
@@ -247,7 +250,11 @@ class Reviver:
                 break
             revive_ms, _, key = due[0]
             pending = queue.pending[key]
-            if pending.is_timed and revive_ms - CHECKPOINT_LEAD_MS > saved_ms:
+            if (
+                pending.is_timed
+                and saved_ms < revive_ms - CHECKPOINT_LEAD_MS
+                and now_ms < revive_ms + SAVE_MS
+            ):
                 break
             outcome = self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
             if outcome is not Outcome.DONE:

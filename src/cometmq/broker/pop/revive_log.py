@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.pop.names import PopRefused
 from cometmq.broker.stored_properties import java_order
 from cometmq.broker.timers.setting import slot_before
 from cometmq.broker.topic_names import REVIVE_PREFIX, TIMER_TOPIC
@@ -27,7 +28,9 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.store.message_writer import PutResult
+from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
+from cometmq.wire.codes import ResponseCode
 from cometmq.wire.ids import pack_host
 from cometmq.wire.record import Record
 
@@ -113,3 +116,9 @@ class ReviveLog:
                 born_host=self.host,
             )
         )
+
+
+def not_written(status: PutStatus) -> PopRefused:
+    """The refusal of a request about which nothing could be put."""
+    remark = f"the broker could not write this down: {status.value}; try again"
+    return PopRefused(ResponseCode.SYSTEM_ERROR, remark)

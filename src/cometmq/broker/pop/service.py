@@ -9,6 +9,7 @@ from cometmq.broker.pop.acks import Acks
 from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.looking import Looking
+from cometmq.broker.pop.order_acks import OrderAcks
 from cometmq.broker.pop.orders import ConsumerOrders
 from cometmq.broker.pop.places import Places
 from cometmq.broker.pop.popping import Popper
@@ -38,7 +39,8 @@ class PopService:
         self.orders = ConsumerOrders(state, self._queue_is_free)
         self.popper = Popper(state, self.checks, Taker(state, places, revive_log, self.orders, in_flight))
         self.looking = Looking(state, self.checks, places, self.orders)
-        self.acks = Acks(state, self.checks, places, revive_log, self.orders, in_flight, self._queue_is_free)
+        in_order = OrderAcks(state, places, revive_log, self.orders, in_flight, self._queue_is_free)
+        self.acks = Acks(state, self.checks, revive_log, in_order, in_flight)
         self.reviver = Reviver(state, revive_log, in_flight)
         self.progress = PopProgress(state, revive_log)
         self._order_file = SavedTable(

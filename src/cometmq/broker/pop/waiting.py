@@ -6,7 +6,7 @@ Rules kept here:
 - A message wakes one request that waits for any queue and one that waits for its own, the first that came (or
   the last, for questions); what they leave over wakes the next. Messages that come in one turn of the event
   loop wake once, and who is woken runs when the turn ends, so that the producers have their answers first.
-- A message that nobody waits for costs one look into a table.
+- A message that nobody waits for costs one look into a table, and nothing while nobody waits at all.
 - There are limits to how many wait, for one queue and in all; who comes then is told that it is full.
 - A connection that ends takes its requests along. A broker that stops answers all of them.
 """
@@ -105,8 +105,8 @@ class Waiters:
         self._of_connection: dict[Connection, set[Waiter]] = {}
         self._woken: list[Waiter] = []
         self._is_stopped = False
+        self._listens = False
         self.count = 0
-        state.store.arrivals.append(self.arrived)
         state.on_closed.append(self.connection_closed)
 
     # Holding
@@ -126,6 +126,9 @@ class Waiters:
             waiters = group.queues[header.queue_id] = {}
         now_ms = self._state.clock.monotonic_ms()
         waiter.tick = max((now_ms + min(hold_ms, MAX_HOLD_MS)) // TICK_MS, now_ms // TICK_MS + 1)
+        if not self._listens:
+            self._listens = True
+            self._state.store.arrivals.append(self.arrived)
         waiter.group = group
         waiters[waiter] = None
         group.count += 1
@@ -242,11 +245,17 @@ class Waiters:
             if waiter.group is not None:
                 waiter.group.woken.clear()
         for waiter in waiters:
-            self._run(waiter)
+            if waiter.connection.is_open:
+                self._run(waiter)
+            elif waiter.group is not None:  # it left meanwhile; somebody else may want what came
+                self._wake_first(waiter.group, waiter.header.queue_id, None)
+        if not self.count and self._listens:
+            self._listens = False
+            self._state.store.arrivals.remove(self.arrived)
 
     def _run(self, waiter: Waiter) -> None:
         if not waiter.connection.is_open:
-            return
+            return  # nothing is handed out to nobody
         try:
             self._run_again(waiter)
         except Exception:  # the others are to be run all the same
