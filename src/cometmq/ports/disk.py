@@ -63,6 +63,9 @@ class DiskFile(Protocol):
         A read through the buffer that has to wait holds up every thread; this call only its own.
         """
 
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
+        """Where something may have been written, from a place on; everywhere else zeros are read."""
+
     def sync(self) -> None:
         """Return when everything written so far is on the disk."""
 
@@ -203,6 +206,21 @@ class SystemFile:
                 start += len(read)
         finally:
             os.close(handle)
+
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
+        ranges: list[tuple[int, int]] = []
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            while start < self.size:
+                begin = os.lseek(handle, start, os.SEEK_DATA)
+                start = os.lseek(handle, begin, os.SEEK_HOLE)
+                ranges.append((begin, start))
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # which says that nothing follows
+                ranges.append((start, self.size))  # this file system cannot tell
+        finally:
+            os.close(handle)
+        return ranges
 
     def sync(self) -> None:
         # Not `mmap.flush`, which stops the whole interpreter while it writes.

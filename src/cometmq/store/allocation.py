@@ -6,6 +6,7 @@ Rules kept here:
   and only for a bounded time. After a failure it does not wait again before a file has been made: a full disk
   must not stop the event loop once a message.
 - A file that was made and not used is removed at the end; a file that could not be finished at once.
+- What will be written to soon can be made ready for that on the same worker, one part at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 from cometmq.model.errors import StoreError
 from cometmq.store.mapped_files import MappedFile, MappedFiles
+from cometmq.store.page_faults import make_writable
 
 log = logging.getLogger("cometmq.store")
 
@@ -51,6 +53,7 @@ class FileAllocator:
         self._warm_up = warm_up
         self._wanted: int | None = None
         self._making: Future[MappedFile] | None = None
+        self._readying: Future[None] | None = None
         self.failure: AllocationError | None = None
         """Why there is no next file, until there is one again."""
 
@@ -67,6 +70,17 @@ class FileAllocator:
             raise self._failed(start, making, error) from error
         self._making = self.failure = None
         return mapped
+
+    def make_ready(self, mapped: MappedFile, start: int, end: int, *, settled: bool = False) -> bool:
+        """Have a part of a file ready to be written to soon; False if that was asked for too often.
+
+        If `settled`, it is written to the disk as it is. The file system has nothing to note down about it
+        when it is written again, and a sync takes half of the time.
+        """
+        if self._readying is not None and not self._readying.done():
+            return False
+        self._readying = self._executor.submit(_make_ready, mapped, start, end, settled=settled)
+        return True
 
     def close(self) -> None:
         """Remove what was made and not used; blocks until nothing is being made any more."""
@@ -107,6 +121,11 @@ class FileAllocator:
         if self.failure is None or making.done():
             self.failure = AllocationError(f"no room in the log behind offset {start}: {reason}")
         return AllocationError(self.failure.message)
+
+
+def _make_ready(mapped: MappedFile, start: int, end: int, *, settled: bool) -> None:
+    if make_writable(mapped.buffer, start, end) and settled:
+        mapped.settle()
 
 
 def touch_pages(mapped: MappedFile, sync_every_pages: int | None = None) -> None:

@@ -98,7 +98,7 @@ def pack_records(
     for item in batch.items:
         body, block = item.body, item.properties_block
         if own:
-            block = _behind_each_other(block, own)
+            block = behind_each_other(block, own)
         if sealed:
             block = with_crc_room(bytes(block))
         body_length, block_length = len(body), len(block)
@@ -125,7 +125,8 @@ def pack_records(
     return parts
 
 
-def _behind_each_other(block: bytes | memoryview, own: bytes) -> bytes:
+def behind_each_other(block: bytes | memoryview, own: bytes) -> bytes:
+    """The properties of an item, with those of its batch."""
     if not block or block[-1:] == _PAIR_END:
         return b"".join((block, own))
     return b"".join((block, _PAIR_END, own))

@@ -58,6 +58,8 @@ _COPIED_TWICE: Final = 4096
 """Up to this size it is quicker to put a body and what follows it together first, and write them at once."""
 _KNOWN_TOPICS: Final = 100_000
 
+_NO_HOST_BITS: Final = ~HOST_V6_MASK
+
 _OK: Final = PutStatus.PUT_OK
 
 
@@ -92,7 +94,8 @@ class CommitLog(GrowingLog):
         config: StoreConfig,
         store_host: bytes,
     ) -> None:
-        super().__init__(files, allocator)
+        # With synchronous flush, the pages that are ready would be written by the next of many short syncs.
+        super().__init__(files, allocator, settles_pages=config.flush_disk_type == "SYNC_FLUSH")
         self._now_ms = clock.now_ms
         self._store_host = store_host
         self._seals = config.enabled_append_prop_crc
@@ -162,7 +165,8 @@ class CommitLog(GrowingLog):
         else:
             buffer[body_at : body_at + body_length] = body
             buffer[body_at + body_length : end] = b"".join((topic, properties_length, block))
-        mapped.file.wrote(body_at, end)
+        if mapped.report is not None:
+            mapped.report(body_at, end)
         try:
             pack_fixed_into(
                 buffer,
@@ -174,7 +178,7 @@ class CommitLog(GrowingLog):
                 record.flag,
                 record.queue_offset,
                 physical_offset,
-                record.sys_flag & ~HOST_V6_MASK | host_bits,
+                record.sys_flag & _NO_HOST_BITS | host_bits,
                 record.born_timestamp_ms,
                 record.born_host,
                 now,
@@ -187,7 +191,8 @@ class CommitLog(GrowingLog):
             buffer[at:end] = bytes(size)
             mapped.file.wrote(at, end)
             return PutStatus.MESSAGE_ILLEGAL
-        mapped.file.wrote(at, body_at)
+        if mapped.report is not None:
+            mapped.report(at, body_at)
         mapped.wrote = end
         self.store_timestamp_ms = now
         record.physical_offset = physical_offset

@@ -15,7 +15,6 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import accumulate
 from pathlib import Path
 
 from cometmq.ports.disk import Disk
@@ -97,35 +96,39 @@ class ConsumeQueue:
         behind = at + UNIT_SIZE
         UNIT.pack_into(last.buffer, at, physical_offset, size, tags_code)
         last.wrote = behind
-        last.file.wrote(at, behind)
+        if last.report is not None:
+            last.report(at, behind)
         self.max_offset += 1
         self.max_physical_offset = end
         return True
 
-    def append_batch(
-        self, physical_offset: int, sizes: Sequence[int], tags_codes: Sequence[int], queue_offset: int
+    def append_many(
+        self, queue_offset: int, starts: Sequence[int], sizes: Sequence[int], tags_codes: Sequence[int]
     ) -> None:
-        """Write the units of messages whose records follow one another in the commit log."""
-        last = self._files.last
-        starts = accumulate(sizes, initial=physical_offset)
-        if (
-            last is None
-            or not sizes
-            or queue_offset != self.max_offset
-            or physical_offset < self.max_physical_offset
-            or last.wrote + (len(sizes) - 1) * UNIT_SIZE >= self._files.full_at
-        ):
-            for offset, unit in enumerate(zip(starts, sizes, tags_codes, strict=False), queue_offset):
-                self.append(*unit, offset)
-            return
-        at = last.wrote
-        units = b"".join(map(UNIT.pack, starts, sizes, tags_codes))
-        behind = at + len(units)
-        last.buffer[at:behind] = units
-        last.wrote = behind
-        last.file.wrote(at, behind)
-        self.max_offset += len(sizes)
-        self.max_physical_offset = physical_offset + sum(sizes)
+        """Write the units of messages with offsets one behind the other, by columns."""
+        done, count = 0, len(sizes)
+        while done < count:
+            last = self._files.last
+            room = 0 if last is None else -(-(self._files.full_at - last.wrote) // UNIT_SIZE)
+            if (
+                last is None
+                or room <= 0
+                or queue_offset + done != self.max_offset
+                or starts[done] < self.max_physical_offset
+            ):
+                self.append(starts[done], sizes[done], tags_codes[done], queue_offset + done)
+                done += 1
+                continue
+            upto = min(done + room, count)
+            units = b"".join(map(UNIT.pack, starts[done:upto], sizes[done:upto], tags_codes[done:upto]))
+            at = last.wrote
+            behind = at + len(units)
+            last.buffer[at:behind] = units
+            last.wrote = behind
+            last.file.wrote(at, behind)
+            self.max_offset += upto - done
+            self.max_physical_offset = starts[upto - 1] + sizes[upto - 1]
+            done = upto
 
     def append_extended(
         self, unit: Unit, queue_offset: int, *, store_time_ms: int, filter_bits: bytes
@@ -224,8 +227,10 @@ class ConsumeQueue:
 
     # Upkeep: everything below blocks
 
-    def load(self) -> None:
+    def load(self, *, crashed: bool = False) -> None:
         """Map the files and find the end of the queue; what is behind it is forgotten."""
+        if crashed:
+            self._files.forget_behind_hole()
         self._files.load()
         self._end_at(self._files.find_end())
         if self.ext is not None:

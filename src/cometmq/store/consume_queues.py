@@ -44,35 +44,40 @@ class ConsumeQueues:
         self._ext_folder = ext_folder
         self._ext_file_size = ext_file_size
         self._writable = writable
-        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        """For those who look up a queue for every message; only this class changes it."""
+        self.before_find: Callable[[], None] | None = None
+        """Brings in what consumers may see already, if anything can be left to be brought in."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if need be."""
         try:
-            return self._topics[topic][queue_id]
+            return self.by_topic[topic][queue_id]
         except KeyError:
             queue = self._make(topic, queue_id)
-            self._topics.setdefault(topic, {})[queue_id] = queue
+            self.by_topic.setdefault(topic, {})[queue_id] = queue
             return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it is there."""
-        queues = self._topics.get(topic)
+        if self.before_find is not None:
+            self.before_find()
+        queues = self.by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def topics(self) -> list[str]:
-        return list(self._topics)
+        return list(self.by_topic)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic, by queue id."""
-        return [queue for _, queue in sorted(self._topics.get(topic, {}).items())]
+        return [queue for _, queue in sorted(self.by_topic.get(topic, {}).items())]
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        for queues in list(self._topics.values()):
+        for queues in list(self.by_topic.values()):
             yield from list(queues.values())
 
     def __len__(self) -> int:
-        return sum(map(len, list(self._topics.values())))
+        return sum(map(len, list(self.by_topic.values())))
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         disk, path, writable = self._disk, Path(topic, str(queue_id)), self._writable
@@ -98,18 +103,18 @@ class ConsumeQueues:
 
     def detach_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget the queues of a topic; their files are there until they are destroyed."""
-        return list(self._topics.pop(topic, {}).values())
+        return list(self.by_topic.pop(topic, {}).values())
 
     # Everything below blocks
 
-    def load(self) -> None:
-        """Open every queue that has a folder, and find its end."""
+    def load(self, *, crashed: bool = False) -> None:
+        """Open every queue that has a folder, and find its end; after a crash, what is left of it."""
         for topic in self._disk.entries(self._folder):
             if not topic.is_folder:
                 continue
             for queue in self._disk.entries(self._folder / topic.name):
                 if queue.is_folder and _QUEUE_ID.fullmatch(queue.name):
-                    self.get(topic.name, int(queue.name)).load()
+                    self.get(topic.name, int(queue.name)).load(crashed=crashed)
 
     def truncate(
         self, log_end: int, is_right: Callable[[ConsumeQueue, int, Unit], bool] | None = None
@@ -141,4 +146,4 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in self:
             queue.close()
-        self._topics.clear()
+        self.by_topic.clear()

@@ -1,26 +1,30 @@
 """From the log to the consume queues, the index, and whoever waits for messages.
 
 Rules kept here:
-- Records are dispatched in the order of the log, each completely before the next. What was dispatched before
-  may be dispatched again: queues and index take nothing twice.
+- Records are dispatched in the order of the log, one by one or in groups, each group completely before the
+  next. What was dispatched before may be dispatched again: queues and index take nothing twice.
 - When a unit or a key cannot be written, because the disk is full for example, dispatch stops before that
-  record and nothing is lost: `catch_up` goes on there. Whoever puts messages has to stop meanwhile.
+  record, or group, and nothing is lost: `catch_up` goes on there. Whoever puts messages has to stop
+  meanwhile.
 - Arrivals are announced when the unit is there, so that who hears of a message can read it.
+- What is dispatched is given as values, not as a record: whoever puts a message may go on using its record.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Final
 
 from cometmq.model.sysflag import TRANSACTION_MASK
-from cometmq.store.batch_packing import MessageBatch
+from cometmq.store.batch_packing import MessageBatch, behind_each_other
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
     DelayLevels,
+    Keyed,
     QueuePlace,
     Values,
     further_places,
@@ -29,17 +33,43 @@ from cometmq.store.dispatch_rules import (
     put_values,
 )
 from cometmq.store.index import Index
+from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
-from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record import Record
 
 log = logging.getLogger("cometmq.store")
 
-Arrival = Callable[[str, int, int, int, int, bytes | memoryview], None]
+Block = bytes | memoryview
+Arrival = Callable[[str, int, int, int, int, Block], None]
 """Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
 
 _NO_FOLDER_NAMES: Final = frozenset({"", ".", ".."})
 _MAX_FOLDER_NAME: Final = 255
+
+
+class BatchUnits:
+    """What is to be dispatched of a batch: the columns of its units, its keys, and its properties."""
+
+    __slots__ = ("blocks", "codes", "end", "keyed", "queue_offset", "sizes", "starts", "stored_ms")
+
+    def __init__(self, batch: MessageBatch) -> None:
+        head = batch.head
+        self.queue_offset = head.queue_offset
+        self.stored_ms = head.store_timestamp_ms
+        self.sizes = batch.sizes
+        *self.starts, self.end = accumulate(batch.sizes, initial=head.physical_offset)
+        self.codes: list[int] = []
+        self.keyed: list[Keyed] = []
+        self.blocks: list[Block] = [item.properties_block for item in batch.items]
+        topic, stored_ms, own = head.topic, self.stored_ms, bytes(head.properties_block)
+        previous: Block | None = None
+        for start, block in zip(self.starts, self.blocks, strict=True):
+            if block != previous:  # without keys, those of all items are often the same
+                code, unique_key, keys, _ = put_values(behind_each_other(block, own) if own else block)
+                previous = block
+            self.codes.append(code)
+            if unique_key or keys:
+                self.keyed.append((topic, unique_key, keys, start, stored_ms))
 
 
 class Dispatcher:
@@ -79,56 +109,53 @@ class Dispatcher:
             return None
         return self._queues.get(topic, queue_id)
 
-    def dispatch(self, record: Record, queue: ConsumeQueue, values: Values) -> bool:
+    def dispatch(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        stored_ms: int,
+        values: Values,
+        block: Block,
+    ) -> bool:
         """Dispatch the record at `position` to its queue; False, and the failure is kept, if that failed.
 
-        `values` are what `put_values` found in the message.
+        `values` are what `put_values` found in `block`, the message's properties.
         """
-        topic, block = record.topic, record.properties_block
-        offset, stored_ms, code = record.physical_offset, record.store_timestamp_ms, 0
+        code, unique_key, keys, _ = values
         try:
-            tags, unique_key, keys, _ = values
-            if not record.sys_flag & TRANSACTION_MASK or is_queued(record.sys_flag):
-                if topic == DELAY_TOPIC:
-                    code = self._levels.unit_code(topic, tags, block, stored_ms)
-                elif tags:
-                    code = tags_code(tags)
-                queue.append(offset, record.total_size, code, record.queue_offset)
+            if not sys_flag & TRANSACTION_MASK or is_queued(sys_flag):
+                if queue.topic == DELAY_TOPIC:
+                    code = self._levels.unit_code(DELAY_TOPIC, code, block, stored_ms)
+                queue.append(offset, size, code, queue_offset)
                 if self._spreads:
-                    self._spread(record, code)
-            elif not is_indexed(record.sys_flag):
+                    self._spread(offset, size, code, further_places(block, queue.queue_id))
+            elif not is_indexed(sys_flag):
                 unique_key = keys = None
-            if self._index is not None and (unique_key or keys):
-                self._index.put(topic, unique_key, keys, offset, stored_ms)
+            if (unique_key or keys) and self._index is not None:
+                self._index.put(queue.topic, unique_key, keys, offset, stored_ms)
         except OSError as error:
-            return self._failed(error, record)
-        self.position = offset + record.total_size
+            return self._failed(error, offset)
+        self.position = offset + size
         self.last_store_time_ms = stored_ms
-        if self.arrivals and is_queued(record.sys_flag):
-            self._announce(record, code)
+        if self.arrivals and is_queued(sys_flag):
+            places = [QueuePlace(queue.topic, queue.queue_id, queue_offset)]
+            if self._spreads:
+                places += further_places(block, queue.queue_id)
+            for place in places:
+                self._tell(*place, code, stored_ms, block)
         return True
 
-    def _spread(self, record: Record, code: int) -> None:
-        for topic, queue_id, queue_offset in further_places(record):
+    def _spread(self, offset: int, size: int, code: int, places: Iterable[QueuePlace]) -> None:
+        for topic, queue_id, queue_offset in places:
             queue = self.queue_of(topic, queue_id)
             if queue is not None:
-                queue.append(record.physical_offset, record.total_size, code, queue_offset)
-
-    def _announce(self, record: Record, code: int) -> None:
-        places = [QueuePlace(record.topic, record.queue_id, record.queue_offset)]
-        if self._spreads:
-            places += further_places(record)
-        for place in places:
-            self._tell(*place, code, record.store_timestamp_ms, record.properties_block)
+                queue.append(offset, size, code, queue_offset)
 
     def _tell(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        code: int,
-        stored_ms: int,
-        block: bytes | memoryview,
+        self, topic: str, queue_id: int, queue_offset: int, code: int, stored_ms: int, block: Block
     ) -> None:
         for arrived in self.arrivals:
             try:
@@ -138,55 +165,48 @@ class Dispatcher:
                     "somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset
                 )
 
-    def dispatch_batch(self, batch: MessageBatch, queue: ConsumeQueue) -> bool:
+    def dispatch_batch(self, queue: ConsumeQueue, units: BatchUnits) -> bool:
         """The same for a batch, which is never part of a transaction."""
-        head = batch.head
-        codes: list[int] = []
+        topic, stored_ms = queue.topic, units.stored_ms
         try:
-            keyed = self._batch_codes(batch, codes)
-            queue.append_batch(head.physical_offset, batch.sizes, codes, head.queue_offset)
+            queue.append_many(units.queue_offset, units.starts, units.sizes, units.codes)
             if self._index is not None:
-                for offset, unique_key, keys in keyed:
-                    self._index.put(head.topic, unique_key, keys, offset, head.store_timestamp_ms)
+                self._index.put_all(units.keyed)
         except OSError as error:
-            return self._failed(error, head)
-        self.position = head.physical_offset + head.total_size
-        self.last_store_time_ms = head.store_timestamp_ms
+            return self._failed(error, units.starts[0])
+        self.position = units.end
+        self.last_store_time_ms = stored_ms
         if self.arrivals:
-            self._announce_batch(batch, codes)
+            places = zip(units.codes, units.blocks, strict=True)
+            for queue_offset, (code, block) in enumerate(places, units.queue_offset):
+                self._tell(topic, queue.queue_id, queue_offset, code, stored_ms, block)
         return True
 
-    def _batch_codes(
-        self, batch: MessageBatch, codes: list[int]
-    ) -> Sequence[tuple[int, str | None, str | None]]:
-        """Note the codes of all units; the answer is where messages with keys are, and these."""
-        head = batch.head
-        own_tags, own_unique_key, own_keys, _ = put_values(head.properties_block)
-        keyed = []
-        offset = head.physical_offset
-        for item, size in zip(batch.items, batch.sizes, strict=True):
-            tags, unique_key, keys = own_tags, own_unique_key, own_keys
-            if item.properties_block:
-                # The batch's own properties stand behind those of the item, so they win.
-                item_tags, item_unique_key, item_keys, _ = put_values(item.properties_block)
-                tags, unique_key, keys = tags or item_tags, unique_key or item_unique_key, keys or item_keys
-            codes.append(tags_code(tags) if tags else 0)
-            if unique_key or keys:
-                keyed.append((offset, unique_key, keys))
-            offset += size
-        return keyed
+    def dispatch_group(self, group: RecordGroup) -> bool:
+        """The same for records that were read in the log, of which none is part of a transaction."""
+        try:
+            for run in group.runs:
+                queue = self.queue_of(run.topic, run.queue_id)
+                if queue is None:
+                    _pass_over(run.units[0], run.topic, run.queue_id)
+                else:
+                    queue.append_many(run.first_offset, run.units[::3], run.units[1::3], run.units[2::3])
+            if self._index is not None:
+                self._index.put_all(group.keyed)
+        except OSError as error:
+            return self._failed(error, group.start)
+        self.position = group.end
+        self.last_store_time_ms = group.last_stored_ms
+        if self.arrivals:
+            for arrival in group.arrivals:
+                self._tell(*arrival)
+        return True
 
-    def _announce_batch(self, batch: MessageBatch, codes: list[int]) -> None:
-        head = batch.head
-        topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
-        for offset, (item, code) in enumerate(zip(batch.items, codes, strict=True), head.queue_offset):
-            self._tell(topic, queue_id, offset, code, stored_ms, item.properties_block)
-
-    def _failed(self, error: OSError, record: Record) -> bool:
+    def _failed(self, error: OSError, offset: int) -> bool:
         if self.failure is None:
             log.error(
-                "queue unit or keys of the record at %d (%s-%d) could not be written: %s; trying again",
-                *(record.physical_offset, record.topic, record.queue_id, error),
+                "queue units or keys of the records from %d on could not be written: %s; trying again",
+                *(offset, error),
             )
         self.failure = error
         return False
@@ -195,16 +215,39 @@ class Dispatcher:
         """Dispatch what the log has up to an offset; False if that failed, or still fails."""
         if self.position < self._log.min_offset:
             self.position = self._log.min_offset
-        walk = self._log.walk(self.position, limit)
-        for record in walk:
-            queue = self.queue_of(record.topic, record.queue_id)
-            if queue is None:
-                log.warning(
-                    "the record at %d has the impossible queue %r %d, and is passed over",
-                    *(record.physical_offset, record.topic, record.queue_id),
-                )
-            elif not self.dispatch(record, queue, put_values(record.properties_block)):
+        walk = self._log.walk_groups(
+            self.position, limit, one_by_one=self._spreads, with_arrivals=bool(self.arrivals)
+        )
+        for found in walk:
+            if not self.dispatch_found(found):
                 return False
         self.position = max(self.position, walk.position)  # which may be behind a filler
         self.failure = None
         return True
+
+    def dispatch_found(self, found: RecordGroup | Record) -> bool:
+        """Dispatch what a walk over the log gave."""
+        if isinstance(found, RecordGroup):
+            return self.dispatch_group(found)
+        queue = self.queue_of(found.topic, found.queue_id)
+        if queue is None:
+            _pass_over(found.physical_offset, found.topic, found.queue_id)
+            return True
+        block = found.properties_block
+        return self.dispatch(
+            queue,
+            found.physical_offset,
+            found.total_size,
+            found.queue_offset,
+            found.sys_flag,
+            found.store_timestamp_ms,
+            put_values(block),
+            block,
+        )
+
+
+def _pass_over(offset: int, topic: str, queue_id: int) -> None:
+    log.warning(
+        "the records from %d on have the impossible queue %r %d, and are passed over",
+        *(offset, topic, queue_id),
+    )

@@ -39,13 +39,21 @@ _UNQUEUED: Final = frozenset({int(TransactionType.PREPARED), int(TransactionType
 _ROLLBACK: Final = int(TransactionType.ROLLBACK)
 _DELAY: Final = re.compile(r"(\d+)([smhd])")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_find_values: Final = re.compile(f"\x02({TAGS}|{UNIQ_KEY}|{KEYS}|{INNER_NUM})\x01([^\x02]+)").findall
+_UNIQ_KEY: Final = f"\x02{UNIQ_KEY}\x01".encode()
+_KEYS: Final = f"\x02{KEYS}\x01".encode()
+_find_values: Final = re.compile(f"\x02({TAGS}|{UNIQ_KEY}|{KEYS}|{INNER_NUM})\x01([^\x02]+)".encode()).findall
 _REMEMBERED_BLOCKS: Final = 4096
 _REMEMBERED_LENGTH: Final = 256
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-Values = tuple[str | None, str | None, str | None, bool]
+Values = tuple[int, bytes | None, bytes | None, bool]
+"""The hash of the tags, or 0; unique key; keys; and whether the message says how many it stands for."""
+
+Keyed = tuple[str, bytes | None, bytes | None, int, int]
+"""Topic, unique key, keys, place in the log, and store time of a message."""
+
+NO_VALUES: Final[Values] = (0, None, None, False)
 
 _remembered: dict[bytes, Values] = {}
 
@@ -76,13 +84,11 @@ class DelayLevels:
         return self.delays_ms[min(level, len(self.delays_ms)) - 1]
 
     def unit_code(
-        self, topic: str, tags: str | None, properties_block: bytes | memoryview, store_time_ms: int
+        self, topic: str, code: int, properties_block: bytes | memoryview, store_time_ms: int
     ) -> int:
-        """What the queue unit of a message says in the place of its tags."""
+        """What the queue unit of a message says, whose tags have the hash `code`."""
         level = delay_level(topic, properties_block)
-        if level:
-            return store_time_ms + self.delay_ms(level)
-        return tags_code(tags) if tags else 0
+        return store_time_ms + self.delay_ms(level) if level else code
 
 
 def is_queued(sys_flag: int) -> bool:
@@ -106,54 +112,62 @@ def delay_level(topic: str, properties_block: bytes | memoryview) -> int:
 def unit_code(record: Record, levels: DelayLevels) -> int:
     """What the queue unit of a record says in the place of its tags."""
     block = record.properties_block
-    return levels.unit_code(record.topic, find_property(block, TAGS), block, record.store_timestamp_ms)
+    return levels.unit_code(record.topic, put_values(block)[0], block, record.store_timestamp_ms)
 
 
 def put_values(properties_block: bytes | memoryview) -> Values:
-    """Tags, unique key and keys, and whether the message says how many it stands for.
+    """What a message is queued and indexed under.
 
-    Looked for at once, because every message is asked for them. Properties without keys are often the same
-    for many messages, so what was found is remembered.
+    Looked for at once, and in the bytes, because every message is asked for it. Without unique key and keys
+    the properties of many messages are the same, so what was found in them is remembered.
     """
-    block = bytes(properties_block)
-    values = _remembered.get(block)
-    if values is not None:
-        return values
-    tags = unique_key = keys = None
-    is_inner_batch = False
-    for name, value in _find_values("\x02" + block.decode("utf-8", "replace")):
-        if name == TAGS:
-            tags = value
-        elif name == UNIQ_KEY:
-            unique_key = value
-        elif name == KEYS:
-            keys = value
-        else:
+    unique_key = keys = None
+    block = b"\x02" + properties_block
+    before, found, behind = block.rpartition(_UNIQ_KEY)
+    if found:
+        unique_key, _, behind = behind.partition(b"\x02")
+        block = before + b"\x02" + behind
+    before, found, behind = block.rpartition(_KEYS)
+    if found:
+        keys, _, behind = behind.partition(b"\x02")
+        block = before + b"\x02" + behind
+    others = _remembered.get(block)
+    if others is None:
+        others = _other_values(block)
+    return others[0], unique_key or others[1], keys or others[2], others[3]
+
+
+def _other_values(block: bytes) -> Values:
+    """What is left without the last unique key and the last keys, which may be empty."""
+    code, unique_key, keys, is_inner_batch = 0, None, None, False
+    for name, value in _find_values(block):
+        if name == TAGS.encode():
+            code = tags_code(value.decode("utf-8", "replace"))
+        elif name == INNER_NUM.encode():
             is_inner_batch = True
-    values = tags, unique_key, keys, is_inner_batch
-    if unique_key is None and keys is None and len(block) <= _REMEMBERED_LENGTH:
+        elif name == UNIQ_KEY.encode():
+            unique_key = value
+        else:
+            keys = value
+    values = code, unique_key, keys, is_inner_batch
+    if len(block) <= _REMEMBERED_LENGTH:
         if len(_remembered) >= _REMEMBERED_BLOCKS:
             _remembered.clear()
         _remembered[block] = values
     return values
 
 
-def dispatch_values(properties_block: bytes | memoryview) -> tuple[str | None, str | None, str | None]:
-    """Tags, unique key and keys."""
-    return put_values(properties_block)[:3]
-
-
-def index_keys(record: Record) -> tuple[str | None, str | None]:
+def index_keys(record: Record) -> tuple[bytes | None, bytes | None]:
     """The unique key and the keys, with spaces between, that a record is indexed under."""
-    return dispatch_values(record.properties_block)[1:]
+    return put_values(record.properties_block)[1:3]
 
 
-def further_places(record: Record) -> Iterator[QueuePlace]:
-    """The other queues that a message is in, and with which offsets."""
-    names = find_property(record.properties_block, INNER_MULTI_DISPATCH)
-    offsets = find_property(record.properties_block, INNER_MULTI_QUEUE_OFFSET)
+def further_places(properties_block: bytes | memoryview, queue_id: int) -> Iterator[QueuePlace]:
+    """The other queues that a message with this queue id is in, and with which offsets."""
+    names = find_property(properties_block, INNER_MULTI_DISPATCH)
+    offsets = find_property(properties_block, INNER_MULTI_QUEUE_OFFSET)
     if not names or not offsets:
         return
     for name, offset in zip(names.split(","), offsets.split(","), strict=False):
         if offset.isdecimal():
-            yield QueuePlace(name, 0 if name.startswith(LIGHT_QUEUE_PREFIX) else record.queue_id, int(offset))
+            yield QueuePlace(name, 0 if name.startswith(LIGHT_QUEUE_PREFIX) else queue_id, int(offset))

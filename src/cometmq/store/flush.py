@@ -8,7 +8,9 @@ Rules kept here:
 - After a sync that failed there is no other. The kernel forgets the pages that it could not write, and a
   second sync would succeed without them. Whoever waits, or asks later, gets `FLUSH_DISK_TIMEOUT`; the store
   is told and has to refuse writes.
-- Everything but the sync itself happens on the event loop.
+- Everything but the sync itself happens on the event loop. What is to be done with messages that are on the
+  disk now is done after those who wait were answered, and while the next sync runs if there is one: the loop
+  has nothing else to do then.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus
@@ -44,12 +46,6 @@ class Flushable(Protocol):
         """Put on the disk what is written at this moment; the answer is up to which offset."""
 
 
-class _Waiter(NamedTuple):
-    offset: int
-    deadline: float
-    done: Done
-
-
 class Flusher:
     """Flushes one log; `start` and `stop` on the event loop that it then belongs to."""
 
@@ -59,7 +55,8 @@ class Flusher:
         executor: Executor,
         config: StoreConfig,
         *,
-        on_flushed: Callable[[int], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
+        on_flushed: Callable[[], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._target = target
@@ -70,16 +67,23 @@ class Flusher:
         self._interval_s = config.flush_interval_commit_log / 1000
         self._thorough_interval_s = config.flush_commit_log_thorough_interval / 1000
         self._least_pages = config.flush_commit_log_least_pages
+        self._on_begin = on_begin
         self._on_flushed = on_flushed
         self._on_failure = on_failure
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[tuple[int, float, Done]] = deque()
+        """Up to which offset and until when they wait, and what is called then."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self.is_busy = False
+        """Whether a sync runs, or is about to begin."""
+        self._begins_soon = False
         self._stopped = False
         self._tick_timer: asyncio.TimerHandle | None = None
         self._timeout_timer: asyncio.TimerHandle | None = None
         self.flushed_offset = 0
         """Up to where the log is known to be on the disk."""
+        self.has_news = False
+        """Whether `tell` has something to tell."""
         self.failure: BaseException | None = None
         """What the sync that failed failed with."""
 
@@ -93,11 +97,10 @@ class Flusher:
         """Put everything on the disk; False if that failed."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
-        everything: asyncio.Future[PutStatus] = self._loop.create_future()
-        self._add(self._target.max_offset, math.inf, everything.set_result)
-        status = await everything
+        status = await self.wait_flushed(self._target.max_offset, timeout_s=math.inf)
         self._stopped = True
         await self._idle.wait()
+        self.tell()
         if self._timeout_timer is not None:
             self._timeout_timer.cancel()
         return status is PutStatus.PUT_OK
@@ -107,45 +110,61 @@ class Flusher:
 
         The call may happen before this returns.
         """
-        self._add(offset, self._loop.time() + self._timeout_s, done)
-        if self._timeout_timer is None and self._waiting:
-            self._timeout_timer = self._loop.call_later(self._timeout_s, self._expire)
+        self._wait(offset, self._timeout_s, done)
 
-    def wait_flushed(self, offset: int) -> asyncio.Future[PutStatus]:
+    def tell(self) -> None:
+        """Tell now that more is on the disk, if that was not told yet."""
+        if self.has_news:
+            self.has_news = False
+            if self._on_flushed is not None:
+                self._on_flushed()
+
+    def wait_flushed(self, offset: int, *, timeout_s: float | None = None) -> asyncio.Future[PutStatus]:
         """The same as something to await."""
         future: asyncio.Future[PutStatus] = self._loop.create_future()
-
-        def done(status: PutStatus) -> None:
-            if not future.done():  # whoever waited may have given up
-                future.set_result(status)
-
-        self.when_flushed(offset, done)
+        self._wait(offset, self._timeout_s if timeout_s is None else timeout_s, future.set_result)
         return future
 
     def wake(self) -> None:
         """Something was appended that nobody waits for."""
-        if self._synchronous or (not self._timed and self._dirty_pages() >= self._least_pages):
+        if not self.is_busy and (
+            self._synchronous or (not self._timed and self._dirty_pages() >= self._least_pages)
+        ):
             self._request()
 
-    def _add(self, offset: int, deadline: float, done: Done) -> None:
+    def _wait(self, offset: int, timeout_s: float, done: Done) -> None:
         if offset <= self.flushed_offset:
             done(PutStatus.PUT_OK)
         elif self.failure is not None or self._stopped:
             done(PutStatus.FLUSH_DISK_TIMEOUT)
         else:
-            self._waiting.append(_Waiter(offset, deadline, done))
-            self._request()
+            self._waiting.append((offset, self._loop.time() + timeout_s, done))
+            if not self.is_busy:
+                self._request()
+            if self._timeout_timer is None and timeout_s < math.inf:
+                self._timeout_timer = self._loop.call_later(timeout_s, self._expire)
 
     def _request(self) -> None:
         """Sync soon: behind what else is appended in this turn of the loop."""
-        if self.failure is None and self._idle.is_set():
+        if self.failure is None and not self.is_busy:
+            self.is_busy = self._begins_soon = True
             self._idle.clear()
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        self._loop.run_in_executor(self._executor, self._target.sync).add_done_callback(self._ended)
+        self._begins_soon = False
+        if self._on_begin is not None:
+            self._on_begin()
+        work = self._tell_and_sync if self.has_news else self._target.sync
+        self._loop.run_in_executor(self._executor, work).add_done_callback(self._ended)
+
+    def _tell_and_sync(self) -> int:
+        """On the worker, which can begin only when the loop has nothing to do: so it has to be woken."""
+        self._loop.call_soon_threadsafe(self.tell)
+        return self._target.sync()
 
     def _ended(self, sync: asyncio.Future[int]) -> None:
+        self.is_busy = False
         self._idle.set()
         error = asyncio.CancelledError() if sync.cancelled() else sync.exception()
         if error is not None:
@@ -153,12 +172,18 @@ class Flusher:
             return
         self.flushed_offset = max(self.flushed_offset, sync.result())
         waiting = self._waiting
-        while waiting and waiting[0].offset <= self.flushed_offset:
-            _answer(waiting.popleft().done, PutStatus.PUT_OK)
+        flushed: list[Done] = []
+        while waiting and waiting[0][0] <= self.flushed_offset:
+            flushed.append(waiting.popleft()[2])
         if waiting:
             self._request()
-        if self._on_flushed is not None:
-            self._on_flushed(self.flushed_offset)
+        self.has_news = True
+        _answer(flushed, PutStatus.PUT_OK)
+        self._loop.call_soon(self._tell_in_time)
+
+    def _tell_in_time(self) -> None:
+        if not self._begins_soon:
+            self.tell()
 
     def _fail(self, error: BaseException) -> None:
         log.critical("the log could not be put on the disk and takes no more messages: %s", error)
@@ -166,17 +191,18 @@ class Flusher:
         if self._on_failure is not None:
             self._on_failure(error)
         waiting, self._waiting = self._waiting, deque()
-        for waiter in waiting:
-            _answer(waiter.done, PutStatus.FLUSH_DISK_TIMEOUT)
+        _answer([done for _, _, done in waiting], PutStatus.FLUSH_DISK_TIMEOUT)
 
     def _expire(self) -> None:
         """Answer those that have waited too long, and look again when the next one would have."""
         self._timeout_timer = None
         waiting, now = self._waiting, self._loop.time()
-        while waiting and waiting[0].deadline <= now:
-            _answer(waiting.popleft().done, PutStatus.FLUSH_DISK_TIMEOUT)
-        if waiting and waiting[0].deadline < math.inf:
-            self._timeout_timer = self._loop.call_at(waiting[0].deadline, self._expire)
+        expired: list[Done] = []
+        while waiting and waiting[0][1] <= now:
+            expired.append(waiting.popleft()[2])
+        _answer(expired, PutStatus.FLUSH_DISK_TIMEOUT)
+        if waiting and waiting[0][1] < math.inf:
+            self._timeout_timer = self._loop.call_at(waiting[0][1], self._expire)
 
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(self._interval_s, self._tick)
@@ -193,8 +219,11 @@ class Flusher:
         return self._target.max_offset // PAGE - self.flushed_offset // PAGE
 
 
-def _answer(done: Done, status: PutStatus) -> None:
-    try:
-        done(status)
-    except Exception:  # one waiter's defect must not cost the others their answers
-        log.exception("a waiter could not take %s", status)
+def _answer(waiters: list[Done], status: PutStatus) -> None:
+    for done in waiters:
+        try:
+            done(status)
+        except asyncio.InvalidStateError:
+            pass  # whoever waited has given up
+        except Exception:  # one waiter's defect must not cost the others their answers
+            log.exception("a waiter could not take %s", status)

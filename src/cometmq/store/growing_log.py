@@ -6,6 +6,9 @@ Rules kept here:
 - The next file is asked for when the current one is half full: early enough to be ready in time, and late
   enough that a log which hardly grows takes no more of the disk than it needs.
 - The last file is never removed.
+- A log that grows quickly has the pages that it will write next made ready by a worker: so that the thread
+  that appends does not wait for the kernel, or, if it `settles_pages`, that a sync has less to do. A log that
+  grows slowly does without: a page that is made ready and flushed before is written to the disk twice.
 """
 
 from __future__ import annotations
@@ -25,19 +28,31 @@ log = logging.getLogger("cometmq.store")
 FREE_AT_END: Final = HEAD.size
 """What every record leaves free in its file: the room of a filler."""
 
-_NOTHING: Final = bytes(PAGE)
+_STEP: Final = 1024 * 1024
+_NOTHING: Final = bytes(_STEP)
+_AHEAD: Final = 4 * _STEP
+_QUICK_STEP_MS: Final = 20
+_QUICK_SETTLED_STEP_MS: Final = 200
+"""In how much time or less a log grows by a step if its pages are to be made ready."""
 
 
 class GrowingLog(LogReader):
     """A log with an end that moves, and a beginning that follows."""
 
-    def __init__(self, files: MappedFiles, allocator: FileAllocator) -> None:
+    def __init__(self, files: MappedFiles, allocator: FileAllocator, *, settles_pages: bool = False) -> None:
         super().__init__(files)
         self._allocator = allocator
+        self._settles_pages = settles_pages
+        self._quick_step_ms = _QUICK_SETTLED_STEP_MS if settles_pages else _QUICK_STEP_MS
+        self._ready = 0
+        """Up to where the pages of the current file were made ready."""
+        self._step_began_ms = 0
         self._current: MappedFile | None = None
         self._room_ends = 0
         """The position in the current file behind which an append has to ask for room."""
         self._has_room = True
+        self.cuts = 0
+        """How often the log was cut off: what was behind its end is not there any more."""
         self.store_timestamp_ms = 0
         """The store time of the last record; after a start, recovery sets it."""
         self.flushed_timestamp_ms = 0
@@ -73,6 +88,7 @@ class GrowingLog(LogReader):
         """Forget everything at and behind an offset. Blocks."""
         self.files.truncate(offset)
         self._current = None
+        self.cuts += 1
 
     def clear_behind_end(self) -> int:
         """Overwrite what is left behind the end in the last file; the answer is how many bytes. Blocks.
@@ -83,16 +99,33 @@ class GrowingLog(LogReader):
         if not self.files.files:
             return 0
         mapped = self.files.files[-1]
-        cleared, start = 0, mapped.wrote
-        while start < mapped.size:
-            end = min((start // PAGE + 1) * PAGE, mapped.size)
-            if mapped.buffer[start:end] != _NOTHING[: end - start]:
-                mapped.buffer[start:end] = _NOTHING[: end - start]
-                mapped.file.wrote(start, end)
-                cleared += end - start
-            start = end
+        # Asked for before anything is read, because what the kernel reads ahead counts as written.
+        parts = mapped.file.data_ranges(mapped.wrote)
+        cleared = sum(self._clear_part(mapped, start, end) for start, end in parts)
         if cleared:
             mapped.file.sync()
+        return cleared
+
+    def _clear_part(self, mapped: MappedFile, start: int, last: int) -> int:
+        cleared = 0
+        while start < last:
+            end = min((start // _STEP + 1) * _STEP, last)
+            mapped.file.fetch(start, end)
+            if mapped.buffer[start:end] != _NOTHING[: end - start]:
+                cleared += self._clear(mapped, start, end)
+            start = end
+        return cleared
+
+    def _clear(self, mapped: MappedFile, start: int, end: int) -> int:
+        """Overwrite the pages that hold something; the answer is how many bytes that are."""
+        cleared = 0
+        while start < end:
+            page_end = min((start // PAGE + 1) * PAGE, end)
+            if mapped.buffer[start:page_end] != _NOTHING[: page_end - start]:
+                mapped.buffer[start:page_end] = _NOTHING[: page_end - start]
+                mapped.file.wrote(start, page_end)
+                cleared += page_end - start
+            start = page_end
         return cleared
 
     def detach_first(self) -> MappedFile | None:
@@ -128,8 +161,7 @@ class GrowingLog(LogReader):
         if current is None or current.wrote + size + FREE_AT_END > current.size:
             return self._go_on(now_ms)
         if current.wrote + size > self._room_ends:
-            self._room_ends = current.size - FREE_AT_END
-            self._allocator.prepare(current.end)
+            self._look_ahead(current, current.wrote + size, current.size - FREE_AT_END, now_ms)
         return PutStatus.PUT_OK
 
     def _make_room_for_data(self, now_ms: int) -> PutStatus:
@@ -140,9 +172,25 @@ class GrowingLog(LogReader):
         if current is None or current.is_full:
             return self._go_on(now_ms)
         if current.wrote > self._room_ends:
-            self._room_ends = current.size
-            self._allocator.prepare(current.end)
+            self._look_ahead(current, current.wrote, current.size, now_ms)
         return PutStatus.PUT_OK
+
+    def _look_ahead(self, current: MappedFile, end: int, last: int, now_ms: int) -> None:
+        """Do what has to be done in good time, before the log reaches an end in its current file."""
+        half = current.size // 2
+        if end > half:
+            self._allocator.prepare(current.end)
+        self._room_ends = min(end + _STEP, half if end <= half else last)
+        is_quick = now_ms - self._step_began_ms <= self._quick_step_ms
+        self._step_began_ms = now_ms
+        upto = min(end + _AHEAD, current.size)
+        start = max(end, self._ready)
+        if (
+            is_quick
+            and start < upto
+            and self._allocator.make_ready(current, start, upto, settled=self._settles_pages)
+        ):
+            self._ready = upto
 
     def _resume(self) -> bool:
         """Append to the last of the loaded files; False if the disk has no room for the rest of it."""
@@ -178,4 +226,5 @@ class GrowingLog(LogReader):
         """Append to this file from now on."""
         mapped.reserve(mapped.size, mapped.size)
         self._current = mapped
-        self._room_ends = mapped.size // 2
+        self._room_ends = min(mapped.wrote + _STEP, mapped.size // 2)
+        self._ready = 0

@@ -7,6 +7,8 @@ Rules kept here:
   that sorts behind the older ones.
 - After an unclean stop only files stay that were full and on the disk; the rest is made anew from the log.
 - The index knows hashes, not keys: who asks for a key has to look at the messages.
+- What is put is written in groups, when a group is complete or somebody asks. What could not be written, on a
+  full disk for example, stays to be written and nothing more is taken.
 - One thread puts, asks and takes files out. `sync` and `erase` block and belong on another; what else blocks
   belongs into start and stop.
 """
@@ -15,17 +17,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from cometmq.model.message_properties import KEY_SEPARATOR
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.index_file import IndexFile, index_hash
+from cometmq.store.dispatch_rules import Keyed
+from cometmq.store.index_file import IndexFile
+from cometmq.store.index_keys import hashes_of_all, key_hash, key_hashes
 from cometmq.wire.java_hash import java_hash
 
 log = logging.getLogger("cometmq.store")
@@ -33,6 +37,8 @@ log = logging.getLogger("cometmq.store")
 _FILE_NAME: Final = re.compile("[0-9]{17}")
 _TIME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 _REMEMBERED_TOPICS: Final = 10_000
+_GROUP: Final = 128
+"""How many records are put before they are written."""
 
 
 class IndexMatches(msgspec.Struct, frozen=True):
@@ -62,37 +68,92 @@ class Index:
         self._files: list[IndexFile] = []
         self._last: IndexFile | None = None
         self._topic_hashes: dict[str, int] = {}
+        self._unwritten: list[Keyed] = []
+        self.before_find: Callable[[], None] | None = None
+        """Brings in what may be found already, if anything can be left to be brought in."""
+        self._indexed = -1
+        """Where the last record that was indexed is in the commit log."""
         self._names_changed = False
 
     @property
     def end_offset(self) -> int:
-        """Where the last record that was indexed is in the commit log."""
-        return 0 if self._last is None else self._last.end_offset
+        """Where the last record that was indexed is in the commit log; 0 if there is none."""
+        return max(self._indexed, 0)
 
     def put(
-        self, topic: str, unique_key: str | None, keys: str | None, physical_offset: int, store_time_ms: int
+        self,
+        topic: str,
+        unique_key: bytes | None,
+        keys: bytes | None,
+        physical_offset: int,
+        store_time_ms: int,
     ) -> None:
         """Index a message; `keys` has a space between each two. Rolled back transactions are not for here."""
+        if physical_offset <= self._indexed:
+            self._put_again((topic, unique_key, keys, physical_offset, store_time_ms))
+        elif unique_key or keys:
+            if len(self._unwritten) >= _GROUP:
+                self.write()
+            self._unwritten.append((topic, unique_key, keys, physical_offset, store_time_ms))
+            self._indexed = physical_offset
+
+    def put_all(self, records: list[Keyed]) -> None:
+        """The same for messages that have keys, in the order of the log."""
+        if not records:
+            return
+        if records[0][3] <= self._indexed:
+            for record in records:
+                self.put(*record)
+            return
+        self._unwritten += records
+        self._indexed = records[-1][3]
+        if len(self._unwritten) >= _GROUP:
+            self.write()
+
+    def _put_again(self, record: Keyed) -> None:
+        """Index what is missing of a record that may have been indexed; a stop may have come in between."""
+        self.write()
+        if record[3] == self._indexed:
+            hashes = key_hashes(self._beginning(record[0]), *record[1:3])
+            self._put_over_files(hashes[self._entries_of(record[3]) :], *record[3:])
+
+    def write(self) -> None:
+        """Write into the files what was put so far."""
+        while self._unwritten:
+            written = self._write_together(self._unwritten[:_GROUP])
+            if written:
+                self._unwritten = self._unwritten[written:]
+            else:
+                topic, unique_key, keys, physical_offset, store_time_ms = self._unwritten[0]
+                hashes = key_hashes(self._beginning(topic), unique_key, keys)
+                if self._last is not None and physical_offset <= self._last.end_offset:
+                    del hashes[: self._entries_of(physical_offset)]
+                self._put_over_files(hashes, physical_offset, store_time_ms)
+                del self._unwritten[0]
+
+    def _write_together(self, records: list[Keyed]) -> int:
+        """Write the keys of records at once; the answer is of how many, which the last file has room for."""
         file = self._last
-        done = 0
-        if file is not None and physical_offset <= file.end_offset:
-            if physical_offset < file.end_offset:
-                return
-            done = self._entries_of(physical_offset)
-        beginning = self._topic_hashes.get(topic)
-        if beginning is None:
-            beginning = self._hash_topic(topic)
-        hashes = [index_hash(beginning, unique_key)] if unique_key else []
-        if keys:
-            for key in keys.split(KEY_SEPARATOR):
-                if key:
-                    hashes.append(index_hash(beginning, key))  # noqa: PERF401 - a comprehension is slower here
-        if done:
-            del hashes[:done]
-        if file is None or file.count + len(hashes) > file.capacity:
-            self._put_over_files(hashes, physical_offset, store_time_ms)
-        elif hashes:
-            file.put(hashes, physical_offset, store_time_ms)
+        if file is None or file.end_offset >= records[0][3]:
+            return 0
+        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
+        if not any(further_keys) and all(unique_keys) and topics.count(topics[0]) == len(topics):
+            hashes = hashes_of_all(self._beginning(topics[0]), unique_keys)
+            offsets, times = list(places), list(moments)
+        else:
+            hashes, offsets, times = [], [], []
+            for topic, unique_key, keys, physical_offset, store_time_ms in records:
+                found = key_hashes(self._beginning(topic), unique_key, keys)
+                hashes += found
+                offsets += [physical_offset] * len(found)
+                times += [store_time_ms] * len(found)
+        room, count = file.room, len(records)
+        if len(hashes) > room:
+            count = next(place for place, record in enumerate(records) if record[3] == offsets[room])
+            room = offsets.index(offsets[room])
+        if room and hashes:
+            file.put(hashes[:room], offsets[:room], times[:room])
+        return count
 
     def _put_over_files(self, hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
         """Put into the last file what it has room for, and the rest into new ones."""
@@ -100,14 +161,17 @@ class Index:
             file = self._last
             if file is None or file.is_full:
                 file = self._add_file()
-            room = file.capacity - file.count
-            file.put(hashes[:room], physical_offset, store_time_ms)
-            hashes = hashes[room:]
+            some = hashes[: file.room]
+            file.put(some, [physical_offset] * len(some), [store_time_ms] * len(some))
+            hashes = hashes[len(some) :]
 
-    def _hash_topic(self, topic: str) -> int:
-        if len(self._topic_hashes) >= _REMEMBERED_TOPICS:
-            self._topic_hashes.clear()
-        beginning = self._topic_hashes[topic] = java_hash(f"{topic}#")
+    def _beginning(self, topic: str) -> int:
+        """The hash of a topic, which those of all its keys go on from."""
+        beginning = self._topic_hashes.get(topic)
+        if beginning is None:
+            if len(self._topic_hashes) >= _REMEMBERED_TOPICS:
+                self._topic_hashes.clear()
+            beginning = self._topic_hashes[topic] = java_hash(f"{topic}#")
         return beginning
 
     def _entries_of(self, physical_offset: int) -> int:
@@ -134,15 +198,23 @@ class Index:
             name = _name_of(datetime.strptime(last, _TIME_FORMAT) + timedelta(milliseconds=1))
         return name
 
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexMatches:
         """Where messages with a key, or a unique key, may be that were stored in a span of time."""
+        if self.before_find is not None:
+            self.before_find()
+        with suppress(OSError):  # what cannot be written now is found later
+            self.write()
         if self._last is None:
             return IndexMatches([], 0, 0)
-        key_hash = index_hash(java_hash(f"{topic}#"), key)
+        hashed = key_hash(self._beginning(topic), key.encode("utf-8", "replace"))
         found: list[int] = []
         for file in reversed(self._files):
             if file.overlaps(begin_ms, end_ms):
-                found += file.find(key_hash, max_count - len(found), begin_ms, end_ms)
+                found += file.find(hashed, max_count - len(found), begin_ms, end_ms)
             if file.begin_time_ms < begin_ms or len(found) >= max_count:
                 break
         return IndexMatches(found, self._last.end_time_ms, self._last.end_offset)
@@ -180,11 +252,16 @@ class Index:
                     self._files.append(file)
                 else:
                     self.erase([file])
-        self._last = self._files[-1] if self._files else None
+        self._end_with_last()
         self._names_changed = True  # by the process before, and maybe in memory only
 
     def sync(self, *, only_full: bool = False) -> int:
-        """Put everything, or every full file, on the disk; the time up to which full files are there."""
+        """Put everything, or every full file, on the disk; the time up to which full files are there.
+
+        Only full files may be synced while something is being put.
+        """
+        if not only_full:
+            self.write()
         safe_until_ms = 0
         names_changed, self._names_changed = self._names_changed, False
         try:
@@ -201,15 +278,24 @@ class Index:
             raise
         return safe_until_ms
 
-    def destroy(self) -> None:
-        """Remove all files."""
-        expired, self._files, self._last = self._files, [], None
+    def cut_to(self, count: int) -> None:
+        """Remove all files but the oldest so many."""
+        expired, self._files = self._files[count:], self._files[:count]
+        self._end_with_last()
         self.erase(expired)
 
+    def _end_with_last(self) -> None:
+        self._unwritten = []
+        self._last = self._files[-1] if self._files else None
+        self._indexed = -1 if self._last is None else self._last.end_offset
+
     def close(self) -> None:
+        with suppress(OSError):
+            self.write()
         for file in self._files:
             file.close()
-        self._files, self._last = [], None
+        self._files = []
+        self._end_with_last()
 
 
 def _name_of(moment: datetime) -> str:

@@ -5,7 +5,8 @@ Rules kept here:
   entry of its chain, an entry that of the one before it; 0 is the end. Entry 0 is never used.
 - An entry has the key's hash, the physical offset, and the seconds since the first entry of the file; those
   of the first one count from the end of the file before.
-- Entry, slot and header are written in this order, so that what can be found is always complete.
+- Many entries are written at once. Entries, slots and header are written in this order, so that what can be
+  found is always complete.
 - Slots are written all over, so the room for all of them is reserved with the first entry; that for entries
   in steps.
 """
@@ -13,13 +14,15 @@ Rules kept here:
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
-from cometmq.wire.java_hash import extend_hash
 
 _HEADER: Final = struct.Struct(">qqqqii")
 _SLOT: Final = struct.Struct(">i")
@@ -27,10 +30,8 @@ _ENTRY: Final = struct.Struct(">iqii")
 _HEADER_SIZE: Final = _HEADER.size
 _SLOT_SIZE: Final = _SLOT.size
 _ENTRY_SIZE: Final = _ENTRY.size
-_read_slot: Final = _SLOT.unpack_from
-_write_slot: Final = _SLOT.pack_into
-_write_entry: Final = _ENTRY.pack_into
-_write_header: Final = _HEADER.pack_into
+_ENTRY_NUMBERS: Final = 4
+_KNOWN_LAYOUTS: Final = 256
 
 _MAX_SECONDS: Final = 0x7FFFFFFF
 _RESERVE_STEP: Final = 1024 * 1024
@@ -40,21 +41,15 @@ def index_file_size(slots: int, entries: int) -> int:
     return _HEADER_SIZE + slots * _SLOT_SIZE + entries * _ENTRY_SIZE
 
 
-def index_hash(beginning: int, key: str) -> int:
-    """The hash under which a key is found; `beginning` is the Java hash of the topic and a `#`."""
-    value = extend_hash(beginning, key)
-    if value >= 0:
-        return value
-    return -value if value > -0x80000000 else 0  # Java has no positive number for that one
-
-
 class IndexFile:
     """A file of the index, mapped."""
 
     __slots__ = (
         "_entries_at",
         "_file",
+        "_heads",
         "_reserved",
+        "_reserved_count",
         "_slots",
         "_synced_count",
         "_written_count",
@@ -71,7 +66,11 @@ class IndexFile:
         self._file = file
         self._slots = slots
         self._entries_at = _HEADER_SIZE + slots * _SLOT_SIZE
+        self._heads = memoryview(file.buffer)[_HEADER_SIZE : self._entries_at].cast("i")
+        """The slots, as numbers of this machine: their bytes have to be turned round where it is needed."""
         self._reserved = 0
+        self._reserved_count = 0
+        """The number that the first entry without reserved room would have."""
         self.capacity = entries
         """The number that no entry can have any more."""
         header: tuple[int, ...] = _HEADER.unpack_from(file.buffer)
@@ -117,52 +116,87 @@ class IndexFile:
     def is_synced(self) -> bool:
         return self._synced_count == self.count
 
-    def put(self, key_hashes: Sequence[int], physical_offset: int, store_time_ms: int) -> None:
-        """Add the entries of a record, for which there has to be room."""
-        number = self.count
-        entry_at = self._entries_at + number * _ENTRY_SIZE
-        if entry_at + len(key_hashes) * _ENTRY_SIZE > self._reserved:
-            self._reserve(entry_at + len(key_hashes) * _ENTRY_SIZE)
-        buffer, wrote = self._file.buffer, self._file.wrote
-        begin_time_ms = self.begin_time_ms
-        for key_hash in key_hashes:
-            slot_at = _HEADER_SIZE + key_hash % self._slots * _SLOT_SIZE
-            previous = _read_slot(buffer, slot_at)[0]
-            if not 0 < previous < number:
-                previous = 0
-                self.used_slots += 1
-            seconds = (store_time_ms - begin_time_ms) // 1000 if begin_time_ms > 0 else 0
-            if not 0 <= seconds <= _MAX_SECONDS:
-                seconds = 0 if seconds < 0 else _MAX_SECONDS
-            _write_entry(buffer, entry_at, key_hash, physical_offset, seconds, previous)
-            wrote(entry_at, entry_at + _ENTRY_SIZE)
-            _write_slot(buffer, slot_at, number)
-            wrote(slot_at, slot_at + _SLOT_SIZE)
-            if number == 1:
-                self.begin_offset = physical_offset
-                self.begin_time_ms = begin_time_ms = store_time_ms
-            number += 1
-            entry_at += _ENTRY_SIZE
-        self.end_offset = physical_offset
-        self.end_time_ms = store_time_ms
-        self.count = number
-        _write_header(
-            buffer,
-            0,
-            begin_time_ms,
-            store_time_ms,
-            self.begin_offset,
-            physical_offset,
-            self.used_slots,
-            number,
-        )
-        wrote(0, _HEADER_SIZE)
-        self._written_count = number
+    @property
+    def room(self) -> int:
+        """How many more entries there is a place for."""
+        return self.capacity - self.count
 
-    def _reserve(self, end: int) -> None:
-        end = min(max(end, self._entries_at, self._reserved) + _RESERVE_STEP, self._file.size)
+    def put(self, hashes: list[int], physical_offsets: list[int], store_times_ms: list[int]) -> None:
+        """Add entries, one or more, for which there has to be a place."""
+        first = self.count
+        count = first + len(hashes)
+        if count > self._reserved_count:
+            self._reserve(count)
+        slots = [key_hash % self._slots for key_hash in hashes]
+        previous = self._previous(slots, first)
+        entries = [0] * (_ENTRY_NUMBERS * len(hashes))
+        entries[0::_ENTRY_NUMBERS] = hashes
+        entries[1::_ENTRY_NUMBERS] = physical_offsets
+        entries[2::_ENTRY_NUMBERS] = self._seconds(store_times_ms)
+        entries[3::_ENTRY_NUMBERS] = previous
+        buffer, wrote = self._file.buffer, self._file.wrote
+        at = self._entries_at + first * _ENTRY_SIZE
+        _layout_of(len(hashes)).pack_into(buffer, at, *entries)
+        wrote(at, self._entries_at + count * _ENTRY_SIZE)
+        heads = self._heads
+        for slot, number in zip(slots, _turned(range(first, count)), strict=True):
+            heads[slot] = number
+        wrote(_HEADER_SIZE + min(slots) * _SLOT_SIZE, _HEADER_SIZE + (max(slots) + 1) * _SLOT_SIZE)
+        if first == 1:
+            self.begin_offset, self.begin_time_ms = physical_offsets[0], store_times_ms[0]
+        self.end_offset, self.end_time_ms = physical_offsets[-1], store_times_ms[-1]
+        self.used_slots += previous.count(0)
+        self.count = count
+        self._write_header()
+        self._written_count = count
+
+    def _write_header(self) -> None:
+        _HEADER.pack_into(
+            self._file.buffer,
+            0,
+            self.begin_time_ms,
+            self.end_time_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+        self._file.wrote(0, _HEADER_SIZE)
+
+    def _seconds(self, store_times_ms: list[int]) -> list[int]:
+        """What the next entries say about their times."""
+        begin_ms = self.begin_time_ms
+        if self.count == 1:
+            first = store_times_ms[0]
+            return [
+                _seconds_since(begin_ms, first),
+                *(_seconds_since(first, time_ms) for time_ms in store_times_ms[1:]),
+            ]
+        earliest = _seconds_since(begin_ms, min(store_times_ms))
+        if earliest == _seconds_since(begin_ms, max(store_times_ms)):
+            return [earliest] * len(store_times_ms)
+        return [_seconds_since(begin_ms, time_ms) for time_ms in store_times_ms]
+
+    def _previous(self, slots: list[int], first: int) -> list[int]:
+        """The entries that new ones, numbered from `first` on, come behind in their chains."""
+        heads = self._heads
+        previous = _turned([heads[slot] for slot in slots])
+        if len(set(slots)) == len(slots) and max(previous) < first and min(previous) >= 0:
+            return previous
+        newest: dict[int, int] = {}
+        for place, slot in enumerate(slots):
+            found = newest.get(slot, previous[place])
+            # A slot that leads forward is the rest of a crash.
+            previous[place] = found if 0 < found < first + place else 0
+            newest[slot] = first + place
+        return previous
+
+    def _reserve(self, count: int) -> None:
+        end = self._entries_at + count * _ENTRY_SIZE
+        end = min(max(end, self._reserved) + _RESERVE_STEP, self._file.size)
         self._file.reserve(self._reserved, end)
         self._reserved = end
+        self._reserved_count = (end - self._entries_at) // _ENTRY_SIZE
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether messages of this span of time may be here."""
@@ -206,4 +240,22 @@ class IndexFile:
         self._synced_count = count
 
     def close(self) -> None:
+        self._heads.release()
         self._file.close()
+
+
+@lru_cache(_KNOWN_LAYOUTS)
+def _layout_of(count: int) -> struct.Struct:
+    return struct.Struct(">" + "iqii" * count)
+
+
+def _seconds_since(begin_ms: int, time_ms: int) -> int:
+    return min(max((time_ms - begin_ms) // 1000, 0), _MAX_SECONDS) if begin_ms > 0 else 0
+
+
+def _turned(numbers: Iterable[int]) -> list[int]:
+    """Numbers with their bytes in the order of the file, or back in that of the machine."""
+    turned = array("i", numbers)
+    if sys.byteorder == "little":
+        turned.byteswap()
+    return turned.tolist()

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from cometmq.store.log_groups import GroupWalk
 from cometmq.store.log_walk import LogWalk
-from cometmq.store.mapped_files import MappedFile, MappedFiles
+from cometmq.store.mapped_files import MappedFiles
 from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
 
 
@@ -73,10 +74,6 @@ class LogReader:
         record = self.record_at(offset)
         return None if record is None else peek_store_timestamp(record, 0)
 
-    def first_store_time(self, mapped: MappedFile) -> int | None:
-        """When the first record of a file was stored; None if the file does not begin with one."""
-        return self.store_time(mapped.start)
-
     def walk(
         self,
         start: int,
@@ -87,3 +84,24 @@ class LogReader:
     ) -> LogWalk:
         """The records from an offset to a limit, or to the end of what is written; see `LogWalk`."""
         return LogWalk(self.files, start, limit, check_crc=check_crc, verify_record_crc=verify_record_crc)
+
+    def walk_groups(
+        self,
+        start: int,
+        limit: int | None = None,
+        *,
+        check_crc: bool = False,
+        verify_record_crc: bool = False,
+        one_by_one: bool = False,
+        with_arrivals: bool = False,
+    ) -> GroupWalk:
+        """The same as far as dispatch wants to know it, many records at a time; see `GroupWalk`."""
+        return GroupWalk(
+            self.files,
+            start,
+            limit,
+            check_crc=check_crc,
+            verify_record_crc=verify_record_crc,
+            one_by_one=one_by_one,
+            with_arrivals=with_arrivals,
+        )

@@ -10,16 +10,19 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.wire.crc import record_is_intact
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import RecordError
-from cometmq.wire.record_walk import RecordWalk, WalkEnd
+from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record_layout import FillerError, RecordError
+from cometmq.wire.record_walk import WalkEnd
+
+T = TypeVar("T")
 
 
-class LogWalk:
-    """Iterate over the records from one offset to another, or to the end of what is written.
+class FileWalk(Generic[T]):
+    """Iterate over what lies between one offset and another, or the end of what is written.
 
     `position` is the offset of the next record; after the last one it is where the walk ended. `end` says why
     then: `LIMIT` at the limit or behind the last file, `FILLER` if a filler was there and no file behind it,
@@ -44,10 +47,16 @@ class LogWalk:
         self.end: WalkEnd | None = None
         self.error: RecordError | None = None
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[T]:
         mapped = self._files.at(self.position)
         while mapped is not None:
-            yield from self._walk_file(mapped)
+            limit = mapped.wrote
+            if self._limit is not None:
+                limit = min(limit, self._limit - mapped.start)
+            if limit < self.position - mapped.start:
+                self.end = WalkEnd.LIMIT
+                return
+            yield from self._walk_file(mapped, limit)
             if self.end is not None:
                 return
             following = self._files.after(mapped)
@@ -56,32 +65,36 @@ class LogWalk:
             mapped = following
         self.end = WalkEnd.LIMIT if self.error is None else WalkEnd.FILLER
 
-    def _walk_file(self, mapped: MappedFile) -> Iterator[Record]:
-        """The records of one file; `end` is set if the walk ends with it."""
-        start, limit = mapped.start, mapped.wrote
-        if self._limit is not None:
-            limit = min(limit, self._limit - start)
-        if limit < self.position - start:
-            self.end = WalkEnd.LIMIT
-            return
-        walk = RecordWalk(mapped.view, self.position - start, limit, check_crc=self._check_crc)
-        for record in walk:
-            error = self._disbelief(mapped, record)
-            if error is not None:
-                self.end, self.error = WalkEnd.MALFORMED, error
-                return
-            self.position = start + walk.position
-            yield record
-        self.error = walk.error
-        if walk.end is WalkEnd.MALFORMED or (walk.end is WalkEnd.LIMIT and limit < mapped.size):
-            self.end = walk.end
+    def _walk_file(self, mapped: MappedFile, limit: int) -> Iterator[T]:
+        """What is in one file before a limit; `end` is set if the walk ends with it."""
+        raise NotImplementedError
 
-    def _disbelief(self, mapped: MappedFile, record: Record) -> RecordError | None:
-        """What speaks against a record that is one by its lengths."""
-        if record.physical_offset != self.position:
-            return RecordError(self.position, "a record of this place", f"one of {record.physical_offset}")
-        if self._verify_record_crc and not record_is_intact(
-            mapped.view, self.position - mapped.start, record.total_size
-        ):
-            return RecordError(self.position, "a record with a right checksum of its own", "another")
-        return None
+    def _read_one(self, mapped: MappedFile, limit: int) -> Record | None:
+        """The next record; None at the end of the file, or of the walk."""
+        at = self.position - mapped.start
+        self.error = None
+        if at == limit:
+            if limit < mapped.size:
+                self.end = WalkEnd.LIMIT
+            return None
+        try:
+            record = decode_record(mapped.view, at, limit, check_crc=self._check_crc)
+            if record.physical_offset != self.position:
+                raise RecordError(self.position, "a record of this place", f"one of {record.physical_offset}")
+            if self._verify_record_crc and not record_is_intact(mapped.view, at, record.total_size):
+                raise RecordError(self.position, "a record with a right checksum of its own", "another")
+        except RecordError as error:
+            self.error = error
+            if not isinstance(error, FillerError):
+                self.end = WalkEnd.MALFORMED
+            return None
+        self.position += record.total_size
+        return record
+
+
+class LogWalk(FileWalk[Record]):
+    """The same, record by record."""
+
+    def _walk_file(self, mapped: MappedFile, limit: int) -> Iterator[Record]:
+        while (record := self._read_one(mapped, limit)) is not None:
+            yield record

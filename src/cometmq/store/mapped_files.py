@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final
 
 from cometmq.model.errors import StoreError
-from cometmq.ports.disk import Disk, DiskFile, Entry
+from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile
 
 NAME_DIGITS: Final = 20
 
@@ -29,12 +29,14 @@ class MappedFile:
     """One file of a sequence."""
 
     __slots__ = (
+        "_settling",
         "_sync_error",
         "buffer",
         "file",
         "flushed",
         "is_gone",
         "modified_ms",
+        "report",
         "reserved",
         "size",
         "start",
@@ -47,6 +49,8 @@ class MappedFile:
         self.buffer = file.buffer
         self.view = memoryview(file.buffer)
         """Slices of it are what readers get: they cost no copy, and keep the mapping as long as they live."""
+        self.report = None if isinstance(file, SystemFile) else file.wrote
+        """What a write of a message is reported to; None where the kernel knows, and no call is needed."""
         self.start = start
         """The offset of the first byte in the stream."""
         self.size = file.size
@@ -60,6 +64,7 @@ class MappedFile:
         self.is_gone = False
         """Whether the file was taken off the disk; nobody needs it there any more."""
         self._sync_error: OSError | None = None
+        self._settling: Lock | None = None
 
     @property
     def end(self) -> int:
@@ -84,6 +89,10 @@ class MappedFile:
         wrote = self.wrote
         try:
             self.file.sync()
+            if self._settling is not None:
+                with self._settling:
+                    if self._sync_error is not None:
+                        raise self._sync_error
         except OSError as error:
             if self.is_gone:
                 return
@@ -91,6 +100,20 @@ class MappedFile:
             raise
         # Not more than is still written: a truncation may have come in between.
         self.flushed = min(max(self.flushed, wrote), self.wrote)
+
+    def settle(self) -> None:
+        """Put on the disk what is there, while others sync.
+
+        Of what it could not write the kernel tells one of them, so a sync succeeds only if this does, too.
+        """
+        if self._settling is None:
+            self._settling = Lock()
+        with self._settling:
+            try:
+                self.file.sync()
+            except OSError as error:
+                if not self.is_gone:
+                    self._sync_error = error
 
     def close(self) -> None:
         self.view.release()

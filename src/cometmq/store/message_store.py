@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -44,6 +45,7 @@ Workers = Callable[[str], Executor]
 """Makes a worker that does one thing after the other; it is given a name."""
 
 FIRST_RETENTION_S: Final = 60
+_NO_WAIT: Final = f"{WAIT}\x01false".encode()
 USUAL_MEMORY: Final = 8 * 1024**3
 
 
@@ -86,11 +88,14 @@ class MessageStore:
             self.log,
             self._syncing,
             config,
+            on_begin=self.writer.notes.close_group,
             on_flushed=self._flushed,
             on_failure=lambda _: self._cannot_flush(),
         )
         self.retention = Retention(disk, clock, config, self.files, self.flags, self._on_worker)
         self._waits_for_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self._is_behind = False
+        """Whether something that is on the disk waits to be shown together with what is not."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Recovered:
@@ -103,6 +108,8 @@ class MessageStore:
         self.flusher.start()
         if self._waits_for_flush or not self._config.flush_commit_log_timed:
             self.writer.on_append = self.flusher.wake
+        if self._waits_for_flush:
+            self.queues.before_find = self.index.before_find = self._show_at_once
         self.writer.open()
         self._tasks = [asyncio.ensure_future(each) for each in (self._keep_up(), self._keep_clean())]
         return recovered
@@ -130,7 +137,11 @@ class MessageStore:
         if (
             self._waits_for_flush
             and result.status is PutStatus.PUT_OK
-            and find_property(record.properties_block, WAIT) != "false"
+            # Hardly any message says that its sender does not wait, and all are asked.
+            and (
+                _NO_WAIT not in bytes(record.properties_block)
+                or find_property(record.properties_block, WAIT) != "false"
+            )
         ):
             status = await self.flusher.wait_flushed(result.end_offset)
             if status is not PutStatus.PUT_OK:
@@ -204,8 +215,17 @@ class MessageStore:
         except Exception:
             log.exception("upkeep of %s failed, and is tried again", self._config.root)
 
-    def _flushed(self, _offset: int) -> None:
+    def _flushed(self) -> None:
         if self._waits_for_flush:
+            self._is_behind = not self.writer.show_confirmed(more_comes=self.flusher.is_busy)
+            with suppress(OSError):  # whoever puts the next message hears of it
+                self.index.write()
+
+    def _show_at_once(self) -> None:
+        """Somebody looks for messages, perhaps for one whose flush was answered and that is not shown yet."""
+        self.flusher.tell()
+        if self._is_behind:
+            self._is_behind = False
             self.writer.show_confirmed()
 
     def _cannot_flush(self) -> None:

@@ -5,6 +5,7 @@ Rules kept here:
   offset of its queue: there are no gaps and no offset comes twice.
 - Messages that are prepared or rolled back have no place in a queue; their offset is 0.
 - Consumers see a message when it is confirmed: at once, or with synchronous flush when it is on the disk.
+  See `put_notes.py` for what is dispatched then.
 - While a queue unit cannot be written, nothing more is accepted.
 - Everything happens on one thread. Who delays messages, or hides them from consumers, has changed the record
   before it comes here.
@@ -26,9 +27,10 @@ from cometmq.store.commit_log import LONG_TOPIC_PREFIX, MAX_TOPIC_LENGTH, Commit
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.dispatch_rules import is_queued, put_values
+from cometmq.store.dispatch import BatchUnits, Dispatcher
+from cometmq.store.dispatch_rules import NO_VALUES, is_queued, put_values
 from cometmq.store.light_queues import LightQueues
+from cometmq.store.put_notes import PutNotes
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
 from cometmq.wire.ids import encode_offset_id
@@ -40,7 +42,6 @@ log = logging.getLogger("cometmq.store")
 
 _OK: Final = PutStatus.PUT_OK
 _NOT_PLAIN: Final = TRANSACTION_MASK | INNER_BATCH
-_NO_VALUES: Final = (None, None, None, False)
 
 
 class PutResult(msgspec.Struct, frozen=True, gc=False):
@@ -77,15 +78,19 @@ class MessageWriter:
     ) -> None:
         self._log = commit_log
         self._append = commit_log.append
-        self._find_queue = queues.find
+        self._queues = queues.by_topic
         self._dispatcher = dispatcher
         self._dispatch = dispatcher.dispatch
+        self._dispatch_batch = dispatcher.dispatch_batch
         self._flags = flags
         self._store_host = store_host
         self._is_slave = config.broker_role == "SLAVE" and not config.duplication_enable
         self._confirms_at_once = config.flush_disk_type == "ASYNC_FLUSH" or config.read_un_committed
         self._shows_at_once = self._confirms_at_once
         self._light_queues = LightQueues(dispatcher, queues, config) if config.enable_lmq else None
+        self._takes_notes = not config.enable_multi_dispatch
+        self.notes: Final = PutNotes(commit_log, dispatcher)
+        """What is to be dispatched when it is confirmed."""
         self._is_open = False
         self._refusal: PutResult | None = None
         self.on_append: Callable[[], None] | None = None
@@ -118,13 +123,16 @@ class MessageWriter:
         if self._refusal is not None:
             return self._refusal
         topic, queue_id, block = record.topic, record.queue_id, record.properties_block
-        queue = self._find_queue(topic, queue_id) or self._new_queue(topic, queue_id)
+        try:
+            queue: ConsumeQueue | None = self._queues[topic][queue_id]
+        except KeyError:
+            queue = self._new_queue(topic, queue_id)
         has_place = True
         if record.sys_flag & _NOT_PLAIN:
             if record.sys_flag & INNER_BATCH:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)  # there are no queues for these
             has_place = is_queued(record.sys_flag)
-        values = put_values(block) if block else _NO_VALUES
+        values = put_values(block) if block else NO_VALUES
         if queue is None or values[3]:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         record.queue_offset = queue_offset = queue.next_offset if has_place else 0
@@ -133,19 +141,26 @@ class MessageWriter:
             return PutResult(status)
         if has_place:
             queue.next_offset = queue_offset + 1
-        if self._shows_at_once and not self._dispatch(record, queue, values):
+        start, size, stored_ms = record.physical_offset, record.total_size, record.store_timestamp_ms
+        flag, block = record.sys_flag, record.properties_block
+        if not self._shows_at_once:
+            if self._takes_notes and not flag & TRANSACTION_MASK:
+                self.notes.add(queue, start, size, queue_offset, stored_ms, values, block)
+        elif not self._dispatch(queue, start, size, queue_offset, flag, stored_ms, values, block):
             self._flags.set(Trouble.QUEUE_ERROR)
         if self.on_append is not None:
             self.on_append()
-        start, size = record.physical_offset, record.total_size
-        return PutResult(_OK, queue_offset, start, start + size, record.store_timestamp_ms, self._store_host)
+        return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host)
 
     def put_batch(self, batch: MessageBatch) -> PutResult:
         """Put all messages of a batch, or none."""
         if self._refusal is not None:
             return self._refusal
         head = batch.head
-        queue = self._find_queue(head.topic, head.queue_id) or self._new_queue(head.topic, head.queue_id)
+        try:
+            queue: ConsumeQueue | None = self._queues[head.topic][head.queue_id]
+        except KeyError:
+            queue = self._new_queue(head.topic, head.queue_id)
         if queue is None or head.sys_flag & _NOT_PLAIN or _is_delayed(head):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         head.queue_offset = queue_offset = queue.next_offset
@@ -153,11 +168,15 @@ class MessageWriter:
         if status is not _OK:
             return PutResult(status)
         queue.next_offset = queue_offset + len(batch.sizes)
-        if self._shows_at_once and not self._dispatcher.dispatch_batch(batch, queue):
+        start, size, stored_ms = head.physical_offset, head.total_size, head.store_timestamp_ms
+        units = BatchUnits(batch)
+        if not self._shows_at_once:
+            if self._takes_notes:
+                self.notes.add_batch(queue, units)
+        elif not self._dispatch_batch(queue, units):
             self._flags.set(Trouble.QUEUE_ERROR)
         if self.on_append is not None:
             self.on_append()
-        start, size, stored_ms = head.physical_offset, head.total_size, head.store_timestamp_ms
         return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host, batch.sizes)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -180,16 +199,26 @@ class MessageWriter:
                 queue.next_offset += 1
         return status
 
-    def show_confirmed(self) -> None:
-        """Dispatch what was confirmed meanwhile, or could not be dispatched before."""
+    def show_confirmed(self, *, more_comes: bool = False) -> bool:
+        """Dispatch what was confirmed meanwhile, or could not be dispatched before.
+
+        If `more_comes`, what is noted together with messages that are to be confirmed soon may wait for them;
+        the answer is False then.
+        """
         confirmed, dispatcher = self._log.confirm_offset, self._dispatcher
         if dispatcher.position >= confirmed and dispatcher.failure is None:
-            return
+            return True
+        if self.notes.dispatch(confirmed):
+            if dispatcher.position >= confirmed:
+                return True
+            if more_comes and self.notes.has(dispatcher.position):
+                return False
         if dispatcher.catch_up(confirmed):
             if self._flags.set(Trouble.QUEUE_ERROR, on=False):
                 log.info("queues and index are up to date with the log again")
         else:
             self._flags.set(Trouble.QUEUE_ERROR)
+        return True
 
 
 def _is_delayed(record: Record) -> bool:

@@ -6,7 +6,8 @@ Rules kept here:
   that does not count.
 - What a crash or a cut left behind the end is erased before the units in front of it are written, so that it
   can never come back as messages.
-- What was found at a start may be in the system's memory only, so it counts as not synced.
+- What was found at a start may be in the system's memory only, so it counts as not synced. A crash may have
+  taken a file, or its size, and left the one behind it; units are made anew from there on.
 - Files that are opened only to be read are never changed, whatever their state is.
 """
 
@@ -167,6 +168,23 @@ class QueueFiles(FolderFiles):
         self.full_at = mapped.size if is_whole else mapped.reserved - 2 * UNIT_SIZE + 1
 
     # Upkeep: everything below blocks
+
+    def forget_behind_hole(self) -> None:
+        """Remove the files behind one that is missing or has lost its size, before they are loaded."""
+        found = self._found()
+        if not all(entry.name.isdecimal() for _, entry in found):
+            return  # somebody else has been here
+        kept = 0
+        for path, entry in found:
+            if kept and path != self.path_of(int(found[kept - 1][1].name) + self.file_size):
+                break
+            kept += 1
+            if entry.size == 0:
+                break
+        if kept < len(found):
+            for path, _ in reversed(found[kept:]):
+                self._disk.remove(path)
+            self._disk.sync_folder(self.folder)  # before an empty one goes, or there would be a hole again
 
     def find_end(self) -> int:
         """Where the units end that a start finds, as a place in the stream."""

@@ -184,7 +184,7 @@ class _Rebuild:
             if self._is_known(topic):
                 code = self._code(record)
                 self._append(record, QueuePlace(topic, record.queue_id, record.queue_offset), code)
-                for place in further_places(record):
+                for place in further_places(record.properties_block, record.queue_id):
                     if place.topic in self._old_topics:
                         self._append(record, place, code)
             else:

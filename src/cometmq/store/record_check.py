@@ -37,7 +37,7 @@ def is_in_queue(record: Record, place: QueuePlace) -> bool:
     """Whether a message is at this place of a queue."""
     if place == (record.topic, record.queue_id, record.queue_offset):
         return True
-    return place in further_places(record)
+    return place in further_places(record.properties_block, record.queue_id)
 
 
 def is_intact(view: memoryview, offset: int, total_size: int) -> bool:

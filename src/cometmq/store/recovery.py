@@ -6,8 +6,8 @@ Rules kept here:
 - After an orderly stop everything was on the disk. The log is looked at from the last queued record on, and
   nothing is changed unless there is something to be changed.
 - After any other stop the log is looked at from the newest file on that began before the checkpoint, and
-  everything from there is dispatched again. What the system still has only in memory is put on the disk
-  before anything is built on it.
+  everything from there is dispatched again, while it is looked at. What the system still has only in memory
+  is put on the disk before anything is built on it.
 - Neither queue nor index may refer to what is not in the log: the next messages will have those places.
 """
 
@@ -27,9 +27,11 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
 from cometmq.store.index import Index
+from cometmq.store.log_groups import GroupWalk, RecordGroup
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import Unit
-from cometmq.wire.record import decode_record
+from cometmq.store.record_check import whole_record
+from cometmq.wire.record import Record, decode_record
 from cometmq.wire.record_layout import RecordError, peek_queue_offset
 
 log = logging.getLogger("cometmq.store")
@@ -55,8 +57,6 @@ class _Measured(msgspec.Struct, frozen=True):
     last_stored_ms: int
     error: RecordError | None
     """Why it ends there."""
-    first_offsets: dict[tuple[str, int], int]
-    """The offset of the first message of each queue."""
 
 
 class Recovery:
@@ -85,19 +85,18 @@ class Recovery:
             log.error("the commit log has no bytes from %d to %d: files are missing", missing, behind)
         built = self._queues.max_physical_offset
         start = self._orderly_start(built) if stopped_orderly else self._start_before_checkpoint()
-        measured = self._measure(start)
-        dispatch_from, end = start, measured.end
-        if not stopped_orderly:
-            self._sync_from(start)
-        self._cut(start, end, stopped_orderly=stopped_orderly)
+        measured = self._measure(start) if stopped_orderly else self._replay(start)
+        end = measured.end
+        if stopped_orderly:
+            self._queues.truncate(end, self._is_right)
+        self._log.truncate(end)
+        if not stopped_orderly and (cleared := self._log.clear_behind_end()):
+            log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
         self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
         if self._drop_lost_keys(end):
-            self._dispatch(self._log.min_offset, start)
+            self._dispatch(self._log.min_offset, end)
         elif stopped_orderly:
-            dispatch_from = max(start, built)
-        else:
-            self._dispatch(self._first_gap(start, measured), start)
-        self._dispatch(dispatch_from, end)
+            self._dispatch(max(start, built), end)
         self._dispatcher.position = end
         self._dispatcher.last_store_time_ms = measured.last_stored_ms
         self._queues.reset_next_offsets()
@@ -109,7 +108,7 @@ class Recovery:
     def _begin_anew(self, *, stopped_orderly: bool) -> Recovered:
         """Without a log there is nothing that queues and index could refer to."""
         self._queues.destroy_all()
-        self._index.destroy()
+        self._index.cut_to(0)
         return Recovered(stopped_orderly, 0, 0, 0)
 
     # Where to begin
@@ -133,43 +132,83 @@ class Recovery:
         """The beginning of the newest file with a first record that is old enough; else of the first."""
         files = self._log.files.files
         for mapped in reversed(files):
-            stored_ms = self._log.first_store_time(mapped)
-            if stored_ms and is_old_enough(mapped, stored_ms):
+            view = self._log.record_at(mapped.start)
+            # What a stop left of a record may say any time.
+            first = None if view is None else whole_record(view, mapped.start)
+            if first is not None and is_old_enough(mapped, first.store_timestamp_ms):
                 return mapped.start
         return files[0].start
 
     # What is there
 
-    def _measure(self, start: int) -> _Measured:
-        """Walk to the end of the log."""
-        walk = self._log.walk(
+    def _walk(self, start: int) -> GroupWalk:
+        return self._log.walk_groups(
             start,
             check_crc=self._config.check_crc_on_recover,
             verify_record_crc=self._config.force_verify_prop_crc,
+            one_by_one=self._config.enable_multi_dispatch,
         )
-        first_offsets: dict[tuple[str, int], int] = {}
-        records = last_stored_ms = 0
-        for record in walk:
-            records += 1
-            last_stored_ms = record.store_timestamp_ms
-            place = record.topic, record.queue_id
-            if place not in first_offsets and is_queued(record.sys_flag):
-                first_offsets[place] = record.queue_offset
-        return _Measured(walk.position, records, last_stored_ms, walk.error, first_offsets)
 
-    def _first_gap(self, start: int, measured: _Measured) -> int:
-        """From where on units are missing that were to be on the disk; `start` if none are.
+    def _measure(self, start: int) -> _Measured:
+        """Walk to the end of the log."""
+        walk = self._walk(start)
+        records = last_stored_ms = 0
+        for found in walk:
+            count, last_stored_ms = _extent(found)
+            records += count
+        return _Measured(walk.position, records, last_stored_ms, walk.error)
+
+    def _replay(self, start: int) -> _Measured:
+        """Walk to the end of the log, and dispatch everything on the way.
+
+        Units that may not have been on the disk are all written anew: besides those that are missing there
+        may be torn ones in between, and such of an earlier life of the queue.
+        """
+        self._sync_from(start)
+        self._queues.truncate(start, self._is_right)
+        safe_index_files = len(self._index)
+        looked_at: set[tuple[str, int]] = set()
+        while isinstance(replayed := self._replay_from(start, looked_at), int):
+            # What is missing comes first. The index takes keys in the order of the log only.
+            self._index.cut_to(safe_index_files)
+            self._dispatch(min(replayed, start), start)
+        return replayed
+
+    def _replay_from(self, start: int, looked_at: set[tuple[str, int]]) -> _Measured | int:
+        """Do that; or, once it turns out that a queue lacks units, say from where on they are missing."""
+        walk = self._walk(start)
+        records = last_stored_ms = 0
+        for found in walk:
+            gap = self._gap_before(found, looked_at)
+            if gap is not None:
+                return gap
+            self._must(self._dispatcher.dispatch_found(found))
+            count, last_stored_ms = _extent(found)
+            records += count
+        return _Measured(walk.position, records, last_stored_ms, walk.error)
+
+    def _gap_before(self, found: RecordGroup | Record, looked_at: set[tuple[str, int]]) -> int | None:
+        """From where on units are missing that were to be on the disk before those of this; None if none are.
 
         The checkpoint of Apache's store may say more about its queues than is true.
         """
-        for (topic, queue_id), first_offset in measured.first_offsets.items():
+        if isinstance(found, RecordGroup):
+            firsts = [(run.topic, run.queue_id, run.first_offset) for run in found.runs]
+        else:
+            firsts = [(found.topic, found.queue_id, found.queue_offset)] if is_queued(found.sys_flag) else []
+        gap: int | None = None
+        for topic, queue_id, first_offset in firsts:
+            if (topic, queue_id) in looked_at:
+                continue
+            looked_at.add((topic, queue_id))
             queue = self._queues.find(topic, queue_id)
             if queue is not None and first_offset > queue.max_offset and not self._shift(queue):
                 log.warning(
                     "%s-%d has no units from %d to %d", topic, queue_id, queue.max_offset, first_offset
                 )
-                start = min(start, max(queue.max_physical_offset, self._log.min_offset))
-        return start
+                missing = max(queue.max_physical_offset, self._log.min_offset)
+                gap = missing if gap is None else min(gap, missing)
+        return gap
 
     def _has(self, unit: Unit) -> bool:
         return unit[0] >= self._log.min_offset
@@ -186,7 +225,9 @@ class Recovery:
         except RecordError:
             return False
         own = QueuePlace(record.topic, record.queue_id, record.queue_offset)
-        places = [own, *further_places(record)] if self._config.enable_multi_dispatch else [own]
+        places = [own]
+        if self._config.enable_multi_dispatch:
+            places += further_places(record.properties_block, record.queue_id)
         return record.physical_offset == unit[0] and any(
             (topic, queue_id) == (queue.topic, queue.queue_id)
             and offset - queue_offset in (0, self._shift(queue))
@@ -209,30 +250,30 @@ class Recovery:
             if mapped.end > start:
                 mapped.file.sync()
 
-    def _cut(self, start: int, end: int, *, stopped_orderly: bool) -> None:
-        """Let the log end here, and nothing refer to what was behind.
-
-        Units that may not have been on the disk are all written anew: besides those that are missing there
-        may be torn ones in between, and such of an earlier life of the queue.
-        """
-        self._queues.truncate(end if stopped_orderly else start, self._is_right)
-        self._log.truncate(end)
-        if not stopped_orderly and (cleared := self._log.clear_behind_end()):
-            log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
-
     def _drop_lost_keys(self, end: int) -> bool:
         """Whether the index referred to what is behind the end of the log, and is to be made anew."""
         if not 0 < end <= self._index.end_offset:
             return False
         log.warning("the index is made anew: it refers to records behind the end of the log at %d", end)
-        self._index.destroy()
+        self._index.cut_to(0)
         return True
 
     def _dispatch(self, start: int, end: int) -> None:
         """Dispatch what lies in between; a damaged record before the place that was measured ends it."""
         dispatcher = self._dispatcher
         dispatcher.position = start
-        if not dispatcher.catch_up(end):
+        self._must(dispatcher.catch_up(end))
+
+    def _must(self, dispatched: bool) -> None:
+        if not dispatched:
             raise StoreError(
-                f"the queues cannot be brought up to the log: {dispatcher.failure}; make room on the disk"
+                f"the queues cannot be brought up to the log: {self._dispatcher.failure}; "
+                "make room on the disk"
             )
+
+
+def _extent(found: RecordGroup | Record) -> tuple[int, int]:
+    """How many records these are, and when the last was stored."""
+    if isinstance(found, RecordGroup):
+        return found.count, found.last_stored_ms
+    return 1, found.store_timestamp_ms

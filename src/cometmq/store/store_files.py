@@ -88,7 +88,7 @@ class StoreFiles:
 
     def _load(self, *, stopped_orderly: bool) -> Recovered:
         self.log.load()
-        self.queues.load()
+        self.queues.load(crashed=not stopped_orderly)
         checkpoint = self._checkpoint = Checkpoint(self._disk, self._config.root / "checkpoint")
         self._saved_moments = (
             checkpoint.physic_msg_timestamp,

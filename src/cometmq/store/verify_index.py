@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.model.message_properties import KEY_SEPARATOR
 from cometmq.ports.disk import Buffer, Disk
 from cometmq.store.dispatch_rules import index_keys, is_indexed
 from cometmq.store.findings import Findings, first_set_byte
-from cometmq.store.index_file import index_hash
+from cometmq.store.index_keys import key_hashes
 from cometmq.store.index_layout import ENTRY, HEADER, SLOT, IndexHeader, IndexShape, read_header
 from cometmq.store.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
@@ -261,8 +260,4 @@ def _in_order(entries: Iterator[IndexEntry]) -> Iterator[IndexEntry]:
 
 
 def _hashes(record: Record) -> list[int]:
-    unique_key, keys = index_keys(record)
-    beginning = java_hash(f"{record.topic}#")
-    named = [unique_key] if unique_key else []
-    named += [key for key in (keys or "").split(KEY_SEPARATOR) if key]
-    return [index_hash(beginning, key) for key in named]
+    return key_hashes(java_hash(f"{record.topic}#"), *index_keys(record))

@@ -79,7 +79,7 @@ class QueueCheck:
         if not is_queued(record.sys_flag) or record.topic in self._survey.batch_topics:
             return
         self._see_at(record, QueuePlace(record.topic, record.queue_id, record.queue_offset))
-        for place in further_places(record):
+        for place in further_places(record.properties_block, record.queue_id):
             if place[:2] in self._queues:
                 self._see_at(record, place)
 

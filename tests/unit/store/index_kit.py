@@ -27,6 +27,14 @@ def found(index: Index, key: str, *, topic: str = "orders", count: int = 64) -> 
     return index.find(topic, key, count, 0, EVER).physical_offsets
 
 
-def files(disk: Disk) -> list[bytes]:
-    """The content of all index files, oldest first."""
+def put(
+    index: Index, topic: str, unique_key: str | None, keys: str | None, physical_offset: int, time_ms: int
+) -> None:
+    """Index a message with the keys that these texts are."""
+    index.put(topic, (unique_key or "").encode(), (keys or "").encode(), physical_offset, time_ms)
+
+
+def files(disk: Disk, index: Index) -> list[bytes]:
+    """The content of all index files, oldest first, with everything that was put."""
+    index.write()
     return [disk.read(FOLDER / entry.name) or b"" for entry in disk.entries(FOLDER)]

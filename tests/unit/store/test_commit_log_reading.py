@@ -82,7 +82,7 @@ def test_every_file_knows_when_its_first_record_was_stored() -> None:
     log = filled(SimulatedDisk())
     log.files.add(log.files.create(3 * FILE_SIZE))
 
-    times = [log.first_store_time(mapped) for mapped in log.files.files]
+    times = [log.store_time(mapped.start) for mapped in log.files.files]
 
     assert times == [START_MS, START_MS + 4000, START_MS + 8000, None]
     assert log.files.files[0].modified_ms == START_MS + 4000

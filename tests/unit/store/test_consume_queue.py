@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -151,7 +152,8 @@ def test_batches_are_written_like_single_units(counts: list[int], first: int) ->
     for count in counts:
         sizes = [90 + index for index in range(count)]
         codes = [index - 3 for index in range(count)]
-        batches.append_batch(physical_offset, sizes, codes, queue_offset)
+        starts = list(accumulate(sizes[:-1], initial=physical_offset))
+        batches.append_many(queue_offset, starts, sizes, codes)
         for size, code in zip(sizes, codes, strict=True):
             singles.append(physical_offset, size, code, queue_offset)
             physical_offset, queue_offset = physical_offset + size, queue_offset + 1
@@ -174,7 +176,7 @@ def test_a_batch_of_which_a_part_is_there_is_completed(disk: SimulatedDisk) -> N
     put(queue, 0)
     sizes, codes = [50] * 4, [1, 2, 3, 4]
     queue.append(5000, 50, 1, 1)
-    queue.append_batch(5000, sizes, codes, 1)
+    queue.append_many(1, [5000, 5050, 5100, 5150], sizes, codes)
 
     assert list(queue.units(1, 9)) == [(5000 + 50 * n, 50, n + 1) for n in range(4)]
 
@@ -183,7 +185,7 @@ def test_a_batch_of_old_records_is_left_out(disk: SimulatedDisk) -> None:
     """B5"""
     queue = a_queue(disk)
     put(queue, *range(5))
-    queue.append_batch(0, [50, 50], [1, 2], 5)
+    queue.append_many(5, [0, 50], [50, 50], [1, 2])
 
     assert offsets_in(queue) == list(range(5))
 

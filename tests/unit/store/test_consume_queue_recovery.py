@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.queue_units import UNIT, UNIT_SIZE
@@ -53,6 +54,36 @@ def test_a_queue_is_found_again_as_it_was(units: int) -> None:
     assert offsets_in(queue) == list(range(units))
     assert queue.next_offset == units
     assert queue.max_physical_offset == (place_of(units - 1) + RECORD_SIZE if units else -1)
+
+
+@pytest.mark.parametrize("lost", range(1, 4))
+def test_after_a_crash_a_queue_ends_before_a_file_that_is_missing(lost: int) -> None:
+    """B5: files that were removed together may come back one by one."""
+    disk = a_disk_with(UNITS)
+    disk.remove(FOLDER / f"{lost * FILE_SIZE:020}")
+    queue = ConsumeQueue(disk, FOLDER, FILE_SIZE)
+    queue.load(crashed=True)
+
+    assert offsets_in(queue) == list(range(lost * UNITS_PER_FILE))
+    put(queue, *range(lost * UNITS_PER_FILE, UNITS))
+    assert offsets_in(a_queue(disk)) == list(range(UNITS))
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_after_a_crash_a_queue_ends_before_a_file_that_has_lost_its_size(lost: int) -> None:
+    """B5: those behind it may have kept theirs; after an orderly stop somebody else has done that."""
+    disk = a_disk_with(UNITS)
+    path = FOLDER / f"{lost * FILE_SIZE:020}"
+    disk.remove(path)
+    disk.create(path, 0).close()
+    with pytest.raises(StoreError, match=f"{path.name} has 0 bytes, expected {FILE_SIZE}"):
+        a_queue(disk)
+    queue = ConsumeQueue(disk, FOLDER, FILE_SIZE)
+    queue.load(crashed=True)
+
+    assert offsets_in(queue) == list(range(lost * UNITS_PER_FILE))
+    put(queue, *range(lost * UNITS_PER_FILE, UNITS))
+    assert offsets_in(a_queue(disk)) == list(range(UNITS))
 
 
 @pytest.mark.parametrize("broken", range(UNITS - 2 * UNITS_PER_FILE, UNITS))

@@ -8,8 +8,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -19,6 +20,8 @@ from cometmq.store.flush import PAGE, Flusher
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
 from tests.unit.store.log_kit import ROOT, a_log, config, message
+
+T = TypeVar("T")
 
 OK = PutStatus.PUT_OK
 TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
@@ -314,7 +317,7 @@ async def test_an_asynchronous_log_is_flushed_when_enough_pages_are_dirty(
     """B5"""
     flushed: list[int] = []
     settings = config(flush_interval_commit_log=5, flush_commit_log_thorough_interval=LONG_MS)
-    flusher = Flusher(log, worker, settings, on_flushed=flushed.append)
+    flusher = Flusher(log, worker, settings, on_flushed=lambda: flushed.append(log.flushed_offset))
     log.gate.release(10)
     flusher.start()
     log.append(4 * PAGE - 1)
@@ -359,6 +362,51 @@ async def test_an_asynchronous_log_is_woken_only_if_it_is_not_timed(
 
     eager.wake()
     await until(lambda: eager.flushed_offset == 4 * PAGE)
+
+
+async def test_what_follows_from_a_flush_is_done_while_the_next_one_runs(
+    log: GatedLog, worker: ThreadPoolExecutor
+) -> None:
+    """B5: those who wait are answered first."""
+    order: list[str] = []
+
+    class Noting(Executor):
+        def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
+            order.append("sync")
+            return worker.submit(fn, *args, **kwargs)
+
+    flusher = Flusher(log, Noting(), quiet(), on_flushed=lambda: order.append("told"))
+    flusher.start()
+    flusher.when_flushed(log.append(), lambda _: order.append("answered"))
+    await begun(log)
+    second = flusher.wait_flushed(log.append())
+    log.gate.release(2)
+
+    assert await second is OK
+    await until(lambda: not flusher.has_news)
+    assert order == ["sync", "answered", "sync", "told", "told"]
+
+
+async def test_what_follows_from_a_flush_can_be_asked_for_before(
+    log: GatedLog, worker: ThreadPoolExecutor
+) -> None:
+    """B5: whoever was answered may want to see the message at once; and it is done once."""
+    told: list[int] = []
+    flusher = Flusher(log, worker, quiet(), on_flushed=lambda: told.append(log.flushed_offset))
+    flusher.start()
+    seen: list[list[int]] = []
+
+    def look(_: PutStatus) -> None:
+        flusher.tell()
+        seen.append(list(told))
+
+    flusher.when_flushed(log.append(), look)
+    log.gate.release(2)
+    await until(lambda: bool(seen))
+    await flusher.stop()
+
+    assert seen == [[100]]
+    assert told == [100]
 
 
 class SlowLog:

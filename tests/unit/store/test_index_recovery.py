@@ -12,7 +12,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.index import Index
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
-from tests.unit.store.index_kit import ENTRIES, FOLDER, SLOTS, START_MS, an_index, files, found
+from tests.unit.store.index_kit import ENTRIES, FOLDER, SLOTS, START_MS, an_index, files, found, put
 
 
 @pytest.fixture
@@ -23,21 +23,21 @@ def disk() -> SimulatedDisk:
 def test_what_is_dispatched_again_is_not_indexed_again(disk: SimulatedDisk) -> None:
     """B5: nor is anything that lies before the last record."""
     index = an_index(disk)
-    index.put("orders", None, "a", 0, START_MS)
-    index.put("orders", "u", "a b", 500, START_MS)
-    before = files(disk)
+    put(index, "orders", None, "a", 0, START_MS)
+    put(index, "orders", "u", "a b", 500, START_MS)
+    before = files(disk, index)
     index = an_index(disk)
     for physical_offset, keys in ((0, "a"), (300, "c"), (500, "a b")):
-        index.put("orders", "u" if physical_offset else None, keys, physical_offset, START_MS)
+        put(index, "orders", "u" if physical_offset else None, keys, physical_offset, START_MS)
 
-    assert files(disk) == before
+    assert files(disk, index) == before
 
 
 def test_the_keys_that_a_kill_left_out_are_added(disk: SimulatedDisk) -> None:
     """B5"""
     index = an_index(disk)
-    index.put("orders", "u", "a", 500, START_MS)
-    index.put("orders", "u", "a b", 500, START_MS)
+    put(index, "orders", "u", "a", 500, START_MS)
+    put(index, "orders", "u", "a b", 500, START_MS)
 
     assert [found(index, key) for key in ("u", "a", "b")] == [[500]] * 3
 
@@ -46,19 +46,21 @@ def test_the_index_is_found_again_and_goes_on(disk: SimulatedDisk) -> None:
     """B5"""
     index = an_index(disk)
     for number in range(30):
-        index.put("orders", None, f"k{number}", 100 * number, START_MS + number)
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
     index.close()
     index = an_index(disk)
     assert index.end_offset == 2900
-    index.put("orders", None, "k30", 3000, START_MS + 30)
+    put(index, "orders", None, "k30", 3000, START_MS + 30)
 
     assert [found(index, f"k{number}") for number in range(31)] == [[100 * n] for n in range(31)]
-    assert len(files(disk)) == 2
+    assert len(files(disk, index)) == 2
 
 
 def test_what_a_start_finds_is_synced_once_more(disk: SimulatedDisk) -> None:
     """B5: after a kill it may be in the system's memory only."""
-    an_index(disk).put("orders", None, "a", 500, START_MS)
+    index = an_index(disk)
+    put(index, "orders", None, "a", 500, START_MS)
+    index.write()
     an_index(disk).sync()
 
     assert found(an_index(disk.crash(CrashMode.DROP)), "a") == [500]
@@ -68,16 +70,17 @@ def test_after_an_unclean_stop_only_complete_files_stay(disk: SimulatedDisk) -> 
     """B5: those that the checkpoint knows to be full and on the disk."""
     index = an_index(disk)
     for number in range(50):
-        index.put("orders", None, f"k{number}", 100 * number, START_MS + number)
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
+    index.write()
     safe_until_ms = index.sync(only_full=True)
     assert safe_until_ms == START_MS + 37
     index = Index(disk, VirtualClock(), FOLDER, SLOTS, ENTRIES)
     index.load(stopped_cleanly=False, safe_until_ms=safe_until_ms)
 
-    assert len(files(disk)) == 2
+    assert len(files(disk, index)) == 2
     assert index.end_offset == 3700
     for number in range(50):
-        index.put("orders", None, f"k{number}", 100 * number, START_MS + number)
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
     assert [found(index, f"k{number}") for number in range(50)] == [[100 * n] for n in range(50)]
 
 
@@ -85,7 +88,7 @@ def test_a_sync_says_nothing_of_files_that_are_not_full(disk: SimulatedDisk) -> 
     """B5"""
     index = an_index(disk)
     assert index.sync() == 0
-    index.put("orders", None, "a", 500, START_MS)
+    put(index, "orders", None, "a", 500, START_MS)
 
     assert index.sync() == 0
     assert index.sync(only_full=True) == 0
@@ -95,12 +98,13 @@ def test_what_is_put_while_a_sync_is_under_way_is_left_to_the_next_one(disk: Sim
     """B5"""
     index = an_index(disk)
     for number in range(ENTRIES - 2):
-        index.put("orders", None, f"k{number}", 100 * number, START_MS)
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS)
 
     def put_the_last(point: str) -> None:
         if point.startswith("sync begins"):
             disk.on_point(None)
-            index.put("orders", None, "last", 5000, START_MS)
+            put(index, "orders", None, "last", 5000, START_MS)
+            index.write()
 
     disk.on_point(put_the_last)
     assert index.sync() == 0
@@ -112,15 +116,16 @@ def test_a_file_that_is_full_of_expired_messages_goes_but_never_the_last(disk: S
     """B5"""
     index = an_index(disk)
     for number in range(50):
-        index.put("orders", None, f"k{number}", 100 * number, START_MS + number)
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
+    index.write()
     assert index.detach_expired(1800) == []
     index.erase(index.detach_expired(1801))
-    assert len(files(disk)) == 2
+    assert len(files(disk, index)) == 2
     index.erase(index.detach_expired(10**9))
-    assert len(files(disk)) == 1
+    assert len(files(disk, index)) == 1
     assert found(index, "k49") == [4900]
-    index.destroy()
-    assert files(disk) == []
+    index.cut_to(0)
+    assert files(disk, index) == []
 
 
 def test_files_of_another_size_are_refused_and_other_files_left_alone(
@@ -140,12 +145,42 @@ def test_a_full_disk_is_an_error_and_the_message_can_be_indexed_later(disk: Simu
     """B4"""
     index = an_index(disk)
     disk.fail("reserve", number=errno.ENOSPC)
+    put(index, "orders", "u", "a", 500, START_MS)
     with pytest.raises(OSError, match=r"."):
-        index.put("orders", "u", "a", 500, START_MS)
+        index.write()
+    assert found(index, "u") == []
     disk.heal()
-    index.put("orders", "u", "a", 500, START_MS)
 
     assert [found(index, key) for key in ("u", "a")] == [[500]] * 2
+
+
+def test_on_a_full_disk_only_so_much_is_kept_to_be_written_later(disk: SimulatedDisk) -> None:
+    """B4: a message that is refused can be indexed later, too."""
+    index = an_index(disk, entries=1000)
+    disk.fail("create", number=errno.ENOSPC)
+    taken = 0
+    with pytest.raises(OSError, match=r"."):  # noqa: PT012
+        while taken < 1000:
+            put(index, "orders", f"u{taken}", None, 100 * taken, START_MS)
+            taken += 1
+    disk.heal()
+    for number in range(taken + 1):
+        put(index, "orders", f"u{number}", None, 100 * number, START_MS)
+
+    assert 0 < taken < 500
+    assert [found(index, f"u{number}") for number in range(taken + 1)] == [
+        [100 * number] for number in range(taken + 1)
+    ]
+
+
+def test_what_was_put_before_is_not_put_again_before_it_is_written(disk: SimulatedDisk) -> None:
+    """B5"""
+    index = an_index(disk, entries=1000)
+    for _ in range(2):
+        for number in range(10):
+            put(index, "orders", f"u{number}", "a", 100 * number, START_MS)
+
+    assert found(index, "a") == [100 * number for number in reversed(range(10))]
 
 
 def test_after_every_crash_the_log_makes_the_index_whole_again() -> None:
@@ -156,7 +191,9 @@ def test_after_every_crash_the_log_makes_the_index_whole_again() -> None:
         safe[0] = 0
         index = an_index(disk)
         for number in range(45):
-            index.put("orders", f"u{number}", "a", 100 * number, START_MS + number)
+            put(index, "orders", f"u{number}", "a", 100 * number, START_MS + number)
+            if number % 5 == 4:
+                index.write()
             if number % 8 == 7:
                 safe[0] = index.sync(only_full=True)
 
@@ -167,7 +204,7 @@ def test_after_every_crash_the_log_makes_the_index_whole_again() -> None:
         index = Index(after, VirtualClock(), FOLDER, SLOTS, ENTRIES)
         index.load(stopped_cleanly=False, safe_until_ms=safe[0])
         for number in range(45):
-            index.put("orders", f"u{number}", "a", 100 * number, START_MS + number)
+            put(index, "orders", f"u{number}", "a", 100 * number, START_MS + number)
         assert [found(index, f"u{number}") for number in range(45)] == [[100 * n] for n in range(45)], mode
         assert found(index, "a") == [100 * number for number in reversed(range(45))], mode
 
@@ -177,7 +214,7 @@ def test_an_index_on_a_real_disk_is_found_again(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     index = Index(SystemDisk(), VirtualClock(), folder, 5_000_000, 20_000_000)
     for number in range(1000):
-        index.put("orders", f"{number:032X}", None, 100 * number, START_MS + number)
+        put(index, "orders", f"{number:032X}", None, 100 * number, START_MS + number)
     index.sync()
     index.close()
     index = Index(SystemDisk(), VirtualClock(), folder, 5_000_000, 20_000_000)

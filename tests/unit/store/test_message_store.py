@@ -20,10 +20,12 @@ from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.wire.record import decode_record
 from tests.unit.store.log_kit import ROOT, START_MS, STORE_HOST, InPlace
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, running, small
 
 SYNC: dict[str, object] = {"flush_disk_type": "SYNC_FLUSH"}
+EVER = 2**63 - 1
 
 
 def a_store(disk: SimulatedDisk, config: StoreConfig | None = None) -> MessageStore:
@@ -81,6 +83,23 @@ async def test_with_synchronous_flush_a_put_waits_for_the_disk() -> None:
         await until(lambda: bodies_in(store.files) == [b"safe", b"in a hurry"])
 
     assert bodies_in(Engine(after).files) == [b"safe"]
+
+
+async def test_who_was_answered_finds_the_message_at_once() -> None:
+    """B5, B8, B10: in its queue and by its keys, whoever else is waiting for the next flush."""
+    async with running(SimulatedDisk(), small(ROOT, **SYNC)) as store:
+
+        async def send(number: int) -> None:
+            for each in range(20):
+                key = f"{number}-{each}"
+                result = await store.put_safely(
+                    a_message(key.encode(), queue_id=number, properties_block=f"KEYS\x01{key}\x02".encode())
+                )
+                got = store.reader.get("orders", number, result.queue_offset, 1)
+                assert [bytes(decode_record(view).body) for view in got.records] == [key.encode()]
+                assert len(store.lookup.query("orders", key, 9, 0, EVER).records) == 1
+
+        await asyncio.gather(*(send(number) for number in range(8)))
 
 
 async def test_many_puts_share_a_flush() -> None:

@@ -71,8 +71,8 @@ def fill_index(index: Index, records: list[Record]) -> None:
         properties = record.properties()
         index.put(
             record.topic,
-            properties.get(UNIQ_KEY),
-            properties.get(KEYS),
+            properties.get(UNIQ_KEY, "").encode(),
+            properties.get(KEYS, "").encode(),
             record.physical_offset,
             record.store_timestamp_ms,
         )
@@ -102,6 +102,7 @@ def test_dispatching_the_whole_log_again_changes_nothing(
     for _ in range(2):
         fill_queues(queues, records)
         fill_index(index, records)
+    index.write()
 
     assert files_below(tmp_path / "consumequeue") == files_below(store / "consumequeue")
     (made,) = files_below(tmp_path / "index").values()

@@ -301,3 +301,60 @@ def test_a_store_with_other_settings_is_recovered(mode: CrashMode, settings: dic
     assert engine.put(a_message(b"10-")).queue_offset == 10
     assert engine.close()
     assert numbers_in(Engine(after, config)) == list(range(11))
+
+
+def test_missing_units_are_made_anew_however_late_they_are_missed() -> None:
+    """B5, B10: after messages of other queues were dispatched; all keys are found then, too."""
+    disk, clock = SimulatedDisk(), VirtualClock(START_MS)
+    engine = Engine(disk, clock=clock)
+    for number in range(14):
+        sys_flag = 4 if number == 12 else 0  # the prepared one stands between the two queues
+        body = (b"%d-" % number).ljust(LARGE, b"b")
+        block = b"KEYS\x01k%d\x02" % number
+        queue_id = 1 if number in (1, 4, 7, 13) else 0
+        engine.put(a_message(body, queue_id=queue_id, sys_flag=sys_flag, properties_block=block))
+        clock.advance(1000)
+    assert engine.close()
+    changed(disk, ROOT / "consumequeue" / "orders" / "1" / f"{0:020}", UNIT_SIZE, bytes(3 * UNIT_SIZE))
+    as_if_killed(disk)
+    engine = Engine(disk)
+
+    assert engine.recovered.start == 3 * LOG_FILE_SIZE
+    assert [int(body.partition(b"-")[0]) for body in bodies_in(engine.files, queue_id=1)] == [1, 4, 7, 13]
+    for number in range(2, 14):
+        assert len(engine.files.index.find("orders", f"k{number}", 9, 0, EVER).physical_offsets) == 1, number
+
+
+def test_a_long_rest_of_an_earlier_log_is_cleared() -> None:
+    """B5: or a record that ends before it would bring it back to life."""
+    disk = SimulatedDisk()
+    engine = Engine(disk, small(mapped_file_size_commit_log=4 * 1024 * 1024))
+    end = engine.put(a_message(b"the last")).end_offset
+    path = ROOT / "commitlog" / f"{0:020}"
+    changed(disk, path, end + 100, b"something")
+    changed(disk, path, 3 * 1024 * 1024 - 3, b"across a border")
+    engine = Engine(disk.crash(CrashMode.KEEP), small(mapped_file_size_commit_log=4 * 1024 * 1024))
+
+    assert not any(engine.files.log.files.files[0].view[end:])
+    assert bodies_in(engine.files) == [b"the last"]
+
+
+def test_a_file_that_begins_with_a_part_of_a_record_is_not_where_a_recovery_begins() -> None:
+    """B5: the time that was about to be written there may seem to be long ago."""
+    disk, clock = SimulatedDisk(), VirtualClock(START_MS)
+    config = small(flush_disk_type="SYNC_FLUSH")
+    engine = Engine(disk, config, clock)
+    engine.put(a_message(b"0-".ljust(LARGE, b"b")))
+    engine.sync_log()
+    engine.files.sync_behind_log(engine.files.dispatcher.last_store_time_ms, thorough=True)
+    for number in range(1, 4):
+        clock.advance(60_000)
+        engine.put(a_message((b"%d-" % number).ljust(LARGE, b"b")))
+    killed = disk.crash(CrashMode.KEEP)
+    # Three bytes of the store time, and everything behind it in the fixed part.
+    changed(killed, ROOT / "commitlog" / f"{LOG_FILE_SIZE:020}", 56 + 5, bytes(88 - 61))
+    engine = Engine(killed, config)
+
+    assert engine.recovered.start == 0
+    assert numbers_in(engine) == [0, 1, 2]
+    assert engine.put(a_message(b"3-")).queue_offset == 3

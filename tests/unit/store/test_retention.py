@@ -117,6 +117,7 @@ async def test_queues_and_index_follow_the_log() -> None:
     """B5, B10: consumers find the smallest offset that is there, and no key of what is gone."""
     store = Cleaned(file_reserved_time=1)
     store.put(64)
+    store.engine.files.index.write()
     queue = store.engine.files.queues.get("orders", 0)
     folder = ROOT / "consumequeue" / "orders" / "0"
     assert (len(store.disk.entries(folder)), len(store.disk.entries(ROOT / "index"))) == (4, 2)
