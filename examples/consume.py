@@ -2,8 +2,7 @@
 
 import sys
 
-from cometmq import PushConsumer, StoredMessage
-from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
+from cometmq import ConsumeFromWhere, PushConsumer, StoredMessage
 
 namesrv = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9876"
 consumer = PushConsumer(

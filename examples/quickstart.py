@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cometmq import Admin, Message, Producer, PushConsumer, StoredMessage, aio
-from cometmq.client.listener import ConsumeContext
+from cometmq import Admin, ConsumeContext, Message, Producer, PushConsumer, StoredMessage, aio
 from cometmq.remoting.loop import run
 
 ORDERS = 1_000

@@ -14,6 +14,7 @@ from cometmq._version import __version__
 if TYPE_CHECKING:
     from cometmq.client.blocking_admin import Admin
     from cometmq.client.blocking_consumers import PullConsumer, PushConsumer
+    from cometmq.client.blocking_pop import PopConsumer
     from cometmq.client.blocking_producer import Producer
     from cometmq.client.blocking_transactions import TransactionProducer
     from cometmq.client.listener import ConsumeContext, ConsumeResult
@@ -47,6 +48,7 @@ _HOMES: Final = {
     "MessageModel": "cometmq.wire.bodies.heartbeat",
     "MessageQueue": "cometmq.model.queue",
     "PartialBatchError": "cometmq.model.errors",
+    "PopConsumer": "cometmq.client.blocking_pop",
     "Producer": "cometmq.client.blocking_producer",
     "PullConsumer": "cometmq.client.blocking_consumers",
     "PushConsumer": "cometmq.client.blocking_consumers",
@@ -77,6 +79,7 @@ __all__ = [
     "MessageModel",
     "MessageQueue",
     "PartialBatchError",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",

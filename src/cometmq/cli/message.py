@@ -65,10 +65,9 @@ def trace(
 async def _find(msg_id: str, namesrv: str, topic: str | None) -> MessageTrace:
     from cometmq.client.admin import Admin
     from cometmq.client.names import TRACE_TOPIC
-    from cometmq.client.trace_query import message_trace
 
     async with Admin(namesrv=namesrv) as admin:
-        return await message_trace(admin, msg_id, trace_topic=topic or TRACE_TOPIC)
+        return await admin.message_trace(msg_id, trace_topic=topic or TRACE_TOPIC)
 
 
 def _lines(trace: MessageTrace) -> list[str]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import msgspec
 
 from cometmq.client.admin_bodies import ClusterInfo, QueueProgress, QueueStatus, decode_offset_table
 from cometmq.client.identity import client_id
 from cometmq.client.instance import ClientInstance
-from cometmq.client.names import TEMPLATE_TOPIC, check_group, check_topic
+from cometmq.client.names import TEMPLATE_TOPIC, TRACE_TOPIC, check_group, check_topic
 from cometmq.client.queue_calls import QueueCalls
 from cometmq.client.settings import ClientOptions, ClientSettings
 from cometmq.model.errors import ClientError, HeaderError, ResponseError, RouteNotFoundError, StateError
@@ -37,6 +37,9 @@ from cometmq.wire.headers.pull import QueryMessageRequest, ViewMessageRequest
 from cometmq.wire.headers.topic import CreateTopicRequest, DeleteTopicRequest, GetTopicStatsInfoRequest
 from cometmq.wire.ids import decode_offset_id
 from cometmq.wire.record_walk import RecordWalk, to_stored_message
+
+if TYPE_CHECKING:
+    from cometmq.client.trace_query import MessageTrace
 
 _ROUTE_POLL_S: Final = 0.05
 FOR_EVER_MS: Final = 2**63 - 1
@@ -275,6 +278,14 @@ class Admin:
         """The message of a topic with this id of its producer (`SendReceipt.msg_id`)."""
         found = await self._query(topic, msg_id, 32, 0, FOR_EVER_MS, unique=True)
         return next((message for message in found if message.msg_id == msg_id), None)
+
+    async def message_trace(
+        self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = 64
+    ) -> MessageTrace:
+        """What became of the message with this id (`SendReceipt.msg_id`), as its clients wrote it down."""
+        from cometmq.client.trace_query import message_trace  # which is about this class itself
+
+        return await message_trace(self, msg_id, trace_topic=trace_topic, max_messages=max_messages)
 
     async def _query(
         self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool

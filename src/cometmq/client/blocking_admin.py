@@ -8,7 +8,9 @@ from typing import Unpack
 from cometmq.client import admin as aio
 from cometmq.client.admin_bodies import ClusterInfo, QueueProgress, QueueStatus
 from cometmq.client.face import Face
+from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.settings import ClientOptions, ClientSettings
+from cometmq.client.trace_query import MessageTrace
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
@@ -112,3 +114,9 @@ class Admin(Face[aio.Admin]):
     def message_by_id(self, topic: str, msg_id: str) -> StoredMessage | None:
         """The message of a topic with this id of its producer."""
         return self._run(self.aio.message_by_id(topic, msg_id))
+
+    def message_trace(
+        self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = 64
+    ) -> MessageTrace:
+        """What became of the message with this id of its producer, as its clients wrote it down."""
+        return self._run(self.aio.message_trace(msg_id, trace_topic=trace_topic, max_messages=max_messages))

@@ -185,6 +185,10 @@ class ProducerFace(Face[P]):
             self.aio.reply(message, body, tags=tags, keys=keys, properties=properties, timeout_s=timeout_s)
         )
 
+    def recall(self, handle: str | None, topic: str, *, timeout_s: float | None = None) -> str:
+        """Take back a message that is not due yet; see `cometmq.aio.Producer.recall`."""
+        return self._run(self.aio.recall(handle, topic, timeout_s=timeout_s))
+
     def queues(self, topic: str, *, timeout_s: float | None = None) -> Sequence[MessageQueue]:
         """The queues that messages to a topic may go to."""
         return self._run(self.aio.queues(topic, timeout_s=timeout_s))

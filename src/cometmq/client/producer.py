@@ -5,25 +5,40 @@ Rules kept here:
 - A batch is stored request by request, each whole or not at all; an error says what was stored before it.
 - A request waits for its reply as long as its time-out allows, with every broker that may bring the reply
   knowing this client.
+- Only the broker that has a delayed message can take it back, and its name is in the message's handle.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from cometmq.client.later import Callback
-from cometmq.client.names import reply_topic
+from cometmq.client.names import check_topic, reply_topic, unwrap, wrap_topic
 from cometmq.client.outgoing import check_batch
 from cometmq.client.producer_base import ProducerBase
 from cometmq.client.publish import QueueSelector
 from cometmq.client.request_reply import await_reply, reply_special, request_special
-from cometmq.client.send_result import SendReceipt, receipts_of_batch
-from cometmq.model.errors import CallTimeoutError, CometError, PartialBatchError
+from cometmq.client.send_result import DEFAULT_REGION, SendReceipt, receipts_of_batch
+from cometmq.client.trace_records import Recalled
+from cometmq.model.errors import (
+    CallTimeoutError,
+    ClientError,
+    CometError,
+    PartialBatchError,
+    RouteNotFoundError,
+)
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.calling import never_sent
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
+
+_HANDLE_VERSION: Final = "v1"
 
 
 class Producer(ProducerBase):
@@ -192,6 +207,51 @@ class Producer(ProducerBase):
         # The request came to this broker, so the client that waits is known there.
         return await self._send(answer, timeout_s, special=special, first_at=message.broker_name)
 
+    # Taking back.
+
+    async def recall(self, handle: str | None, topic: str, *, timeout_s: float | None = None) -> str:
+        """Take back a message that is not due yet, by its `SendReceipt.recall_handle`; the answer is its id.
+
+        A `ResponseError` says that the broker does not take it back: it is due, or the broker does not offer
+        that (`recallMessageEnable`).
+        """
+        instance = self._running()
+        check_topic(topic)
+        broker_name, msg_id = _read_handle(handle)
+        deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        await self._topics.find(topic, deadline)
+        address = instance.routes.master_of(broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"the master of {broker_name}, which has the message, is not known")
+        header = RecallMessageRequest(
+            producer_group=self._group,
+            topic=wrap_topic(self._namespace, topic),
+            recall_handle=handle or "",
+            target_broker_name=broker_name,
+        )
+        success = False
+        try:
+            answer = await instance.remoting.call_ok(
+                address, RequestCode.RECALL_MESSAGE, header, timeout_s=deadline - self._loop.time()
+            )
+            success = True
+        finally:
+            self._trace_recall(topic, msg_id, instance.clock.now_ms(), success=success)
+        return answer.header(RecallMessageResponse).msg_id
+
+    def _trace_recall(self, topic: str, msg_id: str, now_ms: int, *, success: bool) -> None:
+        if self._trace is not None:
+            self._trace.dispatcher.append(
+                Recalled(
+                    timestamp_ms=now_ms,
+                    region_id=DEFAULT_REGION,
+                    group=unwrap(self._namespace, self._group),
+                    topic=topic,
+                    msg_id=msg_id,
+                    success=success,
+                )
+            )
+
     # Topics and queues.
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> Sequence[MessageQueue]:
@@ -200,6 +260,19 @@ class Producer(ProducerBase):
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         found = await self._topics.find(topic, deadline)
         return [self._topics.plain(queue) for queue in found.queues]
+
+
+def _read_handle(handle: str | None) -> tuple[str, str]:
+    """The broker that has a delayed message, and the id of the message."""
+    if handle is None:
+        raise ClientError("the message has no handle; only one that a broker delays can be taken back")
+    try:
+        version, _topic, broker_name, _due, msg_id = urlsafe_b64decode(handle).decode().split(" ")
+    except (binascii.Error, ValueError):
+        version = ""
+    if version != _HANDLE_VERSION:
+        raise ClientError(f"{handle[:100]!r} is no handle; use `SendReceipt.recall_handle`")
+    return broker_name, msg_id
 
 
 def _partial(receipts: list[SendReceipt], count: int, cause: CometError) -> PartialBatchError:

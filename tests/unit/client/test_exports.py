@@ -30,7 +30,9 @@ def test_importing_the_package_loads_no_client() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["Admin", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"])
+@pytest.mark.parametrize(
+    "name", ["Admin", "PopConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+)
 def test_both_faces_of_a_client_offer_the_same(name: str) -> None:
     """Every public method of the asyncio class has a blocking twin, or one that does the same otherwise."""
     otherwise = {"send_later": "send_async"}

@@ -1,0 +1,150 @@
+"""The handles of popped messages: what a consumer acknowledges with.
+
+Rules kept here:
+- A consumer makes the handles out of the answer to its pop. Only messages that come again bring theirs along.
+- A mark says which topic a message is in: 0 the one that was asked for, 1 and 2 the versions of its retry
+  topic, `%RETRY%<group>_<topic>` and `%RETRY%<group>+<topic>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from cometmq.client.names import RETRY_PREFIX
+from cometmq.model import message_properties as names
+from cometmq.model.errors import HeaderError
+from cometmq.model.message import StoredMessage
+from cometmq.wire.headers.pop import PopMessageResponse
+
+NORMAL: Final = "0"
+RETRY_V1: Final = "1"
+RETRY_V2: Final = "2"
+
+T = TypeVar("T")
+
+
+class PopHandle(NamedTuple):
+    """Which message of which pop."""
+
+    start_offset: int
+    """The first offset of the pop in this queue; brokers find the pop by it."""
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    mark: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+def read_handle(text: str) -> PopHandle:
+    """The handle that a message brought along."""
+    parts = text.split(" ")
+    try:
+        start, pop_time, invisible, revive_queue = map(int, parts[:4])
+        return PopHandle(
+            start, pop_time, invisible, revive_queue, parts[4], parts[5], int(parts[6]), int(parts[7])
+        )
+    except (ValueError, IndexError):
+        raise HeaderError(f"{text[:100]!r} is no handle of a message") from None
+
+
+def marked_topic(topic: str, group: str, mark: str) -> str:
+    """The topic that a message is in."""
+    if mark == NORMAL:
+        return topic
+    return f"{RETRY_PREFIX}{group}{'_' if mark == RETRY_V1 else '+'}{topic}"
+
+
+def _mark_of(topic: str) -> str:
+    if not topic.startswith(RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if "+" in topic else RETRY_V1
+
+
+def handles_of(
+    messages: Sequence[StoredMessage], header: PopMessageResponse, broker_name: str
+) -> list[PopHandle]:
+    """The handle of each message of an answer."""
+    starts = _table(header.start_offset_info, int)
+    listed = _table(header.msg_offset_info, _offsets)
+    may_bring_handles = any(mark != NORMAL for mark, _ in starts)
+    places = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
+    real = _real_offsets(messages, places, listed)
+    handles = []
+    for message, place in zip(messages, places, strict=True):
+        brought = message.properties.get(names.POP_CK) if may_bring_handles else None
+        if brought is not None:
+            handles.append(read_handle(brought))
+            continue
+        offset = real[place, message.queue_offset]
+        # Brokers that do not say where the pop began mean its first message.
+        start = starts.get(place)
+        handles.append(
+            PopHandle(
+                starts.setdefault(place, offset) if start is None else start,
+                header.pop_time,
+                header.invisible_time,
+                header.revive_qid,
+                place[0],
+                broker_name,
+                message.queue_id,
+                offset,
+            )
+        )
+    return handles
+
+
+_Place = tuple[str, str]
+"""The mark of a topic, and the number of a queue in it."""
+
+
+def _real_offsets(
+    messages: Sequence[StoredMessage], places: Sequence[_Place], listed: dict[_Place, list[int]]
+) -> dict[tuple[_Place, int], int]:
+    """The offsets that the broker listed, by those in the records: the n-th of a queue is the n-th."""
+    found: dict[_Place, list[int]] = {}
+    for message, place in zip(messages, places, strict=True):
+        found.setdefault(place, []).append(message.queue_offset)
+    real: dict[tuple[_Place, int], int] = {}
+    for place, offsets in found.items():
+        told = listed.get(place, [])
+        told = told if len(told) >= len(offsets) else sorted(offsets)
+        real |= {(place, offset): at for offset, at in zip(sorted(offsets), told, strict=False)}
+    return real
+
+
+def with_attempts(messages: Sequence[StoredMessage], header: PopMessageResponse) -> Sequence[StoredMessage]:
+    """The messages of an ordered pop with how often they were handed out before, as the broker counts it."""
+    counts = _table(header.order_count_info, int)
+    if not counts:
+        return messages
+    return [_with_attempts(message, counts) for message in messages]
+
+
+def _with_attempts(message: StoredMessage, counts: dict[_Place, int]) -> StoredMessage:
+    mark, queue_id = _mark_of(message.topic), message.queue_id
+    count = counts.get((mark, f"qo{queue_id}%{message.queue_offset}"), counts.get((mark, str(queue_id)), 0))
+    return msgspec.structs.replace(message, reconsume_times=count) if count > 0 else message
+
+
+def _table(text: str | None, read: Callable[[str], T]) -> dict[_Place, T]:
+    """A field of the form `mark queue value;mark queue value`."""
+    table: dict[_Place, T] = {}
+    for item in filter(None, (text or "").split(";")):
+        try:
+            mark, queue, value = item.split(" ")
+            table[mark, queue] = read(value)
+        except ValueError:
+            raise HeaderError(f"the answer to a pop says {item[:100]!r}, which is no place") from None
+    return table
+
+
+def _offsets(text: str) -> list[int]:
+    return sorted(map(int, text.split(",")))
