@@ -33,6 +33,7 @@ from tests.integration.pop_kit import (
 from tests.integration.test_broker_safety import Hold, start_broker
 
 BODIES = [b"%02d" % number for number in range(40)]
+REVIVE_LOG = "rmq_sys_REVIVE_LOG"
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
 
 
@@ -73,6 +74,31 @@ async def test_a_kill_does_not_hand_out_again_what_is_out_or_done(tmp_path: Path
                 found += (await consumer.pop(poll_ms=500)).bodies
         assert sorted(found) == sorted(BODIES[5:10] + BODIES[12:])
         await stays_empty(consumer, messages[0].pop_time_ms + 2600)
+
+
+async def test_an_acknowledgement_that_the_timers_had_not_taken_yet_counts_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    """B12, B4: both are overdue when the broker comes back, and keep their order."""
+    async with running_broker(tmp_path / "a", SAFE) as kit:
+        await filled(kit, [b"one"])
+        consumer = Consumer(kit)
+        (one,) = (await consumer.pop(1, invisible_ms=2500)).messages
+        timers = kit.broker.state.timers
+        await eventually(lambda: timers.enqueuing.taken == 1, "the check point is in the wheel")
+        assert timers._task is not None
+        timers._task.cancel()
+        assert (await consumer.ack(one)).code == 0
+        copy = kill(kit, tmp_path / "b")
+    await eventually(lambda: now_ms() > one.pop_time_ms + 3000, "both are overdue")
+    async with running_broker(copy, SAFE) as kit:
+        revived = f"{REVIVE_LOG}_DefaultCluster"
+        await eventually(
+            lambda: sum(len(kit.stored(revived, queue)) for queue in range(8)) == 2, "both are delivered"
+        )
+        tags = [each.properties()["TAGS"] for queue in range(8) for each in kit.stored(revived, queue)]
+        assert tags == ["ck", "ack"]
+        await stays_empty(Consumer(kit), now_ms() + 3000)
 
 
 async def test_a_kill_does_not_bring_a_message_back_twice(tmp_path: Path) -> None:

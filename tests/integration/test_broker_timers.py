@@ -271,6 +271,26 @@ def stop_enqueuing(kit: BrokerKit) -> None:
     state.change_config(state.config, msgspec.structs.replace(state.store_config, timer_stop_enqueue=True))
 
 
+async def test_what_was_taken_back_in_time_stays_taken_back_over_a_kill(tmp_path: Path) -> None:
+    """B6: also if the timers had not yet come to the cancellation, and both are overdue afterwards."""
+    settings = {"recallMessageEnable": "true"}
+    async with running_broker(tmp_path / "a", settings) as kit:
+        due_ms = now_ms() + 1500
+        sent = await kit.send("Timed", b"unwanted", {"UNIQ_KEY": "A", "TIMER_DELIVER_MS": str(due_ms)})
+        timers = kit.broker.state.timers
+        await eventually(lambda: timers.enqueuing.taken == 1, "the message is in the wheel")
+        assert timers._task is not None
+        timers._task.cancel()
+        header = RecallMessageRequest(topic="Timed", recall_handle=sent.fields["recallHandle"] or "")
+        assert (await kit.call(RequestCode.RECALL_MESSAGE, header)).code == 0
+        copy = kill(kit, tmp_path / "b")
+    await eventually(lambda: now_ms() > due_ms + 500, "both are overdue")
+    async with running_broker(copy, settings) as kit:
+        timers = kit.broker.state.timers
+        await eventually(lambda: timers.delivery.cancelled == 1, "the message is passed over")
+        assert kit.stored("Timed") == []
+
+
 async def test_a_wheel_that_is_lost_is_made_again_from_the_timer_log(tmp_path: Path) -> None:
     """B5."""
     async with running_broker(tmp_path, QUICK) as kit:

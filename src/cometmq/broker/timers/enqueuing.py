@@ -8,7 +8,9 @@ Rules kept here:
   through the timer topic once more.
 - The write time, before which slots are closed, moves only when everything that came before it was taken: a
   cancellation that was accepted in time is in the slot before its messages are delivered.
-- A message for a slot that is closed already is delivered at once.
+- A message for a slot that is delivered already is delivered at once. Every other one goes into its slot,
+  also if its time is over, as after a long stop: nothing overtakes what is in the wheel, and what was taken
+  back in time stays taken back.
 """
 
 from __future__ import annotations
@@ -68,8 +70,9 @@ class TimerEnqueuing:
         self.taken = 0
         """How many messages were taken since the start."""
 
-    def resume(self, saved: TimerProgress) -> None:
-        """Find out where to go on in the timer topic."""
+    def resume(self, saved: TimerProgress, read_time_ms: int) -> None:
+        """Find out where to go on in the timer topic; slots before the read time are delivered."""
+        self.write_time_ms = read_time_ms
         found = self._behind_last_timer()
         is_whole = self._log.end >= saved.last_timer_log_flush_pos
         if found is None:
@@ -79,7 +82,6 @@ class TimerEnqueuing:
         queue = self._state.store.queues.find(TIMER_TOPIC, 0)
         self.queue_offset = 0 if queue is None else min(max(place, queue.min_offset), queue.max_offset)
         self.latest_ms = self._wheel.latest()
-        self.write_time_ms = self._now_slot()
 
     def _behind_last_timer(self) -> int | None:
         """The place behind the message of the last record in the timer log; None if that is not known."""
@@ -126,10 +128,12 @@ class TimerEnqueuing:
         # Everything that was stored before this message is taken.
         stored_slot = message.store_timestamp_ms // self._slot_ms * self._slot_ms
         self.write_time_ms = max(self.write_time_ms, min(stored_slot, now_slot))
+        if self.latest_ms < self._delivery.read_time_ms < self.write_time_ms:
+            self._delivery.read_time_ms = self.write_time_ms  # there is nothing in the wheel
         block = bytes(message.properties_block)
         text = find_property(block, TIMER_OUT_MS) or ""
         due_ms = int(text) if text.isdecimal() else 0
-        if due_ms < self.write_time_ms:
+        if due_ms < self._delivery.read_time_ms:
             await self._delivery.deliver_late(message)
             return
         self.set(
@@ -141,7 +145,7 @@ class TimerEnqueuing:
 
     def set(self, message: Record, due_ms: int, topic: str | None, *, is_cancellation: bool) -> None:
         """Put a message into the slot of its time, or of a moment before it."""
-        write_time_ms, slot_ms, window = self.write_time_ms, self._slot_ms, self._window_slots
+        write_time_ms, slot_ms, window = min(self.write_time_ms, due_ms), self._slot_ms, self._window_slots
         magic = MAGIC_DEFAULT
         excess_ms = due_ms - write_time_ms - window * slot_ms
         if excess_ms >= 0:

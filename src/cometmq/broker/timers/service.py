@@ -108,9 +108,10 @@ class TimerService:
         metrics = await loop.run_in_executor(self._worker, self._metrics_file.file.load)
         if metrics is not None:
             self.counts.load(metrics.data_version, metrics.timing_count)
-        self.enqueuing.resume(saved)
-        oldest_ms = self.enqueuing.write_time_ms - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
+        now_slot = self._state.clock.now_ms() // self._slot_ms * self._slot_ms
+        oldest_ms = now_slot - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
         self.delivery.read_time_ms = max(saved.last_read_time_ms // self._slot_ms * self._slot_ms, oldest_ms)
+        self.enqueuing.resume(saved, self.delivery.read_time_ms)
         if not self._is_waiting and not self.enqueuing.behind:
             self.counts.clear()
         log.info(
