@@ -30,7 +30,7 @@ FREE_AT_END: Final = HEAD.size
 
 _STEP: Final = 1024 * 1024
 _NOTHING: Final = bytes(_STEP)
-_AHEAD: Final = 4 * _STEP
+_AHEAD: Final = 8 * _STEP
 _QUICK_STEP_MS: Final = 20
 _QUICK_SETTLED_STEP_MS: Final = 200
 """In how much time or less a log grows by a step if its pages are to be made ready."""
