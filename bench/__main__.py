@@ -48,6 +48,12 @@ def _broker(quick: bool, say: Callable[[str], None]) -> Section:
     return broker.run(broker.QUICK if quick else broker.FULL, say)
 
 
+def _kinds(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import kinds
+
+    return kinds.run(kinds.QUICK if quick else kinds.FULL, say)
+
+
 def _client(quick: bool, say: Callable[[str], None]) -> Section:
     from bench import client
 
@@ -62,6 +68,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "store": _store,
     "message-store": _message_store,
     "broker": _broker,
+    "kinds": _kinds,
     "client": _client,
 }
 

@@ -62,11 +62,11 @@ def send_frames(
     """Sends to the queues in turn."""
     born_ms = int(time.time() * 1000)
     return [
-        json_request(SEND_MESSAGE_V2, _send_fields(topic, n, n % queues, born_ms), body) for n in range(count)
+        json_request(SEND_MESSAGE_V2, send_fields(topic, n, n % queues, born_ms), body) for n in range(count)
     ]
 
 
-def _send_fields(topic: str, number: int, queue_id: int, born_ms: int) -> dict[str, str]:
+def send_fields(topic: str, number: int, queue_id: int, born_ms: int) -> dict[str, str]:
     unique_key = f"{_UNIQUE_PREFIX}{number:08X}"
     properties = f"KEYS\x01order-{number}\x02UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02TAGS\x01paid\x02"
     return {
@@ -89,7 +89,7 @@ def _send_fields(topic: str, number: int, queue_id: int, born_ms: int) -> dict[s
 def cold_pull_frames(topic: str, first: int, count: int, queue_id: int = 0) -> list[bytes]:
     """Pulls of one large message after the other."""
     return [
-        json_request(PULL_MESSAGE, {**_pull_fields(topic, queue_id, offset), "maxMsgNums": "1"})
+        json_request(PULL_MESSAGE, {**pull_fields(topic, queue_id, offset), "maxMsgNums": "1"})
         for offset in range(first, first + count)
     ]
 
@@ -97,13 +97,13 @@ def cold_pull_frames(topic: str, first: int, count: int, queue_id: int = 0) -> l
 def pull_frames(topic: str, batches: int, queues: int = QUEUES) -> list[bytes]:
     """Pulls of whole batches: in every queue one after the other, the queues in turn."""
     return [
-        json_request(PULL_MESSAGE, _pull_fields(topic, queue_id, batch * BATCH))
+        json_request(PULL_MESSAGE, pull_fields(topic, queue_id, batch * BATCH))
         for batch in range(batches)
         for queue_id in range(queues)
     ]
 
 
-def _pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, str]:
+def pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, str]:
     return {
         "consumerGroup": "billing",
         "topic": topic,
@@ -128,7 +128,7 @@ def fill(broker: tuple[str, int], topic: str, batches: int, queues: int = QUEUES
                 _expect_success(answer)
         for queue_id in range(queues):
             answer = caller.ask(
-                json_request(PULL_MESSAGE, _pull_fields(topic, queue_id, (batches - 1) * BATCH))
+                json_request(PULL_MESSAGE, pull_fields(topic, queue_id, (batches - 1) * BATCH))
             )
             _expect_success(answer)
             if (found := sum(1 for _ in records(answer.body))) != BATCH:

@@ -79,8 +79,12 @@ class Contestant:
         return result
 
     def measure(self, load: Load, frames: Sequence[bytes], seconds: float) -> LoadResult:
+        return self.keep(load, lambda: self.run(load, frames, seconds))
+
+    def keep(self, load: Load, run: Callable[[], LoadResult]) -> LoadResult:
+        """Run a load, and keep its result and what it cost."""
         before = self._cpu_seconds()
-        result = self.run(load, frames, seconds)
+        result = run()
         self._cpu_shares.setdefault(load, []).append((self._cpu_seconds() - before) / result.seconds)
         self.results.setdefault(load, []).append(result)
         return result

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import pytest
@@ -168,6 +168,9 @@ def _bytes(body: str | bytes) -> bytes:
     return body.encode() if isinstance(body, str) else body
 
 
+L = TypeVar("L", bound=Listening)
+
+
 class ForeignClient(ABC):
     """One process with any number of producers and consumers in it."""
 
@@ -192,10 +195,14 @@ class ForeignClient(ABC):
 
     def push(self, group: str, *topics: str, tags: str = "*", **behaviour: Any) -> Listening:
         """Start a push consumer whose listener behaves as told."""
-        listening = Listening(self, fresh("consumer"))
-        self._listening[listening.name] = listening
+        listening = self._collect(Listening(self, fresh("consumer")))
         started = self.call("push", name=listening.name, group=group, topics=topics, tags=tags, **behaviour)
         listening.client_id = str(started)
+        return listening
+
+    def _collect(self, listening: L) -> L:
+        """Keep what is reported under this name."""
+        self._listening[listening.name] = listening
         return listening
 
     def call(self, do: str, *, seconds: float = CALL_SECONDS, **args: Any) -> Any:

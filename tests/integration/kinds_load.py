@@ -57,6 +57,30 @@ class Remote(BrokerKit):
     async def call(self, code: int, header: Header | None = None, body: bytes = b"") -> Told:
         return told(await self.client.call(self.address, code, header, body=body))
 
+    async def read(self, topic: str, queue_id: int = 0) -> list[Record]:
+        """All messages that consumers see in a queue."""
+        records: list[Record] = []
+        while True:
+            header = PullMessageRequest(
+                consumer_group="readers",
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=len(records),
+                max_msg_nums=32,
+                sys_flag=4,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                subscription="*",
+                sub_version=0,
+            )
+            answer = await self.call(RequestCode.PULL_MESSAGE, header)
+            at = 0
+            if answer.code != 0:
+                return records
+            while at < len(answer.body):
+                records.append(decode_record(answer.body, at))
+                at += records[-1].total_size
+
 
 @dataclass
 class Ledger:
@@ -228,32 +252,12 @@ class KindsLoad:
 
     async def everything_in(self, topic: str) -> dict[tuple[int, int], Record]:
         """All messages of a topic by queue and offset."""
-        queues = [self._queue(topic, queue_id) for queue_id in range(QUEUES)]
-        return {place: record for queue in await asyncio.gather(*queues) for place, record in queue}
-
-    async def _queue(self, topic: str, queue_id: int) -> list[tuple[tuple[int, int], Record]]:
-        found: list[tuple[tuple[int, int], Record]] = []
-        while True:
-            header = PullMessageRequest(
-                consumer_group="readers",
-                topic=topic,
-                queue_id=queue_id,
-                queue_offset=len(found),
-                max_msg_nums=32,
-                sys_flag=4,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                subscription="*",
-                sub_version=0,
-            )
-            answer = await self.remote.call(RequestCode.PULL_MESSAGE, header)
-            at = 0
-            if answer.code != 0:
-                return found
-            while at < len(answer.body):
-                record = decode_record(answer.body, at)
-                found.append(((queue_id, record.queue_offset), record))
-                at += record.total_size
+        queues = await asyncio.gather(*(self.remote.read(topic, queue_id) for queue_id in range(QUEUES)))
+        return {
+            (queue_id, record.queue_offset): record
+            for queue_id, records in enumerate(queues)
+            for record in records
+        }
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -26,11 +26,15 @@ public class ClientDriver {
     private static PrintStream console;
 
     public static void main(String[] args) throws Exception {
+        serve(args[0], new HashMap<>());
+    }
+
+    /** Does what it is told until its input ends: the commands given, and those that every driver has. */
+    static void serve(String namesrv, Map<String, Command> commands) throws Exception {
         // What the libraries print has no place among the lines of the protocol.
         console = new PrintStream(System.out, true, "UTF-8");
         System.setOut(System.err);
-        System.setProperty("rocketmq.namesrv.addr", args[0]);
-        Map<String, Command> commands = new HashMap<>();
+        System.setProperty("rocketmq.namesrv.addr", namesrv);
         new DriverProducers().addTo(commands);
         new DriverPush().addTo(commands);
         new DriverPulls().addTo(commands);

@@ -87,7 +87,7 @@ final class DriverPush {
         return true;
     }
 
-    private static final class Behaviour {
+    static final class Behaviour {
         private final String consumer;
         private final int failures;
         private final boolean raising;

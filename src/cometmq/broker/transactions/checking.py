@@ -176,7 +176,7 @@ class TransactionChecking:
         if target is not None:
             self._counts.add(target[0], -1)
         log.error(
-            "the transaction of %s at %d was checked %d times without an answer; it is moved to %s",
+            "the transaction of %s at %d is too old, or was checked too often (%d times); it is moved to %s",
             *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC),
         )
         return True
