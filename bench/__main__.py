@@ -77,7 +77,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure CometMQ, beside Apache RocketMQ where there is something to compare.",
-        epilog="A full run takes some four minutes, best on a machine with nothing else to do.",
+        epilog="A full run takes some twenty minutes, best on a machine with nothing else to do.",
     )
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="run one benchmark")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: to try a change out")
