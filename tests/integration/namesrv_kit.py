@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.ports.clock import Clock
 from cometmq.ports.files import Files
@@ -206,7 +206,7 @@ async def running_namesrv(
     *,
     clock: Clock | None = None,
     files: Files | None = None,
-    settings: ServerSettings | None = None,
+    settings: NamesrvSettings | None = None,
     environment: Mapping[str, str] | None = None,
     **config: object,
 ) -> AsyncIterator[Visit]:

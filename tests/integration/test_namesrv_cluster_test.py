@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.namesrv.config import ServerSettings
+from cometmq.namesrv.config import NamesrvSettings
 from tests.integration.namesrv_kit import (
     A1,
     A2,
@@ -32,8 +32,8 @@ async def production(tmp_path: Path) -> AsyncIterator[Visit]:
         yield visit
 
 
-def listed(*addresses: str) -> ServerSettings:
-    return ServerSettings(product_env_namesrv_addr=";".join(addresses))
+def listed(*addresses: str) -> NamesrvSettings:
+    return NamesrvSettings(product_env_namesrv_addr=";".join(addresses))
 
 
 @both_encodings

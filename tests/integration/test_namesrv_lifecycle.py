@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from cometmq.model.errors import CometError, ConnectError, RemotingError, SettingsError
-from cometmq.namesrv.config import ServerSettings
+from cometmq.namesrv.config import NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.ports.files import SystemFiles
 from cometmq.wire.codes import RequestCode
@@ -93,7 +93,7 @@ async def test_one_water_mark_alone_is_enough(tmp_path: Path, high: int, low: in
 
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     """N2: maxConnections."""
-    async with running_namesrv(tmp_path, settings=ServerSettings(max_connections=1)) as namesrv:
+    async with running_namesrv(tmp_path, settings=NamesrvSettings(max_connections=1)) as namesrv:
         assert (await namesrv.route("T1")).code == 17
         async with plain_connection(namesrv.address) as second:
             assert await second.ended()

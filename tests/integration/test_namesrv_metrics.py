@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.model.errors import CometError
-from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
@@ -24,7 +24,7 @@ def server_in(folder: Path, metrics_port: int) -> Namesrv:
         kv_config_path=str(folder / "kvConfig.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )
-    return Namesrv(config, ServerSettings(metrics_port=metrics_port))
+    return Namesrv(config, NamesrvSettings(metrics_port=metrics_port))
 
 
 def scrape(port: int) -> dict[str, float]:

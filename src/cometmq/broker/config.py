@@ -315,19 +315,3 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def register_period_s(self) -> float:
         """How often to register, kept within reason."""
         return max(10_000, min(self.register_name_server_period, 60_000)) / 1000
-
-
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings beside those: TLS, which Apache takes from system properties, and what is our own."""
-
-    tls_server_mode: Literal["disabled", "permissive", "enforcing"] = field(
-        name="tls.server.mode", default="permissive"
-    )
-    tls_server_cert_path: str | None = field(name="tls.server.certPath", default=None)
-    tls_server_key_path: str | None = field(name="tls.server.keyPath", default=None)
-    tls_server_key_password: str | None = field(name="tls.server.keyPassword", default=None)
-    tls_server_trust_cert_path: str | None = field(name="tls.server.trustCertPath", default=None)
-    tls_server_need_client_auth: Literal["none", "optional", "require"] = field(
-        name="tls.server.need.client.auth", default="none"
-    )
-    max_connections: Positive = field(name="maxConnections", default=50_000)

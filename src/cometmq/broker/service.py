@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.config import MASTER_ID, BrokerConfig, ServerSettings
+from cometmq.broker.config import MASTER_ID, BrokerConfig
 from cometmq.broker.handlers import HANDLERS
 from cometmq.broker.metrics import BrokerExporter
 from cometmq.broker.periodic import Periodic
@@ -29,9 +29,8 @@ from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.handler import HandlerTable
-from cometmq.remoting.limits import Limits
 from cometmq.remoting.server import RemotingServer
-from cometmq.remoting.tls import ServerTls
+from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.codes import RequestCode
@@ -111,8 +110,8 @@ class Broker:
                 host=config.bind_address,
                 port=port,
                 handlers=table,
-                limits=_limits(config, settings),
-                tls=_server_tls(settings),
+                limits=settings.limits(config),
+                tls=settings.tls,
                 backlog=config.server_socket_backlog,
             )
             for port, table in ((self.port, main), (self.fast_port, fast))
@@ -235,26 +234,3 @@ def _store_host(config: BrokerConfig) -> bytes:
         return pack_host(Host(config.broker_ip1, config.listen_port))
     except MessageError as error:
         raise SettingsError(f"brokerIP1 = {config.broker_ip1!r}: {error.message}") from None
-
-
-def _limits(config: BrokerConfig, settings: ServerSettings) -> Limits:
-    default = Limits()
-    high = config.write_buffer_high_water_mark or default.write_high_bytes
-    low = config.write_buffer_low_water_mark or default.write_low_bytes
-    return Limits(
-        idle_timeout_s=config.server_channel_max_idle_time_seconds,
-        max_connections=settings.max_connections,
-        write_high_bytes=high,
-        write_low_bytes=min(low, high),  # where only one of the two is set
-    )
-
-
-def _server_tls(settings: ServerSettings) -> ServerTls:
-    return ServerTls(
-        mode=settings.tls_server_mode,
-        cert_path=settings.tls_server_cert_path,
-        key_path=settings.tls_server_key_path,
-        key_password=settings.tls_server_key_password,
-        trust_cert_path=settings.tls_server_trust_cert_path,
-        need_client_auth=settings.tls_server_need_client_auth,
-    )

@@ -10,7 +10,7 @@ import msgspec
 
 from cometmq.broker.broadcast_offsets import BroadcastOffsets
 from cometmq.broker.clients import Clients
-from cometmq.broker.config import BrokerConfig, ServerSettings
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consumer_filters import ConsumerFilters
 from cometmq.broker.delay_levels import DelayService
 from cometmq.broker.groups import Groups
@@ -33,6 +33,7 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import (

@@ -81,7 +81,8 @@ def run_broker(
 
 def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[Any]]:
     """The settings of broker, store and server: defaults, then the file, then variables, then flags."""
-    from cometmq.broker.config import BrokerConfig, ServerSettings  # here, because other commands need none
+    from cometmq.broker.config import BrokerConfig  # here, because other commands need none
+    from cometmq.remoting.server_settings import ServerSettings
     from cometmq.store.config import StoreConfig
 
     kinds = (BrokerConfig, StoreConfig, ServerSettings)

@@ -19,7 +19,7 @@ import typer
 from cometmq.cli.serving import origins, raise_file_limit, resolve_all, say_ready, serve, set_up_logging
 from cometmq.cli.settings import assignment_layer, environment_layer, file_layer, print_settings
 from cometmq.model.settings import Layer, Resolved
-from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
 
@@ -77,9 +77,9 @@ def run_namesrv(
 
 def load_settings(
     config: Path | None, flags: dict[str, str]
-) -> tuple[Resolved[NamesrvConfig], Resolved[ServerSettings]]:
+) -> tuple[Resolved[NamesrvConfig], Resolved[NamesrvSettings]]:
     """The first step: defaults, then the file, then variables, then flags."""
-    kinds: tuple[type[msgspec.Struct], ...] = (NamesrvConfig, ServerSettings)
+    kinds: tuple[type[msgspec.Struct], ...] = (NamesrvConfig, NamesrvSettings)
     state = Path.home() / "namesrv"
     defaults = {
         "rocketmqHome": os.environ.get("ROCKETMQ_HOME", ""),
@@ -101,7 +101,7 @@ def _stored_elsewhere(config: Path | None, settings: NamesrvConfig) -> list[str]
     return [f"{path} has settings that were stored by request; they are read with -c {path} only"]
 
 
-def _serve(config: NamesrvConfig, settings: ServerSettings, *, as_json: bool) -> None:
+def _serve(config: NamesrvConfig, settings: NamesrvSettings, *, as_json: bool) -> None:
     servers: list[Namesrv] = []
 
     def build() -> Namesrv:

@@ -6,10 +6,12 @@ between both servers unchanged; one event loop does that work here, and those ma
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
+
+from cometmq.remoting.server_settings import ServerSettings
 
 DEFAULT_PORT: Final = 9876
 FIXED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
@@ -67,20 +69,9 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     use_epoll_native_selector: bool = False  # no effect
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings beside those: TLS, which Apache takes from system properties, and what is our own."""
+class NamesrvSettings(ServerSettings, frozen=True, kw_only=True):
+    """Settings beside those."""
 
-    tls_server_mode: Literal["disabled", "permissive", "enforcing"] = msgspec.field(
-        name="tls.server.mode", default="permissive"
-    )
-    tls_server_cert_path: str | None = msgspec.field(name="tls.server.certPath", default=None)
-    tls_server_key_path: str | None = msgspec.field(name="tls.server.keyPath", default=None)
-    tls_server_key_password: str | None = msgspec.field(name="tls.server.keyPassword", default=None)
-    tls_server_trust_cert_path: str | None = msgspec.field(name="tls.server.trustCertPath", default=None)
-    tls_server_need_client_auth: Literal["none", "optional", "require"] = msgspec.field(
-        name="tls.server.need.client.auth", default="none"
-    )
-    max_connections: Positive = msgspec.field(name="maxConnections", default=50_000)
     metrics_port: Port | None = msgspec.field(name="metricsPort", default=None)
     """Where Prometheus finds the counters, under `/metrics`; without it they are not served."""
     product_env_namesrv_addr: str | None = msgspec.field(name="productEnvNamesrvAddr", default=None)

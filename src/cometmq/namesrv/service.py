@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from cometmq.model.errors import SettingsError
 from cometmq.namesrv.cluster_test import ClusterTestRouteHandlers, ProductionAddresses
-from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.handlers import HANDLERS
 from cometmq.namesrv.handlers.route import RouteHandlers
 from cometmq.namesrv.notices import MinIdNotices
@@ -23,10 +23,8 @@ from cometmq.ports.files import Files, SystemFiles
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
-from cometmq.remoting.limits import Limits
 from cometmq.remoting.prometheus import MetricsExporter
 from cometmq.remoting.server import RemotingServer
-from cometmq.remoting.tls import ServerTls
 
 log = logging.getLogger("cometmq.namesrv")
 
@@ -37,14 +35,14 @@ class Namesrv:
     def __init__(
         self,
         config: NamesrvConfig,
-        settings: ServerSettings | None = None,
+        settings: NamesrvSettings | None = None,
         *,
         clock: Clock | None = None,
         files: Files | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         _check_paths(config)
-        settings = settings or ServerSettings()
+        settings = settings or NamesrvSettings()
         self.client = RemotingClient()
         self.state = NamesrvState(
             config,
@@ -57,8 +55,8 @@ class Namesrv:
             host=config.bind_address,
             port=config.listen_port,
             handlers=self._handlers(config, settings, os.environ if environment is None else environment),
-            limits=_limits(config, settings),
-            tls=_server_tls(settings),
+            limits=settings.limits(config),
+            tls=settings.tls,
             backlog=config.server_socket_backlog,
         )
         self.server.on_closed.append(self._connection_closed)
@@ -70,7 +68,7 @@ class Namesrv:
         self._scan_timer: asyncio.TimerHandle | None = None
 
     def _handlers(
-        self, config: NamesrvConfig, settings: ServerSettings, environment: Mapping[str, str]
+        self, config: NamesrvConfig, settings: NamesrvSettings, environment: Mapping[str, str]
     ) -> HandlerTable:
         table = HandlerTable()
         for family in HANDLERS:
@@ -139,26 +137,3 @@ def _check_paths(config: NamesrvConfig) -> None:
     for key, path in paths.items():
         if not path:
             raise SettingsError(f"{key} is empty; name the file in which changes by request are kept")
-
-
-def _limits(config: NamesrvConfig, settings: ServerSettings) -> Limits:
-    default = Limits()
-    high = config.write_buffer_high_water_mark or default.write_high_bytes
-    low = config.write_buffer_low_water_mark or default.write_low_bytes
-    return Limits(
-        idle_timeout_s=config.server_channel_max_idle_time_seconds,
-        max_connections=settings.max_connections,
-        write_high_bytes=high,
-        write_low_bytes=min(low, high),  # where only one of the two is set
-    )
-
-
-def _server_tls(settings: ServerSettings) -> ServerTls:
-    return ServerTls(
-        mode=settings.tls_server_mode,
-        cert_path=settings.tls_server_cert_path,
-        key_path=settings.tls_server_key_path,
-        key_password=settings.tls_server_key_password,
-        trust_cert_path=settings.tls_server_trust_cert_path,
-        need_client_auth=settings.tls_server_need_client_auth,
-    )

@@ -28,7 +28,7 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from cometmq.broker.config import BrokerConfig, ServerSettings
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.service import Broker
 from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer, resolve
@@ -36,6 +36,7 @@ from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import loop_factory
+from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from cometmq.cli.settings import (
 )
 from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer
-from cometmq.namesrv.config import NamesrvConfig, ServerSettings
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from cometmq.namesrv.config import NamesrvConfig, ServerSettings
 def test_every_property_has_a_variable(key: str, variable: str) -> None:
     """N2: in the spelling of variables."""
     assert variable_name(key) == variable
-    layer = environment_layer({variable: "x", "OTHER": "y"}, NamesrvConfig, ServerSettings)
+    layer = environment_layer({variable: "x", "OTHER": "y"}, NamesrvConfig, NamesrvSettings)
     assert (layer.name, layer.values) == ("environment", {key: "x"})
 
 
 def test_no_two_properties_share_a_variable() -> None:
     """N2: a variable sets one thing."""
-    keys = [*NamesrvConfig.__struct_encode_fields__, *ServerSettings.__struct_encode_fields__]
+    keys = [*NamesrvConfig.__struct_encode_fields__, *NamesrvSettings.__struct_encode_fields__]
     assert len({variable_name(key) for key in keys}) == len(keys)
 
 
@@ -86,6 +86,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 def test_a_layer_is_split_by_who_knows_its_keys() -> None:
     """N2: a key that nobody knows goes to the first, which warns about it."""
     layer = Layer("file", {"listenPort": "1", "tls.server.mode": "disabled", "what": "?"})
-    first, second = split_layer(layer, (NamesrvConfig, ServerSettings))
+    first, second = split_layer(layer, (NamesrvConfig, NamesrvSettings))
     assert first == Layer("file", {"listenPort": "1", "what": "?"})
     assert second == Layer("file", {"tls.server.mode": "disabled"})

@@ -28,7 +28,7 @@ def test_the_default_name_becomes_one_of_its_own_unless_it_has_to_stay() -> None
 
 
 def test_the_local_address_is_an_address() -> None:
-    ip_address(local_ip())
+    assert not ip_address(local_ip()).is_unspecified
 
 
 def test_a_wrong_address_is_refused() -> None:
