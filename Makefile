@@ -9,6 +9,7 @@ OLD_JAVA := $(PEERS)/java-4.9.8/.fetched
 GO := $(PEERS)/go/driver
 NODE := $(PEERS)/node/.fetched
 CPP := $(PEERS)/cpp/.fetched
+KAFKA := $(PEERS)/kafka/.fetched
 
 .PHONY: help setup quickstart test compat bench fuzz check format clean
 
@@ -34,7 +35,7 @@ test: $(SETUP) ## all tests that need no foreign peer
 compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against other people's clients and servers
 	$(BIN)/python -m pytest tests/compat
 
-bench: $(SETUP) $(APACHE) $(CPP) ## measure, with ratios against Apache in the same run
+bench: $(SETUP) $(APACHE) $(CPP) $(KAFKA) ## measure, with ratios against Apache RocketMQ and Kafka in the same run
 	$(BIN)/python -m bench
 
 fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
@@ -83,6 +84,16 @@ $(CPP): tests/compat/peers/cpp/requirements.txt $(SETUP)
 	@echo "fetching the C++ client into $(PEERS)/cpp"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target $(PEERS)/cpp --requirement $<
+	@touch $@
+
+$(KAFKA): bench/peers/kafka.xml bench/peers/spark-kafka.xml
+	@command -v mvn >/dev/null && command -v java >/dev/null \
+		|| { echo "the peers need a JDK 17 or newer and Maven on the PATH"; exit 1; }
+	@echo "fetching Kafka and Spark's Kafka source into $(PEERS)/kafka (once, about 110 MB)"
+	@mvn --quiet --batch-mode --file bench/peers/kafka.xml dependency:copy-dependencies \
+		-DoutputDirectory=$(CURDIR)/$(PEERS)/kafka/lib
+	@mvn --quiet --batch-mode --file bench/peers/spark-kafka.xml dependency:copy \
+		-DoutputDirectory=$(CURDIR)/$(PEERS)/kafka/spark
 	@touch $@
 
 clean: ## remove everything that the targets made
