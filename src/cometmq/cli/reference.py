@@ -1,0 +1,98 @@
+"""The configuration reference, written from the declarations: `python -m cometmq.cli.reference`.
+
+`docs/CONFIGURATION.md` is what this prints; a test compares the two. The remark of a setting is the comment
+beside its declaration, its group the comment above a block of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.remoting.server_settings import ServerSettings
+from cometmq.store.config import StoreConfig
+
+_FIELD: Final = re.compile(r"    (\w+): .*?(?:#\s*(.*))?$")
+_DERIVED: Final = "(of this machine)"
+"""Shown where a default is worked out when the server starts."""
+
+_HEAD: Final = """\
+# Configuration reference
+
+Written by `python -m cometmq.cli.reference`; do not edit it by hand.
+
+Every key has RocketMQ's name. A value comes from the `-c` file, then from a variable
+(`COMETMQ_LISTEN_PORT` is `listenPort`, `COMETMQ_TLS_SERVER_MODE` is `tls.server.mode`), then from a flag
+(`--set key=value`); `-p` prints what is in force and where each value came from. An unknown key is a warning
+that names the nearest known one, a value of the wrong type an error. A key with *no effect* is kept, shown
+and handed back, so that a file moves between both systems unchanged; what it shapes (thread pools, locks,
+socket buffers) does not exist here.
+"""
+
+
+class Setting(NamedTuple):
+    key: str
+    kind: str
+    default: str
+    remark: str
+
+
+def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
+    """The settings of one declaration, in its order."""
+    remarks = _remarks(struct)
+    for info in msgspec.structs.fields(struct):
+        default = _text(info.default) if info.default is not msgspec.NODEFAULT else _DERIVED
+        yield Setting(info.encode_name, _kind(info.type), default, remarks.get(info.name, ""))
+
+
+def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
+    lines = inspect.getsource(struct).splitlines()
+    found = (_FIELD.match(line) for line in lines)
+    return {match[1]: match[2] for match in found if match is not None and match[2]}
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kind(annotation: Any) -> str:
+    """The type of a setting in words."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(str(choice) for choice in get_args(annotation))
+    if origin is Annotated:
+        base, meta = get_args(annotation)
+        lowest, highest = meta.ge, meta.le
+        return _kind(base) if lowest is None else f"{_kind(base)} {lowest}–{highest}"
+    if origin is not None:  # a union with None
+        return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
+    return {bool: "true or false", int: "number", float: "fraction", str: "text"}[annotation]
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for title, about, struct in (
+        ("Broker", "`cometmq broker -c FILE`, beside the keys of the store and of the server.", BrokerConfig),
+        ("Store", "In the same file as the broker's.", StoreConfig),
+        ("Name server", "`cometmq namesrv -c FILE`, beside the keys of the server.", NamesrvConfig),
+        ("Every server", "TLS and connections, of brokers and name servers.", ServerSettings),
+    ):
+        parts.append(f"\n## {title}\n\n{about}\n")
+        parts.append("\n| key | value | default | |\n| --- | --- | --- | --- |\n")
+        for each in settings_of(struct):
+            default = f"`{each.default}`" if each.default and each.default != _DERIVED else each.default
+            parts.append(f"| `{each.key}` | {each.kind} | {default} | {each.remark} |\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
