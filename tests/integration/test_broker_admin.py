@@ -266,6 +266,8 @@ async def test_all_settings_are_shown() -> None:
         assert shown["brokerName"] == "embedded"
         assert shown["listenPort"] == str(kit.broker.port)
         assert shown["flushDiskType"] == "ASYNC_FLUSH"
+        assert shown["haListenPort"] == str(kit.broker.port + 1)
+        assert "haMasterAddress" not in shown  # it has no value
         assert msgspec.json.decode(answer.fields["version"] or "")["counter"] == 0
 
 
@@ -293,6 +295,7 @@ async def test_settings_change_at_once_and_are_stored_in_the_file(tmp_path: Path
     [
         (b"brokerConfigPath=x", 16, "Can not update config in black list."),
         (b"configBlackList=x", 16, "Can not update config in black list."),
+        (b"rocketmqHome=x", 16, "Can not update config in black list."),
         (b"longPollingEnable=perhaps", 29, "longPollingEnable = 'perhaps' (request) is not true or false"),
         (b"flushDiskType=NEVER", 29, "flushDiskType = 'NEVER' (request) is not one of"),
         (b"\xff", 1, "string2Properties error"),
@@ -306,6 +309,16 @@ async def test_settings_that_cannot_be_changed_are_refused(body: bytes, code: in
         assert answer.code == code
         assert (answer.remark or "").startswith(remark)
         assert kit.broker.state.config is before
+
+
+async def test_settings_of_the_store_that_can_change_do_so_at_once() -> None:
+    """B13: here the largest message."""
+    async with running_broker() as kit:
+        assert (await kit.send(body=b"x" * 2000)).code == 0
+        await kit.ok(RequestCode.UPDATE_BROKER_CONFIG, None, b"maxMessageSize=1000")
+        answer = await kit.send(body=b"x" * 2000)
+        assert answer.code == 13
+        assert "msg body length limit 1000B" in (answer.remark or "")
 
 
 async def test_a_change_of_the_permission_is_announced() -> None:
@@ -328,7 +341,9 @@ async def test_the_state_of_a_broker_has_the_names_that_tools_show() -> None:
         assert table["commitLogMaxOffset"] == str(kit.broker.state.store.log.max_offset)
         assert table["scheduleMessageOffset_3"] == "0,1"
         assert table["brokerVersionDesc"].startswith("CometMQ_")
-        assert len(table["putTps"].split()) == 3
+        assert len(table["putTps"].split(" ")) == 3  # over 10 s, a minute and 10 minutes
+        assert table["sendThreadPoolQueueCapacity"] == "10000"
+        assert table["commitLogDirCapacity"].startswith("Total : ")
         assert table["runtime"].startswith("[ 0 days, 0 hours")
 
 

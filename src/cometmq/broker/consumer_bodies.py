@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cometmq.broker.consumer_group import Client, ConsumerGroup
+from cometmq.model.queue import MessageQueue
 from cometmq.wire import fastjson
+from cometmq.wire.bodies.consumer_info import queue_key as key_of
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.fastjson import BeanKey
 
 
 def queue_key(broker_name: str, topic: str, queue_id: int) -> BeanKey:
-    """A queue as the key of a map."""
-    return (("brokerName", broker_name), ("queueId", queue_id), ("topic", topic))
+    """A queue of a broker as the key of a map."""
+    return key_of(MessageQueue(topic, broker_name, queue_id))
 
 
 def encode_consumer_connection(group: ConsumerGroup) -> bytes:
@@ -59,7 +61,7 @@ def encode_producers(groups: Mapping[str, Iterable[Client]], wall_clock_ahead_ms
                 "clientId": client.client_id,
                 "language": client.language,
                 "lastUpdateTimestamp": client.seen_ms + wall_clock_ahead_ms,
-                "remoteIP": client.connection.remote_address,
+                "remoteIP": f"/{client.connection.remote_address}",
                 "version": client.version,
             }
             for client in clients

@@ -1,11 +1,21 @@
-"""What a broker says about its state, under the names that RocketMQ's tools show."""
+"""What a broker says about its state, under the names that RocketMQ's tools show.
+
+Rules kept here:
+- A rate over a span is left empty until the broker has run for that long, as RocketMQ's tools know it.
+- What does not exist here says so in RocketMQ's way: no threads have queues, so nothing waits in them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from cometmq._version import __version__
+from cometmq.broker.config import BrokerConfig
 from cometmq.store.disk_space import used_percent
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.wire.codes import CURRENT
@@ -16,6 +26,19 @@ if TYPE_CHECKING:
 SAMPLE_S: Final = 1.0
 _SPANS_S: Final = (10, 60, 600)
 _DAY_MS: Final = 86_400_000
+_UNITS: Final = "KMGTPE"
+_NO_POOL: Final = str(2**31 - 1)
+"""How many buffers are left of a pool that is not used."""
+
+
+class _Sample(msgspec.Struct, frozen=True):
+    """The counters at a moment."""
+
+    at_ms: int
+    put: int
+    found: int
+    missed: int
+    got: int
 
 
 class Rates:
@@ -23,14 +46,22 @@ class Rates:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SPANS_S[-1] + 1)
+        self._samples: deque[_Sample] = deque(maxlen=_SPANS_S[-1] + 1)
         self.day = 0
         self.put_total_yesterday = self.put_total_today = self.got_total_yesterday = self.got_total_today = 0
 
     def sample(self) -> None:
         """Note the counters; called once a second."""
         counters, now_ms = self._state.counters, self._state.clock.now_ms()
-        self._samples.append((self._state.clock.monotonic_ms(), counters.put_messages, counters.got_messages))
+        self._samples.append(
+            _Sample(
+                self._state.clock.monotonic_ms(),
+                counters.put_messages,
+                counters.found_pulls,
+                counters.missed_pulls,
+                counters.got_messages,
+            )
+        )
         if now_ms // _DAY_MS != self.day:
             if self.day:
                 self.put_total_yesterday = self.put_total_today
@@ -38,32 +69,38 @@ class Rates:
                 self.put_total_today, self.got_total_today = counters.put_messages, counters.got_messages
             self.day = now_ms // _DAY_MS
 
-    def put_tps(self) -> str:
-        return self._per_second(1)
+    def texts(self) -> dict[str, str]:
+        """The rates over ten seconds, a minute and ten minutes, under RocketMQ's names."""
+        found, missed = self._rates(attrgetter("found")), self._rates(attrgetter("missed"))
+        total = [(a or 0.0) + (b or 0.0) for a, b in zip(found, missed, strict=True)]
+        return {
+            "putTps": _joined(self._rates(attrgetter("put"))),
+            "getFoundTps": _joined(found),
+            "getMissTps": _joined(missed),
+            "getTotalTps": _joined(total),
+            "getTransferredTps": _joined(self._rates(attrgetter("got"))),
+        }
 
-    def got_tps(self) -> str:
-        return self._per_second(2)
+    def _rates(self, counter: Callable[[_Sample], int]) -> list[float | None]:
+        return [self._over(counter, span_s) for span_s in _SPANS_S]
 
-    def _per_second(self, which: int) -> str:
-        return " ".join(str(self._over(which, span)) for span in _SPANS_S)
+    def _over(self, counter: Callable[[_Sample], int], span_s: int) -> float | None:
+        samples = self._samples
+        if len(samples) <= span_s:
+            return None
+        first, last = samples[-1 - span_s], samples[-1]
+        return (counter(last) - counter(first)) * 1000 / max(last.at_ms - first.at_ms, 1)
 
-    def _over(self, which: int, span_s: int) -> float:
-        if len(self._samples) < 2:
-            return 0.0
-        last = self._samples[-1]
-        first = self._samples[max(len(self._samples) - 1 - span_s, 0)]
-        elapsed_s = (last[0] - first[0]) / 1000
-        return (last[which] - first[which]) / elapsed_s if elapsed_s else 0.0
+
+def _joined(rates: Iterable[float | None]) -> str:
+    return " ".join("" if rate is None else str(rate) for rate in rates)
 
 
 def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
     """Names and values, all as text."""
-    store, counters, config = state.store, state.counters, state.store_config
-    now_ms = state.clock.now_ms()
+    counters, now_ms = state.counters, state.clock.now_ms()
     average = counters.put_bytes / counters.put_messages if counters.put_messages else 0.0
-    logs = min(used_percent(state.disk.usage(folder)) for folder in config.writable_commit_log_folders)
-    queues = used_percent(state.disk.usage(config.root))
-    info = {
+    return {
         "bootTimestamp": str(counters.started_ms),
         "runtime": _span(now_ms - counters.started_ms),
         "putMessageTimesTotal": str(counters.put_messages),
@@ -72,17 +109,11 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "putMessageAverageSize": str(average),
         "putMessageEntireTimeMax": "0",
         "getMessageEntireTimeMax": "0",
-        "putMessageDistributeTime": "[<=0ms]:0",
+        "putMessageDistributeTime": "null",  # what RocketMQ says when it has not measured it
+        "putLatency99": "0.00",
+        "putLatency999": "0.00",
         "dispatchMaxBuffer": "0",
-        "putTps": rates.put_tps(),
-        "getFoundTps": rates.got_tps(),
-        "getMissTps": "0.0 0.0 0.0",
-        "getTotalTps": rates.got_tps(),
-        "getTransferredTps": rates.got_tps(),
-        "commitLogDiskRatio": str(logs / 100),
-        "consumeQueueDiskRatio": str(queues / 100),
-        "commitLogMinOffset": str(store.log.min_offset),
-        "commitLogMaxOffset": str(store.log.max_offset),
+        **rates.texts(),
         "brokerActive": "true",
         "brokerVersionDesc": f"CometMQ_{__version__}",
         "brokerVersion": str(CURRENT),
@@ -92,26 +123,69 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "msgGetTotalYesterdayMorning": str(rates.got_total_yesterday),
         "msgGetTotalTodayMorning": str(rates.got_total_today),
         "msgGetTotalTodayNow": str(counters.got_messages),
-        "dispatchBehindBytes": str(max(store.log.max_offset - store.files.dispatcher.position, 0)),
         "pageCacheLockTimeMills": "0",
-        "earliestMessageTimeStamp": str(store.lookup.earliest()),
         "startAcceptSendRequestTimeStamp": str(state.config.start_accept_send_request_time_stamp),
         "timerReadBehind": str(state.timers.read_behind_ms // 1000),
         "timerOffsetBehind": str(state.timers.enqueuing.behind),
         "timerCongestNum": str(state.timers.counts.total),
         "timerEnqueueTps": "0.0",
         "timerDequeueTps": "0.0",
-        "remainTransientStoreBufferNumbs": "0",
-        "remainHowManyDataToFlush": f"{store.log.max_offset - store.flusher.flushed_offset} B",
-        "EndTransactionQueueSize": "0",
-        "EndTransactionThreadPoolQueueCapacity": str(state.config.end_transaction_pool_queue_capacity),
+        **_about_store(state),
+        **_about_queues(state.config),
     }
-    for name in ("send", "pull", "litePull", "query", "ack"):
-        info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+
+
+def _about_store(state: BrokerState) -> dict[str, str]:
+    store, config, usage = state.store, state.store_config, state.disk.usage
+    ratios = {folder: used_percent(usage(folder)) / 100 for folder in config.writable_commit_log_folders}
+    info = {f"commitLogDiskRatio_{folder}": str(ratio) for folder, ratio in ratios.items()}
+    space = usage(config.root)
+    if space is not None:
+        total, free = _readable(space.total), _readable(space.total - space.used)
+        info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+    info |= {
+        "commitLogDiskRatio": str(min(ratios.values())),
+        "consumeQueueDiskRatio": str(used_percent(usage(config.root)) / 100),
+        "commitLogMinOffset": str(store.log.min_offset),
+        "commitLogMaxOffset": str(store.log.max_offset),
+        "dispatchBehindBytes": str(max(store.log.max_offset - store.files.dispatcher.position, 0)),
+        "earliestMessageTimeStamp": str(store.lookup.earliest()),
+        "remainTransientStoreBufferNumbs": _NO_POOL,
+        "remainHowManyDataToFlush": _readable(store.log.max_offset - store.flusher.flushed_offset),
+    }
     for level, offset in state.delays.offsets.items():
         queue = store.queues.find(DELAY_TOPIC, level - 1)
         info[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
     return info
+
+
+def _about_queues(config: BrokerConfig) -> dict[str, str]:
+    """The queues of the thread pools, which are empty here: what is not read yet waits in its connection."""
+    info = {
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
+    }
+    for name, capacity in (
+        ("send", config.send_thread_pool_queue_capacity),
+        ("pull", config.pull_thread_pool_queue_capacity),
+        ("litePull", config.lite_pull_thread_pool_queue_capacity),
+        ("query", config.query_thread_pool_queue_capacity),
+        ("ack", config.ack_thread_pool_queue_capacity),
+    ):
+        info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+    return info
+
+
+def _readable(count: int) -> str:
+    """A number of bytes for people, in powers of 1024."""
+    if count < 1024:
+        return f"{count} B"
+    amount, unit = count / 1024, 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount /= 1024
+        unit += 1
+    return f"{amount:.1f} {_UNITS[unit]}iB"
 
 
 def _span(ms: int) -> str:

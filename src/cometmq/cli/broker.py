@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cometmq.cli.commands import single_app
 from cometmq.cli.serving import origins, raise_file_limit, resolve_all, say_ready, serve, set_up_logging
 from cometmq.cli.settings import assignment_layer, environment_layer, file_layer, print_settings
 from cometmq.model.settings import Layer, Resolved
@@ -21,7 +22,6 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.service import Broker
 
-HELP = "Run a broker: it takes messages, stores them, and gives them to consumers."
 EPILOG = """
 Examples:
 
@@ -131,3 +131,6 @@ def boot_facts(broker: Broker) -> dict[str, object]:
         "brokerName": config.broker_name,
         "namesrv": config.namesrv_addr or "",
     }
+
+
+app = single_app("broker", run_broker, EPILOG)

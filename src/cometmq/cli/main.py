@@ -1,4 +1,4 @@
-"""The root of the `cometmq` command."""
+"""The root of the `cometmq` command; the commands themselves are listed in `commands`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Annotated
 import typer
 
 from cometmq._version import __version__
-from cometmq.cli import broker, message, namesrv, standalone, store
+from cometmq.cli.commands import LazyGroup
+from cometmq.cli.output import exit_code
 from cometmq.model.errors import CometError
 
 app = typer.Typer(
+    cls=LazyGroup,
     name="cometmq",
     help="Apache RocketMQ's message system in Python.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("namesrv", help=namesrv.HELP, epilog=namesrv.EPILOG)(namesrv.run_namesrv)
-app.command("broker", help=broker.HELP, epilog=broker.EPILOG)(broker.run_broker)
-app.command("standalone", help=standalone.HELP, epilog=standalone.EPILOG)(standalone.run_standalone)
-app.add_typer(message.app, name="message", help=message.HELP)
-app.add_typer(store.app, name="store", help=store.HELP)
 
 
 def _show_version(wanted: bool) -> None:
@@ -31,7 +28,19 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    epilog="""
+Examples:
+
+  cometmq standalone                              a name server and a broker, to try things out
+
+  cometmq topic list -n 127.0.0.1:9876            what there is
+
+  COMETMQ_NAMESRV=127.0.0.1:9876 cometmq doctor   what is wrong with it
+
+Exit codes: 0 it worked, 1 it failed or something was found, 2 wrong usage, 3 no server answered, 4 not found.
+"""
+)
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
@@ -41,12 +50,12 @@ def root(
 
 
 def main() -> None:
-    """Run the command; an expected error is one line on standard error and exit code 1."""
+    """Run the command; an expected error is one line on standard error and an exit code of its kind."""
     try:
         app()
     except CometError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(exit_code(error))
 
 
 if __name__ == "__main__":

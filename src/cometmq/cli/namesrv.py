@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from cometmq.cli.commands import single_app
 from cometmq.cli.serving import origins, raise_file_limit, resolve_all, say_ready, serve, set_up_logging
 from cometmq.cli.settings import assignment_layer, environment_layer, file_layer, print_settings
 from cometmq.model.settings import Layer, Resolved
@@ -23,7 +24,6 @@ from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
 
-HELP = "Run a name server: brokers register with it, clients ask it for the way to a topic."
 EPILOG = """
 Examples:
 
@@ -116,3 +116,6 @@ def _serve(config: NamesrvConfig, settings: NamesrvSettings, *, as_json: bool) -
         say_ready(text, {"port": port}, as_json=as_json)
 
     run(serve(build, ready, log))
+
+
+app = single_app("namesrv", run_namesrv, EPILOG)

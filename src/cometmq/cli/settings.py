@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import typer
 
+from cometmq.cli.output import UsageError
 from cometmq.model.errors import HeaderError, SettingsError
 from cometmq.model.settings import Layer, Resolved, as_texts
 from cometmq.wire.java_properties import parse_properties
@@ -43,11 +44,19 @@ def variable_name(key: str) -> str:
 
 def assignment_layer(assignments: Sequence[str]) -> dict[str, str]:
     """The `key=value` pairs of repeated `--set` flags."""
+    try:
+        return pairs_of(assignments, "--set listenPort=9877")
+    except UsageError as error:
+        raise SettingsError(f"--set {error}") from None
+
+
+def pairs_of(assignments: Sequence[str], example: str) -> dict[str, str]:
+    """The keys and values of `key=value` texts; the last of a key counts."""
     values: dict[str, str] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
-            raise SettingsError(f"--set {assignment!r} is not key=value, for example --set listenPort=9877")
+            raise UsageError(f"{assignment!r} is not key=value, for example {example}")
         values[key.strip()] = value
     return values
 

@@ -22,6 +22,7 @@ import msgspec
 import typer
 
 from cometmq.cli.broker import load_settings
+from cometmq.cli.commands import single_app
 from cometmq.cli.serving import raise_file_limit, say_ready, serve, set_up_logging
 from cometmq.cli.settings import assignment_layer
 from cometmq.model.errors import CometError
@@ -32,7 +33,6 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.service import Broker
 
-HELP = "Run a name server and a broker together: everything that is needed to try things out."
 EPILOG = """
 Examples:
 
@@ -244,3 +244,6 @@ async def _ready_address(process: asyncio.subprocess.Process) -> str:
 def _reachable(namesrv: Namesrv) -> str:
     host = namesrv.state.config.bind_address
     return f"{'127.0.0.1' if host in _ANY else host}:{namesrv.port}"
+
+
+app = single_app("standalone", run_standalone, EPILOG)

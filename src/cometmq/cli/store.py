@@ -12,21 +12,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq.cli.commands import group_app
+from cometmq.cli.output import print_json, time_text
 from cometmq.model.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.inspect import StoreSummary
 
-HELP = "Look at a store directory, verify it, print its messages, make its queues and index again."
-
-app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
+app = group_app("store")
 
 Directory = Annotated[Path, typer.Argument(help="The store directory (storePathRootDir).", metavar="DIR")]
 Config = Annotated[
@@ -47,8 +46,6 @@ Examples:
 )
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
     """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs."""
-    import msgspec
-
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.inspect import inspect_store
     from cometmq.store.survey import alone_with
@@ -57,7 +54,7 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
         summary = inspect_store(disk, directory, _settings(config), in_use=not is_alone)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+        print_json(summary)
     else:
         _show_summary(summary)
 
@@ -75,8 +72,6 @@ The exit code is 0 if nothing was found, and 1 otherwise.
 )
 def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
     """Read every file of a store that is not in use, change none, and report what is not right."""
-    import msgspec
-
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.survey import alone_with
     from cometmq.store.verify import verify_store
@@ -88,8 +83,7 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
         with _progress("verifying") as progress:
             result = verify_store(disk, directory, _settings(config), progress)
     if as_json:
-        document = msgspec.json.encode(result, enc_hook=str)
-        typer.echo(msgspec.json.format(document, indent=2).decode())
+        print_json(result)
     else:
         for finding in result.findings:
             typer.echo(str(finding))
@@ -169,8 +163,6 @@ def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Make the consume queues and the index of a store again from its commit log."""
-    import msgspec
-
     from cometmq.ports.clock import SystemClock
     from cometmq.ports.disk import SystemDisk
     from cometmq.ports.folders import SystemFolders
@@ -182,7 +174,7 @@ def rebuild(
     with _one_line_errors(), _progress("rebuilding") as progress:
         result = rebuild_store(SystemDisk(), SystemFolders(), SystemClock(), directory, settings, progress)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        print_json(result)
         return
     typer.echo(f"{result.messages} messages, {result.queues} queues, {result.indexed} messages in the index")
     if result.left_out_topics:
@@ -235,34 +227,24 @@ def _show_summary(summary: StoreSummary) -> None:
     stop = "" if summary.stopped_in_order or summary.in_use else "; the last stop was not an orderly one"
     typer.echo(f"{summary.root} ({state}{stop})")
     log = summary.log
-    span = f"{_time(log.first_store_time)} to {_time(log.last_store_time)}"
+    span = f"{time_text(log.first_store_time)} to {time_text(log.last_store_time)}"
     typer.echo(
         f"log: {log.files} files of {log.file_size} bytes, {log.min_offset} to {log.max_offset}, {span}"
     )
     for each in summary.index:
-        span = f"{_time(each.first_store_time)} to {_time(each.last_store_time)}"
+        span = f"{time_text(each.first_store_time)} to {time_text(each.last_store_time)}"
         typer.echo(f"index {each.name}: {each.entries} entries, {span}")
     if summary.checkpoint is not None:
         point = summary.checkpoint
         typer.echo(
-            f"checkpoint: log {_time(point.physic_msg_timestamp)}, "
-            f"queues {_time(point.logics_msg_timestamp)}, index {_time(point.index_msg_timestamp)}"
+            f"checkpoint: log {time_text(point.physic_msg_timestamp)}, "
+            f"queues {time_text(point.logics_msg_timestamp)}, index {time_text(point.index_msg_timestamp)}"
         )
     width = max([len("topic"), *(len(queue.topic) for queue in summary.queues)])
     typer.echo(f"{'topic':<{width}}  {'queue':>5}  {'min':>12}  {'max':>12}  first and last message")
     for queue in summary.queues:
-        span = queue.error or f"{_time(queue.first_store_time)} to {_time(queue.last_store_time)}"
+        span = queue.error or f"{time_text(queue.first_store_time)} to {time_text(queue.last_store_time)}"
         numbers = f"{queue.queue_id:>5}  {queue.min_offset:>12}  {queue.max_offset:>12}"
         typer.echo(f"{queue.topic:<{width}}  {numbers}  {span}")
     for path in summary.misplaced:
         typer.echo(f"does not belong here: {path}")
-
-
-def _time(time_ms: int | None) -> str:
-    if not time_ms:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # what a damaged file says
-        return str(time_ms)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03}"

@@ -1,4 +1,4 @@
-"""What an administrator gets to see: clusters, and how far groups and topics are."""
+"""What an administrator gets to see: clusters, the members of groups, and how far groups and topics are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData
 from cometmq.wire import fastjson
+from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.command import Body
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -41,6 +42,39 @@ class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
         return self.broker_offset - self.consumer_offset
 
 
+class GroupMember(msgspec.Struct, frozen=True, rename="camel"):
+    """A client of a consumer group that is connected to a broker."""
+
+    client_id: str
+    client_addr: str = ""
+    language: str = ""
+    version: int = 0
+
+
+class GroupConnection(msgspec.Struct, frozen=True, rename="camel"):
+    """The members of a consumer group, as one broker knows them, and what they subscribe to."""
+
+    connection_set: tuple[GroupMember, ...] = ()
+    subscription_table: Mapping[str, SubscriptionData] = {}
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    difference: str | None = None
+    """How the subscriptions of two members differ, where the broker says so."""
+
+
+class MemberInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """What one member of a consumer group reads, in its own words."""
+
+    subscription_set: tuple[SubscriptionData, ...] = ()
+    queues: tuple[MessageQueue, ...] = ()
+    properties: Mapping[str, str] = {}
+
+
+BrokerProgress = dict[str, dict[MessageQueue, QueueProgress]]
+"""How far each group is in the queues of one broker."""
+
+
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What one queue holds."""
 
@@ -51,7 +85,10 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 def decode_offset_table(kind: type[T], body: Body) -> dict[MessageQueue, T]:
     """The `offsetTable` of a body, whose keys are queues."""
-    whole = fastjson.loads(body)
+    return _offset_table(kind, fastjson.loads(body))
+
+
+def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
     table = whole.get("offsetTable") if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise HeaderError("the body has no offsetTable")
@@ -60,3 +97,34 @@ def decode_offset_table(kind: type[T], body: Body) -> dict[MessageQueue, T]:
         return {queue_of_key(key): convert(value) for key, value in table.items()}
     except msgspec.ValidationError as error:
         raise HeaderError(f"the offsetTable cannot be read: {error}") from None
+
+
+def decode_broker_progress(body: Body) -> BrokerProgress:
+    """A list of groups, each with a table of queues for every topic."""
+    whole = fastjson.loads(body)
+    listed = whole.get("consumeStatsList") if isinstance(whole, dict) else None
+    if not isinstance(listed, list):
+        raise HeaderError("the body has no consumeStatsList")
+    progress: BrokerProgress = {}
+    for entry in listed:
+        for group, tables in entry.items():
+            queues = progress.setdefault(group, {})
+            for table in tables or ():
+                queues |= _offset_table(QueueProgress, table)
+    return progress
+
+
+def decode_member_info(body: Body) -> MemberInfo:
+    """What a client answers when it is asked what it does; its counters are left out."""
+    whole = fastjson.loads(body)
+    if not isinstance(whole, dict):
+        raise HeaderError("the body is no running info of a consumer")
+    queues = whole.get("mqTable") or {}
+    try:
+        return MemberInfo(
+            msgspec.convert(whole.get("subscriptionSet") or (), tuple[SubscriptionData, ...], strict=False),
+            tuple(sorted(queue_of_key(key) for key in queues)),
+            msgspec.convert(whole.get("properties") or {}, dict[str, str], strict=False),
+        )
+    except msgspec.ValidationError as error:
+        raise HeaderError(f"the running info cannot be read: {error}") from None

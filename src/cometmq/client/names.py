@@ -55,6 +55,7 @@ _SYSTEM_GROUPS: Final = frozenset(
         "CID_SYS_RMQ_TRANS",
     }
 )
+_BROKER_GROUPS: Final = frozenset({"CID_ONS-HTTP-PROXY", "SCHEDULE_CONSUMER"})
 NOT_FOR_SENDING: Final = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",
@@ -98,6 +99,15 @@ def is_system_topic(topic: str) -> bool:
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
+def is_system_group(group: str) -> bool:
+    """Whether brokers have a group by themselves, and nobody made it."""
+    return group in _BROKER_GROUPS or _is_never_wrapped(group)
+
+
+def _is_never_wrapped(group: str) -> bool:
+    return group in _SYSTEM_GROUPS or group.startswith("CID_RMQ_SYS_")
+
+
 def retry_topic(group: str) -> str:
     """The topic of messages that the group gets again."""
     return RETRY_PREFIX + group
@@ -117,7 +127,7 @@ def wrap_topic(namespace: str, topic: str) -> str:
 
 def wrap_group(namespace: str, group: str) -> str:
     """The group's name as brokers know it."""
-    if not namespace or group in _SYSTEM_GROUPS or group.startswith("CID_RMQ_SYS_"):
+    if not namespace or _is_never_wrapped(group):
         return group
     return _wrap(namespace, group)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.client.admin import Admin
+from cometmq.client.admin_messages import MessageAdmin
 from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace_records import (
     ConsumeBegan,
@@ -56,7 +56,7 @@ class MessageTrace(msgspec.Struct, kw_only=True):
 
 
 async def message_trace(
-    admin: Admin, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_MESSAGES
+    admin: MessageAdmin, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_MESSAGES
 ) -> MessageTrace:
     """What became of the message with this id (`SendReceipt.msg_id`); brokers forget traces in time."""
     found = await admin.query_messages(trace_topic, msg_id, max_messages=max_messages)

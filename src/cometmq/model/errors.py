@@ -106,6 +106,10 @@ class GroupTakenError(ClientError):
     """Another member of the same client has the group already."""
 
 
+class NotFoundError(ClientError):
+    """Something was asked for by its name, or by its id, that does not exist."""
+
+
 class RouteNotFoundError(ClientError):
     """No name server knows a way to the topic."""
 

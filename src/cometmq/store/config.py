@@ -178,7 +178,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Replication
     broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
-    ha_listen_port: Port = 10_912
+    ha_listen_port: Port = 0
+    """0 is the port behind the broker's main port."""
     ha_master_address: str | None = None
     ha_send_heartbeat_interval: Positive = 5000
     ha_housekeeping_interval: Positive = 20_000

@@ -55,12 +55,16 @@ class Retention:
     ) -> None:
         self._disk = disk
         self._clock = clock
-        self._config = config
         self._files = files
         self._flags = flags
         self._on_worker = on_worker
         self._asked = 0
         self._cleaned_to = -1
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Put settings in force, from the next run on."""
+        self._config = config
         self._hours = {int(hour) for hour in config.delete_when.split(";")}
 
     def ask(self) -> None:

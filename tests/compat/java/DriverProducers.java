@@ -48,6 +48,9 @@ final class DriverProducers {
         if (args.containsKey("queues")) {
             producer.setDefaultTopicQueueNums(args.getIntValue("queues"));
         }
+        if (args.containsKey("heartbeatMillis")) {
+            producer.setHeartbeatBrokerInterval(args.getIntValue("heartbeatMillis"));
+        }
         if (args.getBooleanValue("avoidFaults")) {
             producer.setSendLatencyFaultEnable(true);
         }

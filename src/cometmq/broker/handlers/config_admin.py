@@ -3,7 +3,8 @@
 Rules kept here:
 - A change is stored first, in the file that the broker was started with, and nothing changes if one of the
   values cannot be. Keys that are unknown are ignored, as RocketMQ's tools expect.
-- Settings of the store, of ports and of names are stored and take effect at the next start.
+- Settings that shape files, flushing, ports or names are stored and take effect at the next start; the others
+  take effect at once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ConfigAdminHandlers:
     @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
     def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Every setting in force."""
-        texts = {**as_texts(self._state.config), **as_texts(self._state.store_config)}
+        texts = {**_shown(self._state.config), **_shown(self._state.store_config)}
         version = dumps_table(self._state.config_version, pretty=False).decode()
         body = format_properties(dict(sorted(texts.items()))).encode()
         return Answer(header=GetBrokerConfigResponse(version=version), body=body)
@@ -104,6 +105,11 @@ class ConfigAdminHandlers:
         """Counters, rates, offsets and how full the disk is."""
         return Answer(body=encode_kv_table(runtime_info(self._state, self._state.rates)))
 
+    @handles(RequestCode.GET_BROKER_EPOCH_CACHE, NoHeader)
+    def epochs(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The epochs of a broker that a controller leads; there is none here."""
+        return Answer(ResponseCode.SYSTEM_ERROR, remark="this request only for controllerMode ")
+
     @handles(RequestCode.TRIGGER_DELETE_FILES, NoHeader)
     @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader)
     def delete_expired(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -123,7 +129,16 @@ class ConfigAdminHandlers:
         unused = [name for name in self._state.store.queues.topics() if topics.get(name) is None]
         unused = [name for name in unused if not topics.is_system_topic(name)]
         await self._state.store.delete_topics(unused)
+        for name in unused:
+            self._state.statistics.forget_topic(name)
         return Answer()
+
+
+def _shown(settings: msgspec.Struct) -> dict[str, str]:
+    """Settings as text, without those that have no value."""
+    names = zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True)
+    unset = {key for name, key in names if getattr(settings, name) is None}
+    return {key: text for key, text in as_texts(settings).items() if key not in unset}
 
 
 def _with(settings: S, wanted: dict[str, str]) -> S:

@@ -62,7 +62,8 @@ class ConsumerProgressHandlers:
                 "maxOffset": end,
                 "minOffset": first,
             }
-        return Answer(body=fastjson.dumps({"offsetTable": table, "topicPutTps": 0.0}))
+        tps = self._state.statistics.put_tps(header.topic)
+        return Answer(body=fastjson.dumps({"offsetTable": table, "topicPutTps": tps}))
 
     @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
     async def consume_stats(
@@ -70,24 +71,24 @@ class ConsumerProgressHandlers:
     ) -> Answer:
         """How far a group is in its topics, or in those that are named."""
         group = header.consumer_group
-        if header.topic:
-            topics = [header.topic]
-        elif header.topic_list:
-            topics = [name for name in header.topic_list.split(";") if name]
-        else:
-            topics = sorted(self._state.offsets.topics_of_group(group))
+        topics = [name for name in (header.topic_list or "").split(";") if name.strip()]
+        if not topics:
+            known = self._state.offsets.topics_of_group(group)
+            topics = sorted([header.topic] if header.topic and header.topic.strip() else known)
+            topics = [topic for topic in topics if self._may_read(group, topic)]
         table: dict[Any, dict[str, int]] = {}
+        tps = 0.0
         for topic in topics:
-            table.update(await self._progress(group, topic))
-        return Answer(body=fastjson.dumps({"consumeTps": 0.0, "offsetTable": table}))
+            config = self._state.topics.get(topic)
+            if config is not None:
+                table.update(await self._progress(group, topic, config.read_queue_nums))
+                tps += self._state.statistics.get_tps(group, topic)
+        return Answer(body=fastjson.dumps({"consumeTps": tps, "offsetTable": table}))
 
-    async def _progress(self, group: str, topic: str) -> dict[Any, dict[str, int]]:
-        config = self._state.topics.get(topic)
-        if config is None or not self._may_read(group, topic):
-            return {}
+    async def _progress(self, group: str, topic: str, queues: int) -> dict[Any, dict[str, int]]:
         offsets = self._state.offsets
         table = {}
-        for queue_id in range(config.read_queue_nums):
+        for queue_id in range(queues):
             consumed = max(offsets.query(group, topic, queue_id), 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -111,19 +112,27 @@ class ConsumerProgressHandlers:
         """How far all groups are, and how many messages they have before them together."""
         state = self._state
         listed: list[dict[str, list[dict[str, object]]]] = []
-        behind = 0
+        behind = in_flight = 0
         for group in list(state.groups.table):
             stats: list[dict[str, object]] = []
             for topic in sorted(state.offsets.topics_of_group(group)):
                 config = state.topics.get(topic)
                 if config is None or (header.is_order and not config.order):
                     continue
-                table = await self._progress(group, topic)
-                if table:
-                    behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
-                    stats.append({"consumeTps": 0.0, "offsetTable": table})
+                if not self._may_read(group, topic):
+                    continue
+                table = await self._progress(group, topic, config.write_queue_nums)
+                behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+                in_flight += sum(each["pullOffset"] - each["consumerOffset"] for each in table.values())
+                tps = state.statistics.get_tps(group, topic)
+                stats.append({"consumeTps": tps, "offsetTable": table})
             listed.append({group: stats})
-        members = {"brokerAddr": state.address, "consumeStatsList": listed, "totalDiff": behind}
+        members = {
+            "brokerAddr": state.address,
+            "consumeStatsList": listed,
+            "totalDiff": behind,
+            "totalInflightDiff": in_flight,
+        }
         return Answer(body=fastjson.dumps(members))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)

@@ -85,6 +85,8 @@ class GroupAdminHandlers:
         self._state.groups.delete(header.group_name)
         if header.clean_offset:
             self._state.offsets.remove(header.group_name)
+        if self._state.config.auto_delete_unused_stats:
+            self._state.statistics.forget_group(header.group_name)
         await self._state.group_file.saved()
         return Answer()
 

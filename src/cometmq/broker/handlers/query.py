@@ -1,20 +1,28 @@
-"""Messages by key, by unique key and by place in the log."""
+"""Messages by key, by unique key and by place in the log; and the entries of a queue."""
 
 from __future__ import annotations
 
 from cometmq.broker.queries import Queries
+from cometmq.broker.queue_entries import describe_group, read_entries
 from cometmq.broker.state import BrokerState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
+from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
-from cometmq.wire.headers.pull import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
+from cometmq.wire.headers.pull import (
+    QueryConsumeQueueRequest,
+    QueryMessageRequest,
+    QueryMessageResponse,
+    ViewMessageRequest,
+)
 
 
 class QueryHandlers:
-    """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
+    """QUERY_MESSAGE, VIEW_MESSAGE_BY_ID and QUERY_CONSUME_QUEUE."""
 
     def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self._queries = Queries(state.store)
 
     @handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
@@ -49,3 +57,27 @@ class QueryHandlers:
             remark = f"can not find message by the offset, {header.offset}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         return Answer(body=record)
+
+    @handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
+    def queue_entries(
+        self, header: QueryConsumeQueueRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Entries of a queue, and what a group makes of them."""
+        topic, queue_id = header.topic or "", header.queue_id
+        queue = self._state.store.queues.find(topic, queue_id)
+        config = self._state.topics.get(topic)
+        has_queue = config is not None and 0 <= queue_id < max(
+            config.read_queue_nums, config.write_queue_nums
+        )
+        if queue is None and not has_queue:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{queue_id}@{topic} is not exist!")
+        if queue is None or not queue.min_offset <= header.index < queue.max_offset:
+            return Answer(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
+        members: dict[str, object] = {
+            "maxQueueIndex": queue.max_offset,
+            "minQueueIndex": queue.min_offset,
+            "queueData": read_entries(queue, header.index, header.count),
+        }
+        if header.consumer_group is not None:
+            members |= describe_group(self._state, header.consumer_group, topic)
+        return Answer(body=fastjson.dumps(members))

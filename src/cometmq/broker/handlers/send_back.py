@@ -10,6 +10,7 @@ from cometmq.broker.dead_letters import FIRST_RETRY_LEVEL, group_not_found, most
 from cometmq.broker.delay_levels import put_aside
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
+from cometmq.model.message_properties import RETRY_TOPIC
 from cometmq.model.topic import PERM_WRITE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
@@ -17,6 +18,7 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
+from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record, decode_record
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ class SendBackHandlers:
         if status is not PutStatus.PUT_OK:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=status.value)
         state.counters.sent_back += 1
+        state.statistics.sent_back(
+            find_property(stored.properties_block, RETRY_TOPIC) or stored.topic, header.group
+        )
         if state.topics.generation != made_before:
             state.topic_file.when_saved(lambda _: connection.answer(request, Answer()))
             return DEFERRED

@@ -137,6 +137,8 @@ class TopicAdminHandlers:
             state.offsets.remove_topic(each)
         await state.topic_file.saved()
         await state.store.delete_topics(gone)
+        for each in gone:
+            state.statistics.forget_topic(each)
         return Answer()
 
     @handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)

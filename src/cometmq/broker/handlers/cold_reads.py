@@ -1,0 +1,107 @@
+"""Reading of messages that are not in memory: what groups may read of them, and how the log is read ahead.
+
+Rules kept here:
+- The thresholds of groups are kept until the broker stops, and shown, as RocketMQ does; nothing is held back
+  by them: what is not in memory is read beside the event loop, where it holds up nobody else.
+- The read-ahead mode is kept as the setting `dataReadAheadEnable`. A cold message is read here by its exact
+  place, so that there is nothing to read ahead.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.model.errors import CometError, HeaderError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.wire import fastjson
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.headers.admin import SetCommitLogReadModeRequest
+from cometmq.wire.java_properties import parse_properties
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+NORMAL: Final = 0
+RANDOM: Final = 1
+MOST_GROUPS: Final = 10_000
+"""Groups that may have a threshold of their own; a request that would make more is refused."""
+
+
+class ColdReadHandlers:
+    """The requests 2001 to 2004."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._thresholds: dict[str, int] = {}
+        """By group: how many bytes that are not in memory it may read in a while."""
+
+    @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
+    def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Set the thresholds of groups; all of them, or none."""
+        if not request.body:
+            return Answer()
+        try:
+            wanted = parse_properties(str(request.body, "utf-8"))
+        except (HeaderError, UnicodeDecodeError):
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
+        changes = {group: _threshold(group, text) for group, text in wanted.items()}
+        if len(self._thresholds.keys() | changes.keys()) > MOST_GROUPS:
+            remark = f"{MOST_GROUPS} groups have a threshold already; remove one that is not needed first"
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        log.info("%s sets cold read thresholds: %s", connection.remote_address, changes)
+        self._thresholds.update(changes)
+        return Answer()
+
+    @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
+    def remove(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Let a group have the threshold of all others again."""
+        self._thresholds.pop(str(request.body, "utf-8", "replace"), None)
+        return Answer()
+
+    @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader)
+    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The thresholds."""
+        config = self._state.config
+        members = {
+            "cgColdReadThreshold": config.cg_cold_read_threshold,
+            "configTable": self._thresholds,
+            "globalAcc": 0,
+            "globalColdReadThreshold": config.global_cold_read_threshold,
+            "runtimeTable": {},
+        }
+        return Answer(body=fastjson.dumps(members))
+
+    @handles(RequestCode.SET_COMMITLOG_READ_MODE, SetCommitLogReadModeRequest)
+    def set_read_mode(
+        self, header: SetCommitLogReadModeRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Choose how the commit log is read ahead."""
+        mode = header.read_ahead_mode
+        if mode is None:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="set commitlog readahead mode param error")
+        if mode not in (NORMAL, RANDOM):
+            remark = "set commitlog readahead mode param value error"
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        state = self._state
+        changed = msgspec.structs.replace(state.store_config, data_read_ahead_enable=mode == NORMAL)
+        if changed != state.store_config:
+            state.change_config(state.config, changed)
+        return Answer(remark=f"set commitlog readahead mode success, mode: {mode}")
+
+
+def _threshold(group: str, text: str) -> int:
+    try:
+        threshold = int(text)
+    except ValueError:
+        threshold = -1
+    if not 0 <= threshold < 2**63:
+        message = f"the threshold {text!r} of group {group} is not a number of bytes"
+        raise CometError(message, code=ResponseCode.INVALID_PARAMETER)
+    return threshold

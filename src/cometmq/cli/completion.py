@@ -1,0 +1,121 @@
+"""`cometmq completion`: scripts by which shells complete commands and options.
+
+Rules kept here: the script has all names in it, so that the Tab key starts no Python; after an upgrade it is
+made again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from cometmq.cli.commands import COMMANDS, load, single_app
+
+EPILOG = """
+Examples:
+
+  cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
+
+  cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
+
+  cometmq completion fish > ~/.config/fish/completions/cometmq.fish
+"""
+
+
+class Shell(StrEnum):
+    """The shells that are known."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def print_script(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")],
+) -> None:
+    """Print the script."""
+    words = command_words()
+    typer.echo({Shell.BASH: _bash, Shell.ZSH: _zsh, Shell.FISH: _fish}[shell](words))
+
+
+def command_words() -> dict[str, list[str]]:
+    """What may follow each command: `{"": […], "topic": […], "topic list": […]}`."""
+    words = {"": [*COMMANDS, "--help", "--version"]}
+    for name in COMMANDS:
+        _add_words(words, name, load(name))
+    return words
+
+
+def _add_words(words: dict[str, list[str]], path: str, command: Any) -> None:
+    subcommands: dict[str, Any] = getattr(command, "commands", {})
+    options = [
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+    ]
+    words[path] = [*subcommands, *sorted(options), "--help"]
+    for name, subcommand in subcommands.items():
+        _add_words(words, f"{path} {name}", subcommand)
+
+
+def _cases(words: dict[str, list[str]], indent: str) -> str:
+    return "\n".join(f'{indent}"{path}") words="{" ".join(found)}" ;;' for path, found in words.items())
+
+
+def _bash(words: dict[str, list[str]]) -> str:
+    return f"""# bash completion of cometmq
+_cometmq() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" path="" words="" word candidate
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        candidate="${{path:+$path }}$word"
+        case "$candidate" in
+            {"|".join(f'"{path}"' for path in words if path)}) path="$candidate" ;;
+        esac
+    done
+    case "$path" in
+{_cases(words, "        ")}
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=($(compgen -f -- "$current"))
+}}
+complete -F _cometmq cometmq"""
+
+
+def _zsh(words: dict[str, list[str]]) -> str:
+    return f"""#compdef cometmq
+_cometmq() {{
+    local path_="" words_="" word candidate
+    for word in ${{words[2,CURRENT-1]}}; do
+        candidate="${{path_:+$path_ }}$word"
+        case "$candidate" in
+            {"|".join(f'"{path}"' for path in words if path)}) path_="$candidate" ;;
+        esac
+    done
+    case "$path_" in
+{_cases(words, "        ").replace(" words=", " words_=")}
+    esac
+    compadd -- ${{=words_}} || _files
+}}
+_cometmq "$@\""""
+
+
+def _fish(words: dict[str, list[str]]) -> str:
+    lines = ["# fish completion of cometmq", "complete -c cometmq -f"]
+    for path, found in words.items():
+        parts = path.split()
+        condition = "__fish_use_subcommand" if not parts else ""
+        if parts:
+            condition = " && ".join(f"__fish_seen_subcommand_from {part}" for part in parts)
+            deeper = [word for word in found if not word.startswith("-")]
+            if deeper:
+                condition += f" && not __fish_seen_subcommand_from {' '.join(deeper)}"
+        for word in found:
+            what = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+            lines.append(f"complete -c cometmq -n '{condition}' {what}")
+    return "\n".join(lines)
+
+
+app = single_app("completion", print_script, EPILOG)

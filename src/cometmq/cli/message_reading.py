@@ -1,0 +1,112 @@
+"""Reading the messages of a topic for commands: the last ones, those of a time, and those that still come.
+
+Rules kept here:
+- Nothing is committed: reading changes nothing for any group.
+- Messages of several queues come in the order in which they were stored, as far as that can be known.
+- At most `limit` messages are held at a time, and never more than a page a queue while following.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cometmq.client.admin import Admin
+    from cometmq.client.subscription import Expression
+    from cometmq.model.message import StoredMessage
+    from cometmq.model.queue import MessageQueue
+
+PAGE: Final = 32
+WAIT_MS: Final = 1000
+
+
+async def read_range(
+    admin: Admin, queue: MessageQueue, begin: int, end: int, expression: Expression
+) -> AsyncIterator[StoredMessage]:
+    """The messages of a queue between two offsets."""
+    offset = begin
+    while offset < end:
+        reply = await admin.read(queue, offset, max_messages=PAGE, expression=expression)
+        for message in reply.messages:
+            if message.queue_offset >= end:
+                return
+            yield message
+        if reply.next_offset <= offset:
+            return
+        offset = reply.next_offset
+
+
+async def last_messages(
+    admin: Admin, topic: str, count: int, expression: Expression
+) -> tuple[list[StoredMessage], dict[MessageQueue, int]]:
+    """The last messages of a topic, and where each queue ends; filtered ones are sought further back."""
+    found: list[StoredMessage] = []
+    ends: dict[MessageQueue, int] = {}
+    for queue in await admin.queues(topic):
+        ends[queue] = end = await admin.max_offset(queue)
+        first = await admin.min_offset(queue)
+        of_queue: list[StoredMessage] = []
+        span, below = max(count, 1), end
+        while below > first and len(of_queue) < count:
+            begin = max(below - span, first)
+            page = [message async for message in read_range(admin, queue, begin, below, expression)]
+            of_queue = page + of_queue
+            below, span = begin, span * 2
+        found += of_queue[-count:] if count else []
+    return in_order(found)[-count:] if count else [], ends
+
+
+async def messages_between(
+    admin: Admin, topic: str, begin_ms: int, end_ms: int, limit: int, expression: Expression
+) -> tuple[list[StoredMessage], bool]:
+    """The messages of a topic that were stored in a span of time, and whether there are more than these."""
+    found: list[StoredMessage] = []
+    for queue in await admin.queues(topic):
+        begin = await admin.search_offset(queue, begin_ms)
+        of_queue: list[StoredMessage] = []
+        async for message in read_range(admin, queue, begin, await admin.max_offset(queue), expression):
+            if message.store_timestamp_ms > end_ms or len(of_queue) > limit:
+                break
+            if message.store_timestamp_ms >= begin_ms:
+                of_queue.append(message)
+        found += of_queue
+    return in_order(found)[:limit], len(found) > limit
+
+
+async def follow(
+    admin: Admin,
+    offsets: dict[MessageQueue, int],
+    expression: Expression,
+    show: Callable[[Sequence[StoredMessage]], bool],
+) -> None:
+    """Show what comes to the queues from these offsets on, until `show` says that it is enough."""
+
+    async def next_of(queue: MessageQueue) -> tuple[MessageQueue, Sequence[StoredMessage]]:
+        reply = await admin.read(
+            queue, offsets[queue], max_messages=PAGE, expression=expression, wait_ms=WAIT_MS
+        )
+        offsets[queue] = reply.next_offset
+        return queue, reply.messages
+
+    waiting = {asyncio.ensure_future(next_of(queue)) for queue in offsets}
+    try:
+        while True:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            arrived = [await task for task in done]
+            if not show(in_order([message for _, messages in arrived for message in messages])):
+                return
+            waiting |= {asyncio.ensure_future(next_of(queue)) for queue, _ in arrived}
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def in_order(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """By the time at which they were stored; of the same time, by queue and offset."""
+    return sorted(
+        messages,
+        key=lambda each: (each.store_timestamp_ms, each.broker_name, each.queue_id, each.queue_offset),
+    )

@@ -1,0 +1,289 @@
+"""`cometmq topic`: the topics of a cluster.
+
+Rules kept here: a topic is made by `create` and changed by `update`; neither does the work of the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq.cli.commands import group_app
+from cometmq.cli.connect import (
+    TIMEOUT_S,
+    AsJson,
+    Cluster,
+    Link,
+    Namesrv,
+    Timeout,
+    Times,
+    Watch,
+    Yes,
+    ask,
+    watch,
+)
+from cometmq.cli.output import confirm, note, print_json, print_table, time_text
+from cometmq.cli.topic_view import (
+    TopicLine,
+    TopicPlace,
+    TopicView,
+    parse_permission,
+    permission_text,
+    places_of,
+    queue_lines,
+    topic_lines,
+)
+from cometmq.model.errors import ClientError, CometError, NotFoundError
+
+if TYPE_CHECKING:
+    from cometmq.cli.topic_view import QueueLine
+    from cometmq.client.admin import Admin
+
+app = group_app("topic")
+
+Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
+Permission = Annotated[
+    str | None, typer.Option("--perm", help="What is allowed: rw, r, w or none.", metavar="PERM")
+]
+Attributes = Annotated[
+    str | None,
+    typer.Option("--attributes", help="Changes, such as +message.type=FIFO.", metavar="CHANGES"),
+]
+
+
+@app.command(
+    "list",
+    epilog="""
+Examples:
+
+  cometmq topic list -n 127.0.0.1:9876
+
+  cometmq topic list --all --json | jq -r '.topics[].topic'
+""",
+)
+def list_topics(
+    cluster: Cluster = None,
+    every_topic: Annotated[bool, typer.Option("--all", help="Those of the system, too.")] = False,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """List topics, with their queues on all brokers together."""
+    found: list[TopicLine] = ask(Link(namesrv, timeout), lambda admin: topic_lines(admin, cluster))
+    shown = [each for each in found if every_topic or not each.system]
+    hidden = len(found) - len(shown)
+    if as_json:
+        print_json({"topics": shown, "hidden": hidden})
+        return
+    rows = [
+        (each.topic, each.queues, permission_text(each.perm), each.message_type, ", ".join(each.brokers))
+        for each in shown
+    ]
+    print_table(("topic", "queues", "perm", "type", "brokers"), rows, right=("queues",), marked=("topic",))
+    if hidden:
+        note(f"{hidden} topics of the system, of retries and of dead letters are not shown; --all shows them")
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq topic show orders -n 127.0.0.1:9876
+
+  cometmq topic show orders --json | jq .brokers
+"""
+)
+def show(topic: Topic, namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False) -> None:
+    """Show where a topic is: its queues, permissions and addresses, and the groups that read it."""
+
+    async def view(admin: Admin) -> TopicView:
+        places = await places_of(admin, topic)
+        return TopicView(topic, places, await admin.groups_of_topic(topic))
+
+    found = ask(Link(namesrv, timeout), view)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each.broker_name,
+            each.cluster,
+            each.read_queues,
+            each.write_queues,
+            permission_text(each.perm),
+            "yes" if each.order else "no",
+            ",".join(f"{name}={value}" for name, value in sorted(each.attributes.items())),
+            ", ".join(f"{number}={address}" for number, address in sorted(each.addresses.items())),
+        )
+        for each in found.brokers
+    ]
+    titles = ("broker", "cluster", "read", "write", "perm", "order", "attributes", "addresses")
+    print_table(titles, rows, right=("read", "write"), marked=("broker",))
+    typer.echo(f"groups: {', '.join(found.groups) or 'none'}")
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq topic status orders -n 127.0.0.1:9876
+
+  cometmq topic status orders --watch 1
+"""
+)
+def status(
+    topic: Topic,
+    every: Watch = None,
+    times: Times = None,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each queue of a topic holds."""
+
+    def show(queues: list[QueueLine]) -> None:
+        total = sum(each.messages for each in queues)
+        if as_json:
+            print_json({"topic": topic, "messages": total, "queues": queues}, compact=every is not None)
+            return
+        rows = [
+            (
+                each.broker_name,
+                each.queue_id,
+                each.min_offset,
+                each.max_offset,
+                each.messages,
+                time_text(each.last_store_timestamp),
+            )
+            for each in queues
+        ]
+        titles = ("broker", "queue", "min", "max", "messages", "last message (UTC)")
+        print_table(titles, rows, right=titles[1:5], marked=("broker",))
+        typer.echo(f"{total} messages in {len(queues)} queues")
+
+    watch(Link(namesrv, timeout), lambda admin: queue_lines(admin, topic), show, every, times)
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq topic create orders --queues 8 -n 127.0.0.1:9876
+
+  cometmq topic create payments --queues 4 --order --attributes +message.type=FIFO
+
+The exit code is 1 if the topic exists already; change it with "topic update".
+"""
+)
+def create(
+    topic: Topic,
+    queues: Annotated[int, typer.Option("--queues", help="Queues on each broker.", min=1)] = 8,
+    perm: Permission = None,
+    order: Annotated[bool, typer.Option("--order", help="Keep order even if a broker fails.")] = False,
+    attributes: Attributes = None,
+    cluster: Cluster = None,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic on every broker of the cluster."""
+    allowed = parse_permission(perm or "rw")
+
+    async def work(admin: Admin) -> list[TopicPlace]:
+        if await admin.topic_route(topic) is not None:
+            raise ClientError(f"topic {topic} exists already; change it with: cometmq topic update {topic}")
+        await admin.create_topic(
+            topic, queues=queues, cluster=cluster, perm=allowed, order=order, attributes=attributes
+        )
+        return await places_of(admin, topic)
+
+    _say_changed(topic, ask(Link(namesrv, timeout), work), "was created", as_json=as_json)
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq topic update orders --queues 16 -n 127.0.0.1:9876
+
+  cometmq topic update orders --perm r               no more messages; consumers finish what is there
+
+  cometmq topic update orders --broker broker-a --queues 4       also makes it there
+
+What is not named stays as it is. The exit code is 4 if there is no such topic.
+"""
+)
+def update(
+    topic: Topic,
+    queues: Annotated[int | None, typer.Option("--queues", help="Queues on each broker.", min=1)] = None,
+    perm: Permission = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Keep order.")] = None,
+    attributes: Attributes = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Only on this broker.", metavar="BROKER")
+    ] = None,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Change a topic: its queues, what is allowed, its attributes."""
+    allowed = None if perm is None else parse_permission(perm)
+    changes = {"read_queue_nums": queues, "write_queue_nums": queues, "perm": allowed, "order": order}
+    wanted = {name: value for name, value in changes.items() if value is not None}
+
+    async def work(admin: Admin) -> list[TopicPlace]:
+        from cometmq.cli.topic_view import change_topic
+
+        return await change_topic(admin, topic, wanted, attributes, broker)
+
+    _say_changed(topic, ask(Link(namesrv, timeout), work), "was changed", as_json=as_json)
+
+
+def _say_changed(topic: str, places: list[TopicPlace], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(TopicView(topic, places))
+        return
+    where = ", ".join(
+        f"{each.broker_name} ({each.write_queues} queues, {permission_text(each.perm)})" for each in places
+    )
+    typer.echo(f"topic {topic} {what}: {where}")
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq topic delete orders -n 127.0.0.1:9876
+
+  cometmq topic delete orders --yes --json
+
+The messages are gone, too, and so is how far groups were in them.
+"""
+)
+def delete(
+    topic: Topic,
+    yes: Yes = False,
+    cluster: Cluster = None,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a topic and its messages."""
+    link = Link(namesrv, timeout)
+
+    async def count(admin: Admin) -> int:
+        if await admin.topic_route(topic) is None:
+            raise NotFoundError(f"there is no topic {topic}; see: cometmq topic list")
+        try:
+            return sum(each.messages for each in await queue_lines(admin, topic))
+        except CometError:  # what cannot be counted can be deleted all the same
+            return 0
+
+    messages = ask(link, count)
+    confirm(f"Delete topic {topic} and its {messages} messages?", yes=yes)
+    ask(link, lambda admin: admin.delete_topic(topic, cluster=cluster))
+    if as_json:
+        print_json({"topic": topic, "messages": messages})
+    else:
+        typer.echo(f"topic {topic} was deleted, with {messages} messages")

@@ -1,0 +1,103 @@
+"""All commands: their help, their options, and what it costs to ask for help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.cli.commands import COMMANDS, load
+from cometmq.cli.completion import command_words
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "CLI.md"
+SERVERS = {"namesrv", "broker", "standalone"}
+
+
+def leaves() -> Iterator[tuple[str, Any]]:
+    """Every command that does something."""
+    for name in COMMANDS:
+        command = load(name)
+        subcommands: dict[str, Any] = getattr(command, "commands", {})
+        if not subcommands:
+            yield name, command
+        for subname, subcommand in subcommands.items():
+            yield f"{name} {subname}", subcommand
+
+
+LEAVES = dict(leaves())
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_has_examples_of_itself_in_its_help(path: str) -> None:
+    assert f"cometmq {path}" in LEAVES[path].epilog
+    assert LEAVES[path].help
+
+
+@pytest.mark.parametrize("path", sorted(LEAVES.keys() - {"completion", "store dump"}))
+def test_every_command_prints_json_if_it_is_asked_to(path: str) -> None:
+    """`store dump` prints nothing else, and `completion` prints a script."""
+    assert "--json" in {option for parameter in LEAVES[path].params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("path", sorted(path for path in LEAVES if path not in SERVERS))
+def test_every_command_is_documented(path: str) -> None:
+    assert f"`cometmq {path}" in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_sentence_in_the_list_is_that_of_the_command(name: str) -> None:
+    assert load(name).help == COMMANDS[name]
+
+
+def test_asking_for_help_loads_no_command_and_no_client() -> None:
+    script = (
+        "import sys\n"
+        "from cometmq.cli.main import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'asyncio', 'msgspec', 'cometmq.client', 'cometmq.broker', 'cometmq.cli.topic'}\n"
+        "sys.exit(bool(heavy & sys.modules.keys()))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False)
+    assert ended.returncode == 0
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    """The script is run by a real bash."""
+    script = subprocess.run(
+        [sys.executable, "-m", "cometmq.cli.main", "completion", "bash"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    asked = [("topic", "cr"), ("topic", "create", "--que"), ("dlq", "redrive", "--dry"), ("d",)]
+    for words in asked:
+        script += f"\nCOMP_WORDS=(cometmq {' '.join(words)}); COMP_CWORD={len(words)}"
+        script += "\n_cometmq; echo ${COMPREPLY[@]}"
+    ended = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    assert ended.stdout.splitlines() == ["create", "--queues", "--dry-run", "dlq doctor"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_the_same_words(shell: str) -> None:
+    """Neither shell is needed to look at the script."""
+    script = subprocess.run(
+        [sys.executable, "-m", "cometmq.cli.main", "completion", shell],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert {"redrive", "doctor"} <= set(script.replace('"', " ").split())
+    for words in command_words().values():
+        for word in words:
+            assert word.removeprefix("--") in script
+
+
+def test_an_unknown_shell_is_wrong_usage() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "cometmq.cli.main", "completion", "csh"], capture_output=True, check=False
+    )
+    assert ended.returncode == 2
