@@ -13,13 +13,15 @@ import pytest
 
 from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.config import StoreConfig
+from cometmq.store.dispatch_rules import put_values
 from cometmq.store.message_writer import PutResult
+from cometmq.store.put_runs import PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
 from cometmq.wire.batch import BatchItem
 from cometmq.wire.record_walk import WalkEnd
-from tests.unit.store.log_kit import START_MS
+from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))
@@ -56,6 +58,8 @@ class Run:
         place = QUEUES[number % len(QUEUES)]
         self._batch(engine, place, [b"batch-%d-%d" % (number, each) for each in range(3)])
         self._one(engine, place, b"large-%d" % number * 900)
+        if number % 4 == 1:
+            self._run(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
         self._clock.advance(1700)
         if number % 2:
             engine.files.index.write()
@@ -75,6 +79,17 @@ class Run:
         self.begun += messages
         items = [BatchItem(body, b"KEYS\x01%s\x02" % body) for body in bodies]
         self._note(engine.put_batch(MessageBatch(a_message(b"", *place), items, 100)), messages)
+
+    def _run(self, engine: Engine, topic: str, bodies: list[tuple[int, bytes]]) -> None:
+        messages = [((topic, queue_id), body) for queue_id, body in bodies]
+        self.begun += messages
+        plain: list[PlainMessage] = []
+        for queue_id, body in bodies:
+            block = b"KEYS\x01%s\x02" % body
+            plain.append((queue_id, 0, 0, START_MS, 0, body, block, *put_values(block)[:3]))
+        run = engine.writer.put_run(topic, BORN_HOST, plain)
+        assert all(isinstance(place, tuple) for place in run.places)
+        self.put += messages
 
     def _note(self, result: PutResult, messages: list[Message]) -> None:
         assert result.status is PutStatus.PUT_OK

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.status import PutStatus
-
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
@@ -40,6 +38,11 @@ class Pressure:
         """Why every send is refused as busy at the moment."""
         self._reconsider()
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for the disk."""
+        return self._waiting
+
     def passed(self, end_offset: int) -> None:
         """The log has grown beyond `limit_offset`; what was flushed meanwhile may have made room again."""
         self.limit_offset = self._flusher.flushed_offset + self.max_unflushed_bytes
@@ -53,15 +56,15 @@ class Pressure:
         self.passed(end_offset)  # the flush may have timed out
         self._reconsider()
 
-    def waits(self) -> None:
-        """One more message waits for the disk."""
-        self._waiting += 1
+    def waits(self, count: int = 1) -> None:
+        """So many more messages wait for the disk."""
+        self._waiting += count
         if self._waiting >= self._state.config.send_thread_pool_queue_capacity:
             self._reconsider()
 
-    def waited(self, _: PutStatus) -> None:
-        """One message less does."""
-        self._waiting -= 1
+    def waited(self, count: int = 1) -> None:
+        """So many less do."""
+        self._waiting -= count
         if self.refusal is not None:
             self._reconsider()
 

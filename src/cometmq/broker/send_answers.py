@@ -15,6 +15,8 @@ from cometmq.store.disk_space import used_percent
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.command import encode_response_head
+from cometmq.wire.frame import FRAME_PREFIX_BYTES
 from cometmq.wire.headers.send import SendMessageResponse
 from cometmq.wire.ids import pack_host
 
@@ -60,6 +62,9 @@ class SendAnswers:
         self._trace_on = config.trace_on
         host, _, port = state.address.rpartition(":")
         self._id_prefix = pack_host(Host(host, int(port))).hex().upper()
+        self.template: Final = self._make_template()
+        """Makes the JSON header of the answer to a plain send, for a unique key of letters and digits: of the
+        place in the log, queue id, queue offset, unique key and opaque."""
 
     def refuse(self, code: int, remark: str) -> Answer:
         return Answer(code, remark=remark, fields=self.fields)
@@ -73,28 +78,61 @@ class SendAnswers:
         recall_handle: str | None = None,
     ) -> Answer:
         """Where a message is, or where the messages of a batch are; they are counted as taken."""
-        counters, start, end = self._counters, result.physical_offset, result.end_offset
-        counters.put_bytes += end - start
-        if end > self._pressure.limit_offset:
-            self._pressure.passed(end)
-        if result.sizes:
-            counters.put_messages += len(result.sizes)
-            ids = result.offset_ids
-        else:
-            counters.put_messages += 1
-            ids = f"{self._id_prefix}{start:016X}"
+        start, end = result.physical_offset, result.end_offset
+        self.count(len(result.sizes) or 1, end - start, end)
+        ids = result.offset_ids if result.sizes else self._id_at(start)
+        return self._where(status, ids, queue_id, result.queue_offset, unique_key, recall_handle)
+
+    def stored_alone(
+        self, status: PutStatus, queue_id: int, queue_offset: int, start: int, unique_key: bytes
+    ) -> Answer:
+        """Where a plain message is that was counted before."""
+        key = unique_key.decode("utf-8", "replace")
+        return self._where(status, self._id_at(start), queue_id, queue_offset, key, None)
+
+    def count(self, messages: int, size: int, end_offset: int) -> None:
+        """Messages were taken that have this size in the log, and end there."""
+        counters = self._counters
+        counters.put_messages += messages
+        counters.put_bytes += size
+        if end_offset > self._pressure.limit_offset:
+            self._pressure.passed(end_offset)
+
+    def _id_at(self, start: int) -> str:
+        return f"{self._id_prefix}{start:016X}"
+
+    def _where(
+        self,
+        status: PutStatus,
+        ids: str,
+        queue_id: int,
+        queue_offset: int,
+        unique_key: str | None,
+        recall_handle: str | None,
+    ) -> Answer:
         return Answer(
             0 if status is _OK else _STORED_CODES[status],
             SendMessageResponse(
                 msg_id=ids,
                 queue_id=queue_id,
-                queue_offset=result.queue_offset,
+                queue_offset=queue_offset,
                 transaction_id=unique_key,
                 recall_handle=recall_handle,
                 msg_region=self._region,
                 trace_on=self._trace_on,
             ),
         )
+
+    def _make_template(self) -> bytes:
+        """The JSON header that `stored_alone` leads to, with gaps for what differs."""
+        queue_id, queue_offset, opaque = -1_111_111_111, -1_222_222_222, -1_333_333_333
+        answer = self.stored_alone(_OK, queue_id, queue_offset, 0, b"<key>")
+        text = encode_response_head(opaque, 0, answer.header)[FRAME_PREFIX_BYTES:].replace(b"%", b"%%")
+        message_id = self._id_at(0).encode()
+        text = text.replace(message_id, self._id_prefix.encode() + b"%016X", 1)
+        for number in (queue_id, queue_offset, opaque):
+            text = text.replace(b"%d" % number, b"%d", 1)
+        return text.replace(b"<key>", b"%b", 1)
 
     def not_stored(self, status: PutStatus) -> Answer:
         self._state.counters.put_failures += 1

@@ -21,7 +21,10 @@ from typing import Final
 from cometmq.model.message_properties import (
     DELAY,
     INNER_NUM,
+    KEYS,
+    ONCE,
     POP_CK,
+    TAGS,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
@@ -29,16 +32,33 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
     WAIT,
 )
-from cometmq.wire.java_hash import java_hash
+from cometmq.wire.java_hash import java_hash, tags_code
 
 TIMER_PROPERTIES: Final = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
-SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, *TIMER_PROPERTIES})
+SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, ONCE, *TIMER_PROPERTIES})
 """Properties with which a message is no plain one."""
 
 _BUCKETS: Final = 128
 _MAX_SHAPES: Final = 4096
 _MAX_NAMES: Final = 64
+_MAX_TAGS_LENGTH: Final = 64
 _PLACE: Final = "\x02\x01"  # stands in no name and no value
+
+Stored = tuple[bytes, int, bytes, bytes | None, bool]
+"""Properties as they are stored, the hash of the tags, unique key, keys, and whether the sender wants to wait
+until the message is safe."""
+
+_codes: Final[dict[bytes, int]] = {}
+"""The hashes of tags."""
+
+
+def _code_of(tags: bytes) -> int:
+    code = tags_code(tags.decode("utf-8", "replace"))
+    if len(tags) <= _MAX_TAGS_LENGTH:
+        if len(_codes) >= _MAX_SHAPES:
+            _codes.clear()
+        _codes[tags] = code
+    return code
 
 
 def java_order(names: Iterable[str]) -> list[str]:
@@ -68,16 +88,21 @@ def stored_block(properties: Mapping[str, str]) -> bytes:
 class Shape:
     """What follows from the names of a message's properties."""
 
-    __slots__ = ("_order", "_template", "_unique_key", "_wait", "is_plain", "match")
+    __slots__ = ("_keys", "_order", "_tags", "_template", "_unique_key", "_wait", "is_plain", "match")
 
-    def __init__(self, names: Sequence[str], added: Mapping[str, str]) -> None:
+    def __init__(
+        self, names: Sequence[str], added: Mapping[str, str], copied: Mapping[str, str] = {}
+    ) -> None:
+        """`added` are properties with their values; `copied` have the values of others of these names."""
         places = {name: index for index, name in enumerate(names, 1)}
-        order = java_order([*names, *added])
+        order = java_order([*names, *added, *copied])
         pairs = (f"{name}\x01{added.get(name, _PLACE)}\x02" for name in order)
         self._template = "".join(pairs).replace("%", "%%").replace(_PLACE, "%b").encode()
-        self._order = [places[name] for name in order if name not in added]
-        self._unique_key = places.get(UNIQ_KEY, 0)
-        self._wait = places.get(WAIT, 0)
+        named = [name for name in order if name not in added]
+        self._order = [places[copied.get(name, name)] for name in named]
+        self._unique_key, self._keys, self._tags, self._wait = (
+            named.index(name) if name in named else None for name in (UNIQ_KEY, KEYS, TAGS, WAIT)
+        )
         pattern = "".join(f"{re.escape(name)}\x01([^\x01\x02]+)\x02" for name in names)
         self.match: Callable[[bytes], re.Match[bytes] | None] = re.compile(pattern.encode()).fullmatch
         """Finds the values in properties of this shape; None if they have another one."""
@@ -89,16 +114,21 @@ class Shape:
             and not any(_PLACE in name for name in names)
         )
 
-    def stored(self, values: re.Match[bytes]) -> bytes:
-        """The properties as they are stored."""
-        return self._template % values.group(*self._order)
-
-    def unique_key(self, values: re.Match[bytes]) -> str:
-        return values.group(self._unique_key).decode("utf-8", "replace")
-
-    def waits(self, values: re.Match[bytes]) -> bool:
-        """Whether the sender wants to wait until the message is safe."""
-        return not self._wait or values.group(self._wait) != b"false"
+    def read(self, block: bytes) -> Stored | None:
+        """What is to be stored of plain properties; None if they have another shape."""
+        found = self.match(block)
+        if found is None:
+            return None
+        order = self._order
+        values = found.group(*order) if len(order) > 1 else (found[order[0]],)
+        tags, keys, waits = self._tags, self._keys, self._wait
+        return (
+            self._template % values,
+            0 if tags is None else _codes.get(values[tags]) or _code_of(values[tags]),
+            values[self._unique_key or 0],
+            None if keys is None else values[keys],
+            waits is None or values[waits] != b"false",
+        )
 
 
 class PropertyShapes:

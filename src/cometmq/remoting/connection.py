@@ -11,14 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from bisect import bisect_left
+from collections.abc import Awaitable, Sequence
 from time import perf_counter
 from typing import Final
 
 from cometmq.model.errors import CometError, HeaderError, MessageError
 from cometmq.remoting.calling import Caller
-from cometmq.remoting.handler import Answer, Deferred, HandlerEntry, NoHeader, Result
-from cometmq.remoting.metrics import UNKNOWN_CODE, CodeMetrics
+from cometmq.remoting.handler import (
+    Answer,
+    Deferred,
+    HandlerEntry,
+    NoHeader,
+    Result,
+    RunHandler,
+    RunResult,
+)
+from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
 from cometmq.wire.codes import V5_3_1, ResponseCode
 from cometmq.wire.command import (
     ONEWAY_FLAG,
@@ -32,13 +41,20 @@ from cometmq.wire.command import (
 )
 from cometmq.wire.frame import JSON, ROCKETMQ, Frame
 from cometmq.wire.header import encode_fields
-from cometmq.wire.request_reader import LONG_START_BYTES, SHORT_START_BYTES
+from cometmq.wire.request_reader import (
+    LONG_START_BYTES,
+    SHORT_START_BYTES,
+    RequestReader,
+    start_of_request,
+)
 
 log = logging.getLogger("cometmq.remoting")
 
 _BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
 _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
+_LONGEST_RUN: Final = 255
+"""So many further requests are handled together with the first: their answers are all put before a write."""
 
 
 class Connection(Caller):
@@ -54,9 +70,65 @@ class Connection(Caller):
             entry, read = known
             command = read(raw, body)
             if command is not None and not endpoint.going_away:
-                self._serve(entry, command)
+                function = entry.run_function
+                if function is None or command.flag or endpoint.hooks:
+                    self._serve(entry, command)
+                elif self._splitter.empty:
+                    self._finish_run(entry, function, [command])
+                else:
+                    self._serve_run(entry, function, read, command)
                 return
         self._take_any_frame(Frame(serialize_type, raw, body))
+
+    def _serve_run(
+        self, entry: HandlerEntry, function: RunHandler, read: RequestReader, first: Command
+    ) -> None:
+        """Serve a request together with those of the same code that came right behind it."""
+        run = [first]
+        start = start_of_request(entry.code) or b""
+        frames = self._splitter.next_alike(start, _LONGEST_RUN, self.endpoint.limits.max_header_bytes)
+        for raw, body in frames:
+            command = read(raw, body)
+            if command is not None and not command.flag:
+                run.append(command)
+                continue
+            if run:
+                self._finish_run(entry, function, run)
+                self._do_afterwards()
+                run = []
+            if command is None:
+                self._take_any_frame(Frame(JSON, raw, body))
+            else:
+                self._serve(entry, command)
+            self._do_afterwards()
+        if run:
+            self._finish_run(entry, function, run)
+
+    def _finish_run(self, entry: HandlerEntry, function: RunHandler, run: list[Command]) -> None:
+        endpoint = self.endpoint
+        metrics = endpoint.metrics.codes.get(entry.code) or endpoint.metrics.of(entry.code)
+        started = perf_counter()
+        results: Sequence[RunResult]
+        try:
+            results = function(run, self)
+        except Exception as error:
+            results = [self._answer_of_error(error, command) for command in run]
+        seconds = (perf_counter() - started) / len(run)
+        frames: list[bytes] = []
+        for command, result in zip(run, results, strict=True):
+            if result.__class__ is bytes:
+                frames.append(result)
+            elif isinstance(result, Answer):
+                self._finish_request(command, result, metrics, seconds)
+            else:
+                metrics.requests += 1
+        if frames:
+            metrics.requests += len(frames)
+            metrics.seconds += seconds * len(frames)
+            metrics.latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += len(frames)
+            if seconds > metrics.longest_seconds:
+                metrics.longest_seconds = seconds
+            self._put_frames(frames)
 
     def _take_any_frame(self, frame: Frame) -> None:
         endpoint = self.endpoint
@@ -172,13 +244,20 @@ class Connection(Caller):
             self._put_answer(request, answer)
             self.flush_soon()
 
+    def answer_run(self, frames: Sequence[bytes]) -> None:
+        """Answer requests of a run whose handler returned `DEFERRED` for them, with encoded answers."""
+        self._put_frames(frames)
+        self.flush_soon()
+
     def _finish_request(self, command: Command, answer: Answer, metrics: CodeMetrics, seconds: float) -> None:
         metrics.requests += 1
         metrics.seconds += seconds
         if seconds > metrics.longest_seconds:
             metrics.longest_seconds = seconds
         if answer.code != _SUCCESS:
-            metrics.count_failure(answer.code)
+            metrics.count_failure(answer.code, seconds)
+        else:
+            metrics.latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         if self.endpoint.hooks:
             self._run_after_hooks(command, answer)
         if command.flag & ONEWAY_FLAG:

@@ -6,18 +6,25 @@ A handler is called as `handler(header, request, connection)` on the event loop.
 - `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later. An orderly
   stop does not wait for that: who defers a request answers it before the server stops.
 
+Requests of the same code that come behind one another in one read can be handled together, which is what
+makes the most frequent ones cheap. A code may have such a handler of runs beside the plain one, which then
+serves what is not in a run: one-way requests, those with binary headers, and all where there are hooks. It is
+called as `handler(requests, connection)` and returns for each request what a handler returns, but for the
+awaitable, or the frame of its answer, encoded with a JSON header.
+
 It may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its sentence. Any other
 exception is a defect: it is logged with its trace, and the peer gets SYSTEM_ERROR with a short line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.codes import ResponseCode
 from cometmq.wire.command import Command, Payload
 from cometmq.wire.header import H, Header
 from cometmq.wire.request_reader import RequestReader, request_reader, start_of_request
@@ -46,6 +53,8 @@ DEFERRED: Final = Deferred()
 
 Result = Answer | Awaitable[Answer] | Deferred
 Handler = Callable[[Any, Command, "Connection"], Result]
+RunResult = Answer | Deferred | bytes
+RunHandler = Callable[[Sequence[Command], "Connection"], Sequence[RunResult]]
 
 
 class NoHeader(Header):
@@ -58,16 +67,30 @@ class HandlerEntry(msgspec.Struct, frozen=True):
     code: int
     header: type[Header]
     function: Handler
+    run_function: RunHandler | None = None
 
 
 Method = Callable[[Any, H, Command, "Connection"], Result]
 
 
-def handles(code: RequestCode, header: type[H]) -> Callable[[Method[H]], Method[H]]:
+def handles(code: IntEnum, header: type[H]) -> Callable[[Method[H]], Method[H]]:
     """Mark a method as the handler of a request code; `HandlerTable.add_handlers` finds it."""
 
     def mark(method: Method[H]) -> Method[H]:
         method.__dict__.setdefault("_handles", []).append((code, header))
+        return method
+
+    return mark
+
+
+R = TypeVar("R", bound=Callable[..., Sequence[RunResult]])
+
+
+def handles_runs(code: IntEnum) -> Callable[[R], R]:
+    """Mark a method as the handler of runs of a request code, beside the handler that this code has."""
+
+    def mark(method: R) -> R:
+        method.__dict__["_handles_runs"] = code
         return method
 
     return mark
@@ -81,20 +104,29 @@ class HandlerTable:
         self.by_start: dict[bytes, tuple[HandlerEntry, RequestReader]] = {}
         """Handlers whose requests are known by their first bytes, with what reads those in one pass."""
 
-    def add(self, code: RequestCode, header: type[Header], function: Handler) -> None:
+    def add(
+        self, code: int, header: type[Header], function: Handler, run_function: RunHandler | None = None
+    ) -> None:
         """Serve a code; a code served already is refused."""
         if int(code) in self._entries:
-            raise ValueError(f"{code.name} has a handler already")
-        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function)
+            name = code.name if isinstance(code, IntEnum) else code
+            raise ValueError(f"{name} has a handler already")
+        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function, run_function)
         start = start_of_request(int(code))
         if start is not None and header is not NoHeader:
             self.by_start[start] = entry, request_reader(int(code), header)
 
     def add_handlers(self, owner: object) -> None:
         """Serve every code for which `owner` has a method marked with `@handles`."""
-        for name in dir(type(owner)):
+        names = dir(type(owner))
+        of_runs: dict[int, RunHandler] = {}
+        for name in names:
+            run_code = getattr(getattr(type(owner), name), "_handles_runs", None)
+            if run_code is not None:
+                of_runs[run_code] = getattr(owner, name)
+        for name in names:
             for code, header in getattr(getattr(type(owner), name), "_handles", ()):
-                self.add(code, header, getattr(owner, name))
+                self.add(code, header, getattr(owner, name), of_runs.get(code))
 
     def get(self, code: int) -> HandlerEntry | None:
         return self._entries.get(code)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cometmq.remoting.preamble import Preamble
@@ -97,6 +98,11 @@ class Outlet(asyncio.Protocol):
                 self._out += body
             else:
                 self._out.append(b"".join(body))
+
+    def _put_frames(self, frames: Sequence[bytes]) -> None:
+        """Add whole frames to it."""
+        self._out += frames
+        self._out_bytes += sum(map(len, frames))
 
     def flush(self) -> None:
         """Write what was put, at once."""

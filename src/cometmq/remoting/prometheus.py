@@ -1,91 +1,243 @@
-"""The counters of an endpoint in Prometheus' form, over HTTP.
+"""The counters of a server in Prometheus' form, over HTTP, and whether it is well and ready.
 
-Rules kept here: reading costs the event loop nothing; a scrape runs on a thread of its own and copies each
-table before it walks it. The library is imported by the first who exports.
+Rules kept here:
+- Reading costs the event loop nothing but its share of the interpreter; a scrape runs on a thread of its own,
+  copies each table before it walks it, and rests after every few samples.
+- Where RocketMQ has a metric it has RocketMQ's name, as its exporter writes it, and RocketMQ's labels. What
+  only we have begins with `cometmq_`.
+- The library is imported by the first who exports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import CometError
-from cometmq.remoting.metrics import UNKNOWN_CODE, RemotingMetrics
+from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
+from cometmq.remoting.loop_probe import LoopProbe
+from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics, RemotingMetrics
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
-
     from prometheus_client.metrics_core import Metric
+
+    from cometmq.remoting.http_status import Page, StatusServer
+
+log = logging.getLogger("cometmq.remoting")
+
+HANGS_AFTER_S: Final = 10.0
+"""A loop that has not answered for so long hangs."""
+_BOUNDS_MS: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
 
 
 class MetricsExporter:
-    """Serves `/metrics` for one endpoint."""
+    """Serves `/metrics`, `/health` and `/ready` for one server; `metrics` are those of its ports."""
 
-    def __init__(self, metrics: RemotingMetrics, *, host: str, port: int) -> None:
+    setting = "metricsPort"
+    """What the port is called in the settings."""
+
+    def __init__(self, *metrics: RemotingMetrics, host: str, port: int) -> None:
         self._metrics = metrics
-        self._running: tuple[WSGIServer, Thread] | None = None
+        self._server: StatusServer | None = None
         self._host = host
+        self.probe = LoopProbe()
         self.port = port
         """The port; with 0, the one that was free, known after `start`."""
+        self.is_serving = False
+        """Whether the ports of the server are open; the server says so here."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Listen; raises `CometError` if the port cannot be had."""
-        from prometheus_client import CollectorRegistry, start_http_server
+        self.probe.start()
+        await asyncio.to_thread(self._listen)
+        log.info("metrics, health and readiness on http://%s:%d", self._host, self.port)
 
-        registry = CollectorRegistry()
-        registry.register(self)
+    def _listen(self) -> None:
+        import prometheus_client  # noqa: F401 - so that no scrape has to wait for it
+
+        from cometmq.remoting.http_status import StatusServer, verdict
+
+        pages = {
+            "/metrics": self._metrics_page,
+            "/health": lambda _: verdict(self.sickness()),
+            "/ready": lambda _: verdict(self.sickness() or self.unreadiness()),
+        }
         try:
-            self._running = start_http_server(self.port, self._host, registry)
+            self._server = StatusServer(self._host, self.port, pages)
         except OSError as error:
             raise CometError(
                 f"metrics cannot be served on {self._host}:{self.port}: {error.strerror or error}; "
-                "choose another metricsPort"
+                f"choose another {self.setting}"
             ) from None
-        self.port = self._running[0].server_port
+        self.port = self._server.server_port
+        self._server.open()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Serve no more; nothing happens if it was never started."""
-        if self._running is not None:
-            server, thread = self._running
-            self._running = None
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        self.is_serving = False
+        self.probe.stop()
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.close)
+
+    # How the server is
+
+    def sickness(self) -> str | None:
+        """Why the process should be restarted; None if it should not."""
+        silent_s = self.probe.silent_s
+        if silent_s > HANGS_AFTER_S:
+            return f"the event loop has not answered for {silent_s:.0f} s; something blocks it"
+        return None
+
+    def unreadiness(self) -> str | None:
+        """Why the server should not be given work; None if it should."""
+        return None if self.is_serving else "not started yet, or about to stop"
+
+    # What it counts
+
+    def _metrics_page(self, accept: str) -> Page:
+        from prometheus_client.exposition import choose_encoder
+
+        from cometmq.remoting.http_status import Page
+
+        encode, content_type = choose_encoder(accept)
+        return Page(HTTPStatus.OK, content_type, encode(_Scrape(self)))
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the library at every scrape."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        """Everything, as it is now."""
+        families = self.families()
+        yield from self.endpoint_metrics(families)
+        yield from self.server_metrics(families)
+        yield families.left_out()
 
-        metrics = self._metrics
-        requests = CounterMetricFamily("cometmq_requests", "Requests by code.", labels=["code"])
-        oneways = CounterMetricFamily("cometmq_oneway_requests", "One-way requests by code.", labels=["code"])
-        seconds = CounterMetricFamily("cometmq_request_seconds", "Time in handlers by code.", labels=["code"])
-        longest = GaugeMetricFamily("cometmq_request_longest_seconds", "Longest handler.", labels=["code"])
-        failures = CounterMetricFamily(
-            "cometmq_request_failures", "Answers that were no success.", labels=["code", "response"]
+    def families(self) -> Families:
+        """What makes the metrics of a scrape."""
+        return Families({})
+
+    def server_metrics(self, families: Families) -> Iterable[Metric]:
+        """What this server has beside its ports."""
+        return ()
+
+    def endpoint_metrics(self, families: Families) -> Iterator[Metric]:
+        """What the ports have counted, together, and how late the event loop is."""
+        codes = [(code, counted) for each in self._metrics for code, counted in list(each.codes.items())]
+        yield families.histogram(
+            "rocketmq_rpc_latency_milliseconds", "Time to the answer.", _latencies(codes)
         )
-        for code, counted in list(metrics.codes.items()):
+        for name, what, attribute in (
+            ("cometmq_requests", "Requests by code.", "requests"),
+            ("cometmq_oneway_requests", "One-way requests by code.", "oneways"),
+            ("cometmq_request_seconds", "Time in handlers by code.", "seconds"),
+        ):
+            yield families.counter(name, what, _by_code(codes, attribute))
+        longest: dict[str, float] = {}
+        for code, counted in codes:
             name = request_name(code)
-            requests.add_metric([name], counted.requests)
-            oneways.add_metric([name], counted.oneways)
-            seconds.add_metric([name], counted.seconds)
-            longest.add_metric([name], counted.longest_seconds)
-            for response, count in list(counted.failures.items()):
-                failures.add_metric([name, response_name(response)], count)
-        closed = CounterMetricFamily("cometmq_connections_closed", "Ended connections.", labels=["reason"])
-        for reason, count in list(metrics.closed.items()):
-            closed.add_metric([reason], count)
-        yield from (requests, oneways, seconds, longest, failures, closed)
-        yield GaugeMetricFamily("cometmq_connections", "Open connections.", metrics.connections)
-        yield GaugeMetricFamily("cometmq_running_requests", "Unanswered requests.", metrics.running)
-        yield CounterMetricFamily("cometmq_connections_accepted", "Connections made.", metrics.accepted)
-        yield CounterMetricFamily("cometmq_connections_refused", "Over the limit.", metrics.refused)
-        yield CounterMetricFamily("cometmq_received_bytes", "Bytes read.", metrics.bytes_in)
-        yield CounterMetricFamily("cometmq_sent_bytes", "Bytes written.", metrics.bytes_out)
-        yield CounterMetricFamily("cometmq_unreadable_frames", "Headers not read.", metrics.unreadable)
-        yield CounterMetricFamily("cometmq_unmatched_answers", "Answers too late.", metrics.unmatched)
+            longest[name] = max(longest.get(name, 0.0), counted.longest_seconds)
+        samples = [({"code": name}, seconds) for name, seconds in longest.items()]
+        yield families.gauge("cometmq_request_longest_seconds", "Longest handler.", samples)
+        yield families.counter("cometmq_request_failures", "Answers that were no success.", _failures(codes))
+        closed = _sums(((reason,), count) for each in self._metrics for reason, count in each.closed.items())
+        yield families.counter(
+            "cometmq_connections_closed", "Ended connections.",
+            [({"reason": reason}, count) for (reason,), count in closed.items()],
+        )  # fmt: skip
+        yield from self._totals(families)
+        delays: list[tuple[Labels, Ranges]] = [({}, ranges_of(self.probe.delays))]
+        yield families.histogram("cometmq_event_loop_delay_seconds", "How late a timer came.", delays)
+
+    def _totals(self, families: Families) -> Iterator[Metric]:
+        for name, what, attribute in (
+            ("cometmq_connections", "Open connections.", "connections"),
+            ("cometmq_running_requests", "Unanswered requests.", "running"),
+        ):
+            yield families.gauge(name, what, one(self._sum(attribute)))
+        for name, what, attribute in (
+            ("cometmq_connections_accepted", "Connections made.", "accepted"),
+            ("cometmq_connections_refused", "Over the limit.", "refused"),
+            ("cometmq_received_bytes", "Bytes read.", "bytes_in"),
+            ("cometmq_sent_bytes", "Bytes written.", "bytes_out"),
+            ("cometmq_unreadable_frames", "Headers not read.", "unreadable"),
+            ("cometmq_unmatched_answers", "Answers too late.", "unmatched"),
+        ):
+            yield families.counter(name, what, one(self._sum(attribute)))
+
+    def _sum(self, attribute: str) -> int:
+        return sum(getattr(each, attribute) for each in self._metrics)
+
+
+class _Scrape:
+    """What the library's writer reads."""
+
+    def __init__(self, exporter: MetricsExporter) -> None:
+        self._exporter = exporter
+
+    def collect(self) -> Iterable[Metric]:
+        exporter = self._exporter
+        if exporter.is_serving:
+            return exporter.collect()
+        # A server that has not recovered yet has counted nothing, and its tables are being filled.
+        return exporter.endpoint_metrics(exporter.families())
+
+
+_Codes = list[tuple[int, CodeMetrics]]
+
+
+def _sums(items: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
+    """The values of each key together: what two ports have counted under the same name."""
+    sums: dict[tuple[str, ...], float] = {}
+    for key, value in items:
+        sums[key] = sums.get(key, 0) + value
+    return sums
+
+
+def _by_code(codes: _Codes, attribute: str) -> list[tuple[Labels, float]]:
+    sums = _sums(((request_name(code),), getattr(counted, attribute)) for code, counted in codes)
+    return [({"code": name}, value) for (name,), value in sums.items()]
+
+
+def _failures(codes: _Codes) -> list[tuple[Labels, float]]:
+    sums = _sums(
+        ((request_name(code), response_name(response)), count)
+        for code, counted in codes
+        for response, count in list(counted.failures.items())
+    )
+    return [({"code": name, "response": response}, count) for (name, response), count in sums.items()]
+
+
+def _latencies(codes: _Codes) -> list[tuple[Labels, Ranges]]:
+    found: dict[tuple[int, int], Ranges] = {}
+    for code, counted in codes:
+        failures = list(counted.failure_times.items())
+        success_s = max(counted.seconds - sum(times.seconds for _, times in failures), 0.0)
+        measured = [(ResponseCode.SUCCESS.value, counted.latencies, success_s)]
+        measured += [(response, times.latencies, times.seconds) for response, times in failures]
+        for response, latencies, seconds in measured:
+            before = found.get((code, response))
+            counts = list(latencies)
+            if before is not None:
+                counts = [a + b for a, b in zip(counts, before.counts, strict=True)]
+            total = seconds * 1000 + (0.0 if before is None else before.total)
+            found[code, response] = Ranges(_BOUNDS_MS, counts, total)
+    return [
+        (_rpc_labels(code, response), ranges)
+        for (code, response), ranges in found.items()
+        if any(ranges.counts)
+    ]
+
+
+def _rpc_labels(code: int, response: int) -> Mapping[str, str]:
+    return {
+        "protocol_type": "remoting",
+        "request_code": request_name(code).lower(),
+        "response_code": response_name(response).lower(),
+        "is_long_polling": "false",
+        "result": "success",
+    }
 
 
 def request_name(code: int) -> str:

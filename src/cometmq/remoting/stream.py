@@ -5,12 +5,15 @@ Rules kept here:
   under its limit; beyond it, handling and reading wait until the peer has taken some of it.
 - Everything buffered is counted, and each limit of `Limits` is enforced here or by the endpoint.
 - Broken framing ends the connection, but only after everything that came before it is answered.
+- What a handler leaves to be done behind its answers is done when they are written, so that the peer has them
+  meanwhile, and before anything else is handled.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cometmq.model.errors import FramingError
@@ -26,7 +29,7 @@ log = logging.getLogger("cometmq.remoting")
 class Stream(Channel):
     """Frames of the peer, one after the other; what they say is up to the subclass."""
 
-    __slots__ = ("_finishing", "_held", "_running", "_splitter")
+    __slots__ = ("_afterwards", "_finishing", "_held", "_running", "_splitter")
 
     def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
         super().__init__(endpoint, sniff=sniff)
@@ -34,6 +37,7 @@ class Stream(Channel):
         self._held = 0  # bytes in the splitter, as the endpoint knows them
         self._running = 0  # handlers that have not answered yet
         self._finishing = False
+        self._afterwards: list[Callable[[], None]] = []
 
     @abstractmethod
     def _take_frame(self, serialize_type: int, raw: bytes, body: memoryview) -> None:
@@ -71,6 +75,8 @@ class Stream(Channel):
                 parts = splitter.next_parts()
                 if parts is None:
                     break
+                if self._afterwards:
+                    self._do_afterwards()
                 self._incomplete_since = None
                 self._take_frame(*parts)
                 if self._out_bytes >= write_high_bytes:
@@ -81,14 +87,29 @@ class Stream(Channel):
                 self._pause_reading()
         except FramingError as error:
             self.flush()
+            self._do_afterwards()
             self._refuse_stream(error)
             return
         self.flush()
+        if self._afterwards:
+            self._do_afterwards()
         held = splitter.buffered_bytes
         if held != self._held:
             self._count_held(held)
         if held and self._incomplete_since is None and not self._reading_paused:
             self._incomplete_since = self._last_received
+
+    def do_afterwards(self, work: Callable[[], None]) -> None:
+        """Do something when the answers to what is being handled are written; only for handlers to call."""
+        self._afterwards.append(work)
+
+    def _do_afterwards(self) -> None:
+        works, self._afterwards = self._afterwards, []
+        for work in works:
+            try:
+                work()
+            except Exception:
+                log.exception("what was left to be done for %s failed", self.remote_address)
 
     def _count_held(self, held: int) -> None:
         endpoint = self.endpoint
@@ -132,4 +153,5 @@ class Stream(Channel):
         return self._running > 0
 
     def _ended(self) -> None:
+        self._do_afterwards()  # a defect may have come in between
         self._count_held(0)

@@ -97,11 +97,12 @@ def pack_records(
     sizes: list[int] = []
     for item in batch.items:
         body, block = item.body, item.properties_block
-        if own:
-            block = behind_each_other(block, own)
-        if sealed:
-            block = with_crc_room(bytes(block))
-        body_length, block_length = len(body), len(block)
+        rest = own  # written behind the block, which need not be copied for that
+        if sealed or (own and block and block[-1:] != _PAIR_END):
+            block, rest = behind_each_other(block, own) if own else bytes(block), b""
+            if sealed:
+                block = with_crc_room(block)
+        body_length, block_length = len(body), len(block) + len(rest)
         if block_length > MAX_PROPERTIES_LENGTH:
             raise PropertiesTooLongError
         size = overhead + body_length + block_length
@@ -116,8 +117,10 @@ def pack_records(
             shared,
             body_length,
         )
-        record = (fixed, body, topic, block_length.to_bytes(2, "big"), block)
-        parts += _sealed(*record) if sealed else record
+        if sealed:
+            parts += _sealed(fixed, body, topic, block_length.to_bytes(2, "big"), block)
+        else:
+            parts += (fixed, body, topic, block_length.to_bytes(2, "big"), block, rest)
         sizes.append(size)
         physical_offset += size
         queue_offset += 1

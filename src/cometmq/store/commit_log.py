@@ -62,6 +62,10 @@ _NO_HOST_BITS: Final = ~HOST_V6_MASK
 
 _OK: Final = PutStatus.PUT_OK
 
+RunRoom = tuple[struct.Struct, int, int, bytes, bytes, int, int, int]
+"""The fixed part of a record and its host bits; the magic and the topic behind its length; the store host;
+from where to where in the log there is room; and the store time."""
+
 
 def open_commit_log(
     disk: Disk, clock: Clock, executor: Executor, config: StoreConfig, store_host: bytes
@@ -101,7 +105,7 @@ class CommitLog(GrowingLog):
         self._seals = config.enabled_append_prop_crc
         self._long_topics = config.auto_message_version_on_topic_len
         self._layouts = {
-            born: (FIXED_PARTS[bits].pack_into, FIXED_PARTS[bits].size, bits)
+            born: (FIXED_PARTS[bits], bits)
             for (born, store), bits in HOST_BITS.items()
             if store == len(store_host)
         }
@@ -143,10 +147,10 @@ class CommitLog(GrowingLog):
             return PutStatus.MESSAGE_ILLEGAL
         magic, topic = known
         try:
-            pack_fixed_into, fixed_size, host_bits = self._layouts[len(record.born_host)]
+            layout, host_bits = self._layouts[len(record.born_host)]
         except KeyError:
             return PutStatus.MESSAGE_ILLEGAL
-        size = fixed_size + body_length + len(topic) + 2 + block_length
+        size = layout.size + body_length + len(topic) + 2 + block_length
         now = self._now_ms()
         if now < self.store_timestamp_ms:
             now = self._held_back(now)
@@ -157,7 +161,7 @@ class CommitLog(GrowingLog):
                 return status
             mapped = self._writable()
         at, buffer = mapped.wrote, mapped.buffer
-        body_at, end = at + fixed_size, at + size
+        body_at, end = at + layout.size, at + size
         physical_offset = mapped.start + at
         properties_length = block_length.to_bytes(2, "big")
         if body_length <= _COPIED_TWICE:
@@ -168,7 +172,7 @@ class CommitLog(GrowingLog):
         if mapped.report is not None:
             mapped.report(body_at, end)
         try:
-            pack_fixed_into(
+            layout.pack_into(
                 buffer,
                 at,
                 size,
@@ -223,17 +227,40 @@ class CommitLog(GrowingLog):
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         except (struct.error, MessageError):
             return PutStatus.MESSAGE_ILLEGAL
+        place = mapped.start + mapped.wrote
+        head.physical_offset, head.store_timestamp_ms, head.total_size = place, now, size
+        self.append_parts(parts, size, now)
+        return _OK
+
+    def room_for_run(self, topic: str, born_host_length: int) -> RunRoom | None:
+        """What records of a topic for `append_parts` are made of; None if they are not to be made here."""
+        current, known = self._current, self._topics.get(topic)
+        known_layout = self._layouts.get(born_host_length)
+        if current is None or known is None or known_layout is None or self._seals:
+            return None
+        now = self._now_ms()
+        if now < self.store_timestamp_ms:
+            now = self._held_back(now)
+        start = current.start
+        return *known_layout, *known, self._store_host, start + current.wrote, start + self._room_ends, now
+
+    def append_parts(self, parts: list[Part], size: int, now_ms: int) -> None:
+        """Append records that were packed for this place, and for which there is room.
+
+        They are written so that, until the very last, there is none of them.
+        """
+        mapped = self._writable()
         at, fixed = mapped.wrote, parts[0]
         behind_head, end = at + HEAD.size, at + size
         parts[0] = fixed[HEAD.size :]
         mapped.buffer[behind_head:end] = b"".join(parts)
-        mapped.file.wrote(behind_head, end)
+        if mapped.report is not None:
+            mapped.report(behind_head, end)
         mapped.buffer[at:behind_head] = fixed[: HEAD.size]
-        mapped.file.wrote(at, behind_head)
+        if mapped.report is not None:
+            mapped.report(at, behind_head)
         mapped.wrote = end
-        self.store_timestamp_ms = now
-        head.physical_offset, head.store_timestamp_ms, head.total_size = mapped.start + at, now, size
-        return _OK
+        self.store_timestamp_ms = now_ms
 
     def append_data(self, data: bytes | memoryview) -> PutStatus:
         """Append bytes of another broker's log as they are; they have to end in the file they begin in."""

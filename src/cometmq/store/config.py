@@ -214,13 +214,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timer_congest_num_each_slot: Natural = _LARGEST
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
-    timer_skip_unknown_error: bool = False
+    timer_skip_unknown_error: bool = False  # no effect
     timer_enable_retry_until_success: bool = False
-    timer_intercept_delay_level: bool = False
+    timer_intercept_delay_level: bool = False  # no effect
     timer_enable_check_metrics: bool = True
     timer_check_metrics_when: str = "05"
-    timer_metric_small_threshold: Natural = 1_000_000
-    timer_progress_log_interval_ms: Natural = 10_000
+    timer_metric_small_threshold: Natural = 1_000_000  # no effect
+    timer_progress_log_interval_ms: Natural = 10_000  # no effect
     disappear_time_after_start: int = -1
     timer_warm_enable: bool = False  # no effect
     timer_get_message_thread_num: int = 3  # no effect

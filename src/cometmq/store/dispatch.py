@@ -13,16 +13,18 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.store.arrivals import Arrivals
 from cometmq.store.batch_packing import MessageBatch, behind_each_other
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
+    NO_VALUES,
     DelayLevels,
     Keyed,
     QueuePlace,
@@ -31,17 +33,19 @@ from cometmq.store.dispatch_rules import (
     is_indexed,
     is_queued,
     put_values,
+    unique_keys_of_all,
 )
 from cometmq.store.index import Index
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
 from cometmq.wire.record import Record
 
+if TYPE_CHECKING:
+    from cometmq.store.put_runs import RunUnit
+
 log = logging.getLogger("cometmq.store")
 
 Block = bytes | memoryview
-Arrival = Callable[[str, int, int, int, int, Block], None]
-"""Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
 
 _NO_FOLDER_NAMES: Final = frozenset({"", ".", ".."})
 _MAX_FOLDER_NAME: Final = 255
@@ -63,9 +67,18 @@ class BatchUnits:
         self.blocks: list[Block] = [item.properties_block for item in batch.items]
         topic, stored_ms, own = head.topic, self.stored_ms, bytes(head.properties_block)
         previous: Block | None = None
+        counts = bool(own) and put_values(own) != NO_VALUES  # hardly ever do a batch's own properties
+        unique_keys = None if counts or not self.blocks else unique_keys_of_all(self.blocks)
+        if unique_keys is not None:
+            self.codes = [put_values(self.blocks[0])[0]] * len(self.blocks)
+            self.keyed = [
+                (topic, unique_key, None, start, stored_ms)
+                for unique_key, start in zip(unique_keys, self.starts, strict=True)
+            ]
+            return
         for start, block in zip(self.starts, self.blocks, strict=True):
             if block != previous:  # without keys, those of all items are often the same
-                code, unique_key, keys, _ = put_values(behind_each_other(block, own) if own else block)
+                code, unique_key, keys, _ = put_values(behind_each_other(block, own) if counts else block)
                 previous = block
             self.codes.append(code)
             if unique_key or keys:
@@ -96,7 +109,7 @@ class Dispatcher:
         """Why dispatch does not go on, while it does not."""
         self.last_store_time_ms = 0
         """When the last record that was dispatched was stored."""
-        self.arrivals: list[Arrival] = []
+        self.arrivals: Final = Arrivals()
 
     def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, made if need be; None if there cannot be such a queue."""
@@ -148,6 +161,28 @@ class Dispatcher:
                 self._tell(*place, code, stored_ms, block)
         return True
 
+    def dispatch_run(self, units: Sequence[RunUnit], stored_ms: int) -> bool:
+        """The same for plain messages of one topic, behind one another in the log."""
+        keyed: list[Keyed] = []
+        try:
+            for queue, offset, size, code, queue_offset, unique_key, keys, _ in units:
+                queue.append(offset, size, code, queue_offset)
+                if unique_key or keys:
+                    keyed.append((queue.topic, unique_key, keys, offset, stored_ms))
+            if self._index is not None:
+                self._index.put_all(keyed)
+        except OSError as error:
+            return self._failed(error, units[0][1])
+        self.position = offset + size
+        self.last_store_time_ms = stored_ms
+        for arrived in self.arrivals.of(queue.topic):
+            for queue, _, _, code, queue_offset, _, _, block in units:
+                try:
+                    arrived(queue.topic, queue.queue_id, queue_offset, code, stored_ms, block)
+                except Exception:
+                    _not_taken(queue.topic, queue.queue_id, queue_offset)
+        return True
+
     def _spread(self, offset: int, size: int, code: int, places: Iterable[QueuePlace]) -> None:
         for topic, queue_id, queue_offset in places:
             queue = self.queue_of(topic, queue_id)
@@ -157,13 +192,11 @@ class Dispatcher:
     def _tell(
         self, topic: str, queue_id: int, queue_offset: int, code: int, stored_ms: int, block: Block
     ) -> None:
-        for arrived in self.arrivals:
+        for arrived in self.arrivals.of(topic):
             try:
                 arrived(topic, queue_id, queue_offset, code, stored_ms, block)
-            except Exception:  # the message is there, whatever becomes of those who wait for it
-                log.exception(
-                    "somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset
-                )
+            except Exception:
+                _not_taken(topic, queue_id, queue_offset)
 
     def dispatch_batch(self, queue: ConsumeQueue, units: BatchUnits) -> bool:
         """The same for a batch, which is never part of a transaction."""
@@ -244,6 +277,11 @@ class Dispatcher:
             put_values(block),
             block,
         )
+
+
+def _not_taken(topic: str, queue_id: int, queue_offset: int) -> None:
+    """The message is there, whatever becomes of those who wait for it."""
+    log.exception("somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset)
 
 
 def _pass_over(offset: int, topic: str, queue_id: int) -> None:

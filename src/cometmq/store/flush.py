@@ -21,14 +21,17 @@ import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from time import perf_counter
 from typing import Final, Protocol
 
+from cometmq.model.histogram import Histogram
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus
 
 log = logging.getLogger("cometmq.store")
 
 PAGE: Final = 4096
+SYNC_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Done = Callable[[PutStatus], None]
 
@@ -86,6 +89,8 @@ class Flusher:
         """Whether `tell` has something to tell."""
         self.failure: BaseException | None = None
         """What the sync that failed failed with."""
+        self.sync_times = Histogram(SYNC_BOUNDS_S)
+        """How long the syncs took, in seconds; the worker counts here."""
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -155,13 +160,19 @@ class Flusher:
         self._begins_soon = False
         if self._on_begin is not None:
             self._on_begin()
-        work = self._tell_and_sync if self.has_news else self._target.sync
+        work = self._tell_and_sync if self.has_news else self._sync
         self._loop.run_in_executor(self._executor, work).add_done_callback(self._ended)
 
     def _tell_and_sync(self) -> int:
         """On the worker, which can begin only when the loop has nothing to do: so it has to be woken."""
         self._loop.call_soon_threadsafe(self.tell)
-        return self._target.sync()
+        return self._sync()
+
+    def _sync(self) -> int:
+        started = perf_counter()
+        offset = self._target.sync()
+        self.sync_times.observe(perf_counter() - started)
+        return offset
 
     def _ended(self, sync: asyncio.Future[int]) -> None:
         self.is_busy = False

@@ -29,16 +29,16 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index_file import IndexFile
-from cometmq.store.index_keys import hashes_of_all, key_hash, key_hashes
-from cometmq.wire.java_hash import java_hash
+from cometmq.store.index_keys import KeyHashes, key_hash, key_hashes
 
 log = logging.getLogger("cometmq.store")
 
 _FILE_NAME: Final = re.compile("[0-9]{17}")
 _TIME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-_REMEMBERED_TOPICS: Final = 10_000
 _GROUP: Final = 128
-"""How many records are put before they are written."""
+"""How many records are put before they are written, and so many are written at once."""
+_SMALL_GROUP: Final = 32
+"""The same for records that are put together with others. Who has few of them at a time has time for more."""
 
 
 class IndexMatches(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Index:
         self._writable = writable
         self._files: list[IndexFile] = []
         self._last: IndexFile | None = None
-        self._topic_hashes: dict[str, int] = {}
+        self._hashes = KeyHashes()
         self._unwritten: list[Keyed] = []
         self.before_find: Callable[[], None] | None = None
         """Brings in what may be found already, if anything can be left to be brought in."""
@@ -107,14 +107,14 @@ class Index:
             return
         self._unwritten += records
         self._indexed = records[-1][3]
-        if len(self._unwritten) >= _GROUP:
+        if len(self._unwritten) >= _SMALL_GROUP:
             self.write()
 
     def _put_again(self, record: Keyed) -> None:
         """Index what is missing of a record that may have been indexed; a stop may have come in between."""
         self.write()
         if record[3] == self._indexed:
-            hashes = key_hashes(self._beginning(record[0]), *record[1:3])
+            hashes = key_hashes(self._hashes.beginning(record[0]), *record[1:3])
             self._put_over_files(hashes[self._entries_of(record[3]) :], *record[3:])
 
     def write(self) -> None:
@@ -125,7 +125,7 @@ class Index:
                 self._unwritten = self._unwritten[written:]
             else:
                 topic, unique_key, keys, physical_offset, store_time_ms = self._unwritten[0]
-                hashes = key_hashes(self._beginning(topic), unique_key, keys)
+                hashes = key_hashes(self._hashes.beginning(topic), unique_key, keys)
                 if self._last is not None and physical_offset <= self._last.end_offset:
                     del hashes[: self._entries_of(physical_offset)]
                 self._put_over_files(hashes, physical_offset, store_time_ms)
@@ -136,17 +136,7 @@ class Index:
         file = self._last
         if file is None or file.end_offset >= records[0][3]:
             return 0
-        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
-        if not any(further_keys) and all(unique_keys) and topics.count(topics[0]) == len(topics):
-            hashes = hashes_of_all(self._beginning(topics[0]), unique_keys)
-            offsets, times = list(places), list(moments)
-        else:
-            hashes, offsets, times = [], [], []
-            for topic, unique_key, keys, physical_offset, store_time_ms in records:
-                found = key_hashes(self._beginning(topic), unique_key, keys)
-                hashes += found
-                offsets += [physical_offset] * len(found)
-                times += [store_time_ms] * len(found)
+        hashes, offsets, times = self._hashes.entries_of(records)
         room, count = file.room, len(records)
         if len(hashes) > room:
             count = next(place for place, record in enumerate(records) if record[3] == offsets[room])
@@ -164,15 +154,6 @@ class Index:
             some = hashes[: file.room]
             file.put(some, [physical_offset] * len(some), [store_time_ms] * len(some))
             hashes = hashes[len(some) :]
-
-    def _beginning(self, topic: str) -> int:
-        """The hash of a topic, which those of all its keys go on from."""
-        beginning = self._topic_hashes.get(topic)
-        if beginning is None:
-            if len(self._topic_hashes) >= _REMEMBERED_TOPICS:
-                self._topic_hashes.clear()
-            beginning = self._topic_hashes[topic] = java_hash(f"{topic}#")
-        return beginning
 
     def _entries_of(self, physical_offset: int) -> int:
         """How many keys of the record that was indexed last are there; a stop may have come in between."""
@@ -193,9 +174,9 @@ class Index:
 
     def _new_name(self) -> str:
         seconds, ms = divmod(self._clock.now_ms(), 1000)
-        name = _name_of(datetime.fromtimestamp(seconds) + timedelta(milliseconds=ms))
+        name = index_name(datetime.fromtimestamp(seconds) + timedelta(milliseconds=ms))
         if self._last is not None and name <= (last := self._last.path.name):
-            name = _name_of(datetime.strptime(last, _TIME_FORMAT) + timedelta(milliseconds=1))
+            name = index_name(datetime.strptime(last, _TIME_FORMAT) + timedelta(milliseconds=1))
         return name
 
     def __len__(self) -> int:
@@ -210,7 +191,7 @@ class Index:
             self.write()
         if self._last is None:
             return IndexMatches([], 0, 0)
-        hashed = key_hash(self._beginning(topic), key.encode("utf-8", "replace"))
+        hashed = key_hash(self._hashes.beginning(topic), key.encode("utf-8", "replace"))
         found: list[int] = []
         for file in reversed(self._files):
             if file.overlaps(begin_ms, end_ms):
@@ -298,5 +279,6 @@ class Index:
         self._end_with_last()
 
 
-def _name_of(moment: datetime) -> str:
+def index_name(moment: datetime) -> str:
+    """What a file is called that is made at a moment of local time."""
     return moment.strftime(_TIME_FORMAT)[:-3]

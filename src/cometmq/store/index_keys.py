@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from cometmq.model.message_properties import KEY_SEPARATOR
-from cometmq.wire.java_hash import extend_hash
+from cometmq.store.dispatch_rules import Keyed
+from cometmq.wire.java_hash import extend_hash, java_hash
 
 _BASE: Final = 31
 _MODULUS: Final = 1 << 32
 _MASK: Final = _MODULUS - 1
 _SIGN: Final = 1 << 31
 _LONGEST: Final = 64
+_REMEMBERED_TOPICS: Final = 10_000
 
 _EXCESS: Final = 40
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
@@ -37,6 +39,9 @@ _EXCESSES: Final[tuple[int, ...]] = tuple(
 _QUOTIENTS: Final = bytes(_DIGITS[byte // _BASE] for byte in range(256))
 _REMAINDERS: Final = bytes(_DIGITS[byte % _BASE] for byte in range(256))
 _SEPARATOR: Final = KEY_SEPARATOR.encode()
+
+Entries = tuple[list[int], list[int], list[int]]
+"""Hashes of keys, places in the log and store times, by columns."""
 
 
 def key_hash(beginning: int, key: bytes) -> int:
@@ -57,17 +62,38 @@ def key_hash(beginning: int, key: bytes) -> int:
 
 
 def hashes_of_all(beginning: int, keys: Sequence[bytes]) -> list[int]:
-    """The hashes of many keys of one topic, which is quicker if they have one length and only such digits."""
-    length = len(keys[0])
-    if length > _LONGEST or len(set(map(len, keys))) > 1:
+    """The hashes of many keys of one topic.
+
+    What all of them begin with, such as the address of a producer, is hashed once. That is quick if what is
+    left of them are digits and letters from A to F.
+    """
+    lengths = set(map(len, keys))
+    shortest, longest = min(lengths), max(lengths)
+    same = _common_length(min(keys), max(keys), shortest - 1)
+    prefix = keys[0][:same]
+    if not prefix.isascii() or longest - same > _LONGEST:
         return [key_hash(beginning, key) for key in keys]
-    digits = b"".join(keys).translate(_TO_DIGITS)
-    base, ends = beginning * _POWERS[length] + _EXCESSES[length], range(length, len(digits) + 1, length)
+    start = extend_hash(beginning, prefix.decode())
+    bases = {each: start * _POWERS[each - same] + _EXCESSES[each - same] for each in lengths}
     try:
-        values = [(base + int(digits[end - length : end], _BASE)) & _MASK for end in ends]
-    except ValueError:
+        if shortest == longest:
+            base, digits = bases[longest], b"".join(keys).translate(_TO_DIGITS)
+            values = [
+                base + int(digits[end - longest + same : end], _BASE) & _MASK
+                for end in range(longest, len(digits) + 1, longest)
+            ]
+        else:
+            values = [bases[len(key)] + int(key[same:].translate(_TO_DIGITS), _BASE) & _MASK for key in keys]
+    except ValueError:  # what is left has a character that is no such digit
         return [key_hash(beginning, key) for key in keys]
     return [value if value < _SIGN else (_MODULUS - value) % _SIGN for value in values]
+
+
+def _common_length(one: bytes, other: bytes, most: int) -> int:
+    """How many of the first bytes are the same, and at most so many."""
+    if one[:most] == other[:most]:
+        return max(most, 0)
+    return next(place for place in range(most) if one[place] != other[place])
 
 
 def _any_hash(beginning: int, key: bytes) -> int:
@@ -87,3 +113,49 @@ def key_hashes(beginning: int, unique_key: bytes | None, keys: bytes | None) -> 
             if key:
                 hashes.append(key_hash(beginning, key))  # noqa: PERF401 - a comprehension is slower here
     return hashes
+
+
+class KeyHashes:
+    """Hashes the keys of messages; remembers what the hashes of a topic's keys begin with."""
+
+    def __init__(self) -> None:
+        self._beginnings: dict[str, int] = {}
+
+    def beginning(self, topic: str) -> int:
+        """The hash of a topic, which those of all its keys go on from."""
+        beginning = self._beginnings.get(topic)
+        if beginning is None:
+            if len(self._beginnings) >= _REMEMBERED_TOPICS:
+                self._beginnings.clear()
+            beginning = self._beginnings[topic] = java_hash(f"{topic}#")
+        return beginning
+
+    def entries_of(self, records: Sequence[Keyed]) -> Entries:
+        """The entries of records, in their order."""
+        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
+        if all(unique_keys) and topics.count(topics[0]) == len(topics):
+            beginning = self.beginning(topics[0])
+            if not any(further_keys):
+                return hashes_of_all(beginning, unique_keys), list(places), list(moments)
+            if all(further_keys) and _SEPARATOR not in b"".join(further_keys):
+                hashes = hashes_of_all(beginning, unique_keys), hashes_of_all(beginning, further_keys)
+                return _mixed(*hashes), _mixed(places, places), _mixed(moments, moments)
+        return self._one_by_one(records)
+
+    def _one_by_one(self, records: Sequence[Keyed]) -> Entries:
+        hashes: list[int] = []
+        offsets: list[int] = []
+        times: list[int] = []
+        for topic, unique_key, keys, physical_offset, store_time_ms in records:
+            found = key_hashes(self.beginning(topic), unique_key, keys)
+            hashes += found
+            offsets += [physical_offset] * len(found)
+            times += [store_time_ms] * len(found)
+        return hashes, offsets, times
+
+
+def _mixed(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The numbers of both in turn."""
+    mixed = [0] * (2 * len(one))
+    mixed[::2], mixed[1::2] = one, other
+    return mixed

@@ -57,8 +57,9 @@ class GetResult(msgspec.Struct):
     min_offset: int
     max_offset: int
     records: list[memoryview]
+    """One a message, except from a bulk read, where it is one for each run of records in the log."""
     queue_offsets: Sequence[int]
-    """The offset of each record in the queue."""
+    """The offset of each message in the queue."""
     size: int = 0
     """The bytes of all records."""
     is_far_behind: bool = False

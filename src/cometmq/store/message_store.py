@@ -25,6 +25,7 @@ import msgspec
 from cometmq.model.message_properties import WAIT
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
+from cometmq.store.bulk_reader import BulkReader
 from cometmq.store.config import StoreConfig
 from cometmq.store.flush import Done, Flusher
 from cometmq.store.message_lookup import MessageLookup
@@ -79,8 +80,10 @@ class MessageStore:
             self.log, self.queues, self.files.dispatcher, self.flags, config, store_host
         )
         self.put: Final = self.writer.put
+        self.put_run: Final = self.writer.put_run
         self.put_batch: Final = self.writer.put_batch
         self.reader: Final = MessageReader(self.log, self.queues.find, config, memory_bytes)
+        self.bulk_reader: Final = BulkReader(self.log, self.queues.find, config, memory_bytes)
         self.lookup: Final = MessageLookup(self.log, self.queues, self.index, config)
         self.arrivals: Final = self.files.dispatcher.arrivals
         """Called for each message when consumers can see it."""
@@ -157,12 +160,14 @@ class MessageStore:
         *,
         max_bytes: int = MAX_READ_BYTES,
         wanted: MessageFilter | None = None,
+        bulk: bool = False,
     ) -> GetResult:
         """Read a queue; what is far back is brought into memory beside, so that nobody waits for the disk."""
-        cold = self.reader.cold_places(topic, queue_id, offset, max_count, wanted)
+        reader = self.bulk_reader if bulk else self.reader
+        cold = reader.cold_places(topic, queue_id, offset, max_count, wanted)
         if cold:
             await asyncio.get_running_loop().run_in_executor(self._reading, self.log.fetch, cold)
-        return self.reader.get(topic, queue_id, offset, max_count, max_bytes=max_bytes, wanted=wanted)
+        return reader.get(topic, queue_id, offset, max_count, max_bytes=max_bytes, wanted=wanted)
 
     def append_data(self, data: bytes | memoryview) -> PutStatus:
         """Append bytes of the master's log, and show consumers the messages that are complete in it."""
@@ -175,6 +180,15 @@ class MessageStore:
         for topic in topics:
             queues = self.queues.detach_topic(topic)
             await self._on_worker(partial(self.queues.destroy, topic, queues))
+
+    def change_config(self, config: StoreConfig) -> None:
+        """Put other settings in force, as far as they can change while the store runs.
+
+        These are the size of a message, and what is deleted and refused when. What shapes files, and how and
+        when they are flushed, stays as it was at the start.
+        """
+        self.retention.configure(config)
+        self.log.max_message_size = config.max_message_size
 
     def delete_expired(self) -> None:
         """Delete expired files soon, whatever the hour is."""

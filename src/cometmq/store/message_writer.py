@@ -28,9 +28,10 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import BatchUnits, Dispatcher
-from cometmq.store.dispatch_rules import NO_VALUES, is_queued, put_values
+from cometmq.store.dispatch_rules import DELAY_TOPIC, NO_VALUES, is_queued, put_values
 from cometmq.store.light_queues import LightQueues
 from cometmq.store.put_notes import PutNotes
+from cometmq.store.put_runs import Later, PlainMessage, PutRun, RunPutter, RunUnit
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
 from cometmq.wire.ids import encode_offset_id
@@ -91,6 +92,8 @@ class MessageWriter:
         self._takes_notes = not config.enable_multi_dispatch
         self.notes: Final = PutNotes(commit_log, dispatcher)
         """What is to be dispatched when it is confirmed."""
+        self._puts_runs = self._light_queues is None and self._takes_notes
+        self._runs = RunPutter(commit_log, self.put, self._show_run)
         self._is_open = False
         self._refusal: PutResult | None = None
         self.on_append: Callable[[], None] | None = None
@@ -178,6 +181,29 @@ class MessageWriter:
         if self.on_append is not None:
             self.on_append()
         return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host, batch.sizes)
+
+    def put_run(
+        self, topic: str, born_host: bytes, messages: Sequence[PlainMessage], later: Later | None = None
+    ) -> PutRun:
+        """Put plain messages of one sender to one topic, one after the other.
+
+        With `later`, what consumers see of them may be brought up to date by what it is given.
+        """
+        if self._refusal is not None:
+            run = PutRun()
+            run.places += [self._refusal.status] * len(messages)
+            return run
+        has_runs = self._puts_runs and topic != DELAY_TOPIC
+        queues = self._queues.get(topic, {}) if has_runs else {}
+        return self._runs.put(topic, queues, born_host, messages, later if self._shows_at_once else None)
+
+    def _show_run(self, units: Sequence[RunUnit], stored_ms: int) -> None:
+        if not self._shows_at_once:
+            self.notes.add_run(units, stored_ms)
+        elif not self._dispatcher.dispatch_run(units, stored_ms):
+            self._flags.set(Trouble.QUEUE_ERROR)
+        if self.on_append is not None:
+            self.on_append()
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue of a first message; None if its topic cannot be in a record."""

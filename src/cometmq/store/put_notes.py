@@ -12,13 +12,17 @@ Rules kept here:
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch import BatchUnits, Dispatcher
 from cometmq.store.dispatch_rules import DELAY_TOPIC, Values
 from cometmq.store.growing_log import GrowingLog
 from cometmq.store.log_groups import QueueRun, RecordGroup
+
+if TYPE_CHECKING:
+    from cometmq.store.put_runs import RunUnit
 
 MOST_NOTED: Final = 65_536
 """How many messages are noted at most."""
@@ -67,6 +71,11 @@ class PutNotes:
         group.end = start + size
         group.last_stored_ms = stored_ms
         group.count += 1
+
+    def add_run(self, units: Sequence[RunUnit], stored_ms: int) -> None:
+        """Note the messages of a run."""
+        for queue, start, size, code, queue_offset, unique_key, keys, block in units:
+            self.add(queue, start, size, queue_offset, stored_ms, (code, unique_key, keys, False), block)
 
     def add_batch(self, queue: ConsumeQueue, batch: BatchUnits) -> None:
         """Note the messages of a batch."""

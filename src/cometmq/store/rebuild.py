@@ -12,7 +12,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +55,8 @@ from cometmq.wire.record_walk import WalkEnd
 Progress = Callable[[int, int], None]
 """Told how many bytes of the log are done, and of how many."""
 
-_NEW: Final = ".rebuilt"
+NEW: Final = ".rebuilt"
+"""What the name of a folder of new files ends with, until it takes the place of the old one."""
 _OLD: Final = ".replaced"
 _PROGRESS_STEP: Final = 1024
 
@@ -87,22 +88,22 @@ def rebuild_store(
         raise StoreError(f"{root / LOCK} is held by another process: stop the broker of this store first")
     try:
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
-            folders.remove_tree(root / (name + _NEW))  # of a rebuild that did not come to its end
+            folders.remove_tree(root / (name + NEW))  # of a rebuild that did not come to its end
         log = open_log(disk, survey)
         try:
             rebuilt = _Rebuild(disk, clock, survey, log, config).run(progress)
         finally:
             log.files.close()
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
-            _exchange(disk, folders, root, name)
+            exchange(disk, folders, root, name)
         return rebuilt
     finally:
         lock.release()
 
 
-def _exchange(disk: Disk, folders: Folders, root: Path, name: str) -> None:
+def exchange(disk: Disk, folders: Folders, root: Path, name: str) -> None:
     """Put a new folder in the place of the old one."""
-    current, new, old = root / name, root / (name + _NEW), root / (name + _OLD)
+    current, new, old = root / name, root / (name + NEW), root / (name + _OLD)
     if not disk.entries(new):
         return
     folders.remove_tree(old)
@@ -127,13 +128,13 @@ class _Rebuild:
         self._survey = survey
         self._log = log
         self._file_size = survey.queue_file_size or settings.consume_queue_file_size
-        self._folder = survey.root / (QUEUE_FOLDER + _NEW)
+        self._folder = survey.root / (QUEUE_FOLDER + NEW)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         has_index = config is None or config.message_index_enable
-        index_folder = survey.root / (INDEX_FOLDER + _NEW)
+        index_folder = survey.root / (INDEX_FOLDER + NEW)
         self._index = Index(disk, clock, index_folder, *shape) if has_index else None
         self._levels = DelayLevels(settings.message_delay_level)
-        self._seen_delays = {} if config is not None else _seen_delays(disk, survey, log)
+        self._seen_delays = {} if config is not None else seen_delays(disk, survey, log)
         self._old_topics = {found.topic for found in survey.queues}
         self._left_out: set[str] = set()
         self._messages = self._indexed = 0
@@ -150,7 +151,8 @@ class _Rebuild:
                 queue.sync()
             if self._index is not None:
                 self._index.sync()
-            count = len(self._queues) + self._keep_ends()
+            kept = keep_ends(self._disk, self._survey, self._folder, self._file_size, self._queues)
+            count = len(self._queues) + kept
         finally:
             for queue in self._queues.values():
                 queue.close()
@@ -224,27 +226,31 @@ class _Rebuild:
         queue = self._queues[place[:2]] = ConsumeQueue(self._disk, folder, self._file_size)
         return queue
 
-    def _keep_ends(self) -> int:
-        """Give queues whose messages are all expired the end that they had; the answer is how many."""
-        kept = 0
-        for found in self._survey.queues:
-            if (found.topic, found.queue_id) in self._queues:
-                continue
-            old = open_queue(self._disk, self._survey, found)
-            end = old.max_offset
-            old.close()
-            if end:
-                files = QueueFiles(
-                    self._disk, self._folder / found.topic / found.folder.name, self._file_size
-                )
-                files.begin_at(end)
-                files.sync()
-                files.close()
-                kept += 1
-        return kept
+
+def keep_ends(
+    disk: Disk, survey: Survey, folder: Path, file_size: int, made: Collection[tuple[str, int]]
+) -> int:
+    """Give queues whose messages are all expired the end that they had; the answer is how many.
+
+    The new queues are in `folder`; those that were made have messages.
+    """
+    kept = 0
+    for found in survey.queues:
+        if (found.topic, found.queue_id) in made:
+            continue
+        old = open_queue(disk, survey, found)
+        end = old.max_offset
+        old.close()
+        if end:
+            files = QueueFiles(disk, folder / found.topic / found.folder.name, file_size)
+            files.begin_at(end)
+            files.sync()
+            files.close()
+            kept += 1
+    return kept
 
 
-def _seen_delays(disk: Disk, survey: Survey, log: LogReader) -> dict[int, int]:
+def seen_delays(disk: Disk, survey: Survey, log: LogReader) -> dict[int, int]:
     """The delays of the levels, as the old queues of delayed messages show them."""
     delays: dict[int, int] = {}
     for found in survey.queues:

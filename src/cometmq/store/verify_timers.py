@@ -104,8 +104,9 @@ def _check_wheel(disk: Disk, path: Path, log_end: int, findings: Findings) -> No
 
 
 def _is_slot(slot: tuple[int, ...], place: int, slots: int, log_end: int) -> bool:
-    time, first, last, number, _ = slot
-    return time % slots == place and number >= 0 and NO_POSITION <= first <= last < log_end
+    # How many timers it has may be negative: each cancellation takes one off, also one that comes too late.
+    time, first, last, _, _ = slot
+    return time % slots == place and NO_POSITION <= first <= last < log_end
 
 
 def _head(buffer: Buffer, at: int) -> str:

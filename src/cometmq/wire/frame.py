@@ -24,7 +24,8 @@ ROCKETMQ: Final = 1
 """The two serialize types of a header: JSON text, and RocketMQ's binary layout."""
 
 _PREFIX: Final = Struct(">II")
-_PREFIX_BYTES: Final = 8
+FRAME_PREFIX_BYTES: Final = 8
+"""Before the header: two lengths and the serialize type."""
 _LENGTH: Final = Struct(">I")
 _NOTHING: Final = memoryview(b"")
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
@@ -79,13 +80,13 @@ class FrameSplitter:
     def next_parts(self) -> tuple[int, bytes, memoryview] | None:
         """The same, as a plain tuple: for who has a hundred thousand of them a second."""
         pos = self._pos
-        if self._end - pos < _PREFIX_BYTES:
+        if self._end - pos < FRAME_PREFIX_BYTES:
             if self._pending is None or not self._promote_pending():
                 self._keep_rest()
                 return None
             pos = self._pos
         length, mark = _PREFIX.unpack_from(self._data, pos)
-        header_start = pos + _PREFIX_BYTES
+        header_start = pos + FRAME_PREFIX_BYTES
         header_end = header_start + (mark & _MAX_HEADER_BYTES)
         frame_end = pos + 4 + length
         if length + 4 > self.max_frame_bytes or header_end > frame_end:
@@ -102,6 +103,35 @@ class FrameSplitter:
         else:
             self._pos = frame_end
         return mark >> 24, header, body
+
+    def next_alike(self, start: bytes, most: int, max_header_bytes: int) -> list[tuple[bytes, memoryview]]:
+        """The headers and bodies of the next complete frames, as long as they are JSON and begin like this.
+
+        What else comes, and what is broken, is left to `next_frame`.
+        """
+        found: list[tuple[bytes, memoryview]] = []
+        data, view, pos, end = self._data, self._view, self._pos, self._end
+        unpack_from, longest = _PREFIX.unpack_from, self.max_frame_bytes - 4
+        max_header_bytes = min(max_header_bytes, _MAX_HEADER_BYTES)
+        while len(found) < most and end - pos >= FRAME_PREFIX_BYTES:
+            length, header_bytes = unpack_from(data, pos)  # larger than any header if it is not JSON
+            header_at = pos + FRAME_PREFIX_BYTES
+            body_at = header_at + header_bytes
+            behind = pos + 4 + length
+            if (
+                behind > end
+                or body_at > behind
+                or length > longest
+                or header_bytes > max_header_bytes
+                or not data.startswith(start, header_at)
+            ):
+                break
+            found.append((bytes(data[header_at:body_at]), view[body_at:behind]))
+            pos = behind
+        self._pos = pos
+        if pos == end and self._pending is None:
+            self._let_go()
+        return found
 
     def _let_go(self) -> None:
         self._data = b""
@@ -124,7 +154,7 @@ class FrameSplitter:
         if length < 4 or length + 4 > self.max_frame_bytes:
             self._refuse(length, 0)
         if len(pending) < length + 4:
-            if len(pending) >= _PREFIX_BYTES:
+            if len(pending) >= FRAME_PREFIX_BYTES:
                 (mark,) = _LENGTH.unpack_from(pending, 4)
                 if (mark & _MAX_HEADER_BYTES) > length - 4:
                     self._refuse(length, mark)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cometmq.store.dispatch_rules import put_values
+from cometmq.store.dispatch_rules import put_values, unique_keys_of_all
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.properties import find_property
 
@@ -35,3 +38,40 @@ def test_the_values_of_a_message_are_those_of_its_last_properties_of_each_name(b
     for found, name in ((unique_key, "UNIQ_KEY"), (keys, "KEYS")):
         assert (found.decode("utf-8", "replace") if found else None) == find_property(block, name)
     assert is_inner_batch == (find_property(block, "INNER_NUM") is not None)
+
+
+def blocks_of(keys: Iterable[str], before: bytes = b"", behind: bytes = b"TAGS\x01a\x02") -> list[bytes]:
+    return [before + f"UNIQ_KEY\x01{key}\x02".encode() + behind for key in keys]
+
+
+def keys_of(count: int) -> list[str]:
+    return [f"7F0000AB{number:08}" for number in range(count)]
+
+
+def test_messages_that_differ_only_in_their_unique_keys_have_these() -> None:
+    assert unique_keys_of_all(blocks_of(keys_of(200))) == [key.encode() for key in keys_of(200)]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        blocks_of(keys_of(2)),
+        blocks_of([*keys_of(200), "7"]),
+        [*blocks_of(keys_of(200)), *blocks_of(keys_of(1), behind=b"TAGS\x01b\x02")],
+        [*blocks_of(keys_of(200)), *blocks_of(["7F0000AB\x02TAGS\x01b"])],
+        blocks_of(keys_of(200), behind=b"KEYS\x01a\x02"),
+        blocks_of(keys_of(200), behind=b"UNIQ_KEY\x01\x02"),
+        [b"TAGS\x01a\x02"] * 200,
+        [b""] * 200,
+    ],
+)
+def test_the_unique_keys_of_other_messages_are_looked_for_in_each(blocks: list[bytes]) -> None:
+    assert unique_keys_of_all(blocks) is None
+
+
+@given(st.lists(BLOCKS, min_size=1, max_size=3))
+def test_unique_keys_that_are_found_at_once_are_those_that_are_found_in_each(blocks: list[bytes]) -> None:
+    many = blocks * 200
+    found = unique_keys_of_all(many)
+    if found is not None:
+        assert [(put_values(many[0])[0], key, None) for key in found] == [put_values(b)[:3] for b in many]

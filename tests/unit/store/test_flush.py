@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 OK = PutStatus.PUT_OK
 TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 LONG_MS = 3_600_000
 
 
@@ -410,20 +410,21 @@ async def test_what_follows_from_a_flush_can_be_asked_for_before(
 
 
 class SlowLog:
-    """A log whose syncs take two milliseconds, as they do on many disks."""
+    """A log whose syncs take two milliseconds, as they do on many disks, and are counted."""
 
     def __init__(self) -> None:
-        self.max_offset = self.flushed_offset = 0
+        self.max_offset = self.flushed_offset = self.syncs = 0
 
     def sync(self) -> int:
         upto = self.max_offset
         time.sleep(0.002)
+        self.syncs += 1
         self.flushed_offset = upto
         return upto
 
 
-async def test_many_waiting_senders_are_many_times_as_quick_as_one(worker: ThreadPoolExecutor) -> None:
-    """B5"""
+async def test_many_waiting_senders_share_their_syncs(worker: ThreadPoolExecutor) -> None:
+    """B5: so that together they are many times as quick as one."""
     log = SlowLog()
     flusher = Flusher(log, worker, quiet())
     flusher.start()
@@ -433,10 +434,10 @@ async def test_many_waiting_senders_are_many_times_as_quick_as_one(worker: Threa
             log.max_offset += 100
             assert await flusher.wait_flushed(log.max_offset) is OK
 
-    async def rate(senders: int, each: int) -> float:
-        begun = time.perf_counter()
+    async def messages_a_sync(senders: int, each: int) -> float:
+        begun = log.syncs
         await asyncio.gather(*(send(each) for _ in range(senders)))
-        return senders * each / (time.perf_counter() - begun)
+        return senders * each / (log.syncs - begun)
 
-    assert await rate(64, 20) > 20 * await rate(1, 20)
+    assert await messages_a_sync(64, 20) > 20 * await messages_a_sync(1, 20)
     assert await flusher.stop()

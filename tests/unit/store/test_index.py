@@ -49,11 +49,13 @@ def test_a_hash_is_that_of_topic_and_key_behind_each_other(topic: str, key: str)
 @given(
     st.integers(-(2**31), 2**31 - 1),
     st.lists(st.text("0123456789ABCDEF", min_size=32, max_size=32), min_size=1, max_size=5)
-    | st.lists(st.text("0123456789abcXYZ", min_size=1, max_size=70), min_size=1, max_size=5),
+    | st.lists(st.text("0123456789abcXYZ", min_size=1, max_size=70), min_size=1, max_size=5)
+    | st.lists(st.text("0123456789é", min_size=1, max_size=4), min_size=1, max_size=5),
+    st.sampled_from(["", "order-", "é", "0A0000010000", "x" * 70]),
 )
-def test_many_keys_have_the_same_hashes_as_each_of_them(beginning: int, keys: list[str]) -> None:
-    """B10"""
-    encoded = [key.encode() for key in keys]
+def test_many_keys_have_the_same_hashes_as_each_of_them(beginning: int, keys: list[str], start: str) -> None:
+    """B10: also if all of them begin alike."""
+    encoded = [f"{start}{key}".encode() for key in keys]
 
     assert hashes_of_all(beginning, encoded) == [key_hash(beginning, key) for key in encoded]
     zero = (2**31 - java_hash("7F")) * pow(31**2, -1, 2**32)

@@ -249,12 +249,14 @@ def test_damaged_timers_are_found(tmp_path: Path) -> None:
     slot = next(place for place, byte in enumerate(wheel.read_bytes()) if byte) // 32 * 32
     for damaged, place in (
         *((timer_log, field) for field in (3, 52 + 4, 52 + 12, 52 + 28, 52 + 36, 52 + 44, 102_000)),
-        *((wheel, slot + field) for field in (7, 8, 16, 24)),
+        *((wheel, slot + field) for field in (7, 8, 16)),
         (wheel, (slot + 64_000) % 38_707_200 + 7),
     ):
         flip(damaged, place, 7)
         assert findings_in(root)[0].file == damaged, place
         flip(damaged, place, 7)
+    # Apache's broker takes one off for each cancellation, also where there was nothing to cancel.
+    flip(wheel, slot + 24, 7)
     assert findings_in(root) == []
 
 
