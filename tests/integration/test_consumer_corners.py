@@ -9,10 +9,19 @@ from types import SimpleNamespace
 import pytest
 
 from cometmq.client import concurrent
+from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.push_engine import PushEngine
 from cometmq.model.message import StoredMessage
 from cometmq.wire.codes import ResponseCode
 from tests.integration.client_kit import eventually
 from tests.integration.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster
+
+
+def pulling_engine(consumer: PushConsumer) -> PushEngine:
+    """The engine inside, with all that only one that pulls has."""
+    engine = consumer._running()
+    assert isinstance(engine, PushEngine)
+    return engine
 
 
 async def test_an_offset_that_is_gone_is_corrected_as_the_broker_says() -> None:
@@ -162,7 +171,7 @@ async def test_a_lost_lock_means_that_the_queue_is_taken_anew_from_the_offset_of
         async with cluster.make_consumer(ordered=True) as consumer:
             cluster.broker.add("a")
             await cluster.sees("a")
-            locks = consumer._running().queues.locks
+            locks = pulling_engine(consumer).queues.locks
             assert locks is not None
             cluster.broker.locks_denied = True
             await locks.renew_all()
@@ -239,7 +248,7 @@ async def test_a_listener_that_takes_too_long_loses_its_message(monkeypatch: pyt
         cluster.broker.add("a")
         async with cluster.make_consumer(hangs, consume_timeout_min=1) as consumer:
             await eventually(begun.is_set, "the listener has the message")
-            consumption = consumer._running().consumption
+            consumption = pulling_engine(consumer).consumption
             consumption.give_back_late_ones()
             assert cluster.broker.sent_back == []
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
@@ -257,7 +266,7 @@ async def test_limits_for_a_topic_are_shared_by_its_queues() -> None:
         consumer = cluster.make_consumer(pull_threshold_for_topic=100, pull_threshold_size_for_topic_mib=2)
         async with consumer:
             await eventually(lambda: len(consumer._running().queues.table) == 5, "all queues are assigned")
-            thresholds = consumer._running().thresholds
+            thresholds = pulling_engine(consumer).thresholds
             await eventually(lambda: thresholds.count == 20, "each queue has its part")
             assert thresholds.size_bytes == 1024 * 1024
 
@@ -280,7 +289,7 @@ async def test_a_suspended_consumer_takes_nothing_until_it_goes_on() -> None:
         await eventually(lambda: len(cluster.broker.held) == 2, "both queues are pulled")
         consumer.suspend()
         cluster.broker.add("a")
-        await consumer._running().offsets.read(queue())  # comes behind the answer, over the same connection
+        await pulling_engine(consumer).offsets.read(queue())  # comes behind the answer, over the same connection
         assert cluster.bodies == []
         consumer.resume()
         await cluster.sees("a")

@@ -37,13 +37,10 @@ SETTINGS = {
     "timerPrecisionMs": "100",
     "timerFlushIntervalMs": "200",
     "mappedFileSizeTimerLog": "1048576",
-    "transactionCheckInterval": "1000",
-    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "300",
+    "transactionTimeOut": "500",
     "transactionOpBatchInterval": "100",
     "transactionCheckMax": "10000",
-    # A broker writes a half message again when it asks about it. Killed before it has saved how far it was,
-    # it asks about all those that it wrote: each kill multiplies them, and rarer checks keep that bearable.
-    "flushConsumerOffsetInterval": "200",
 }
 
 

@@ -89,11 +89,8 @@ class PushConsumer(Face[aio_push.PushConsumer]):
 
         On another thread than the main one, which gets no signals, until somebody calls `stop`.
         """
-        with self, _TerminationSets(self._ended):
-            try:
-                self._ended.wait()
-            except KeyboardInterrupt:
-                pass
+        with _StopSignalsSet(self._ended), self:
+            self._ended.wait()
 
     def suspend(self) -> None:
         """Pull nothing for now; what is held is still consumed."""
@@ -234,20 +231,23 @@ async def _call(function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
 
 
-class _TerminationSets:
-    """While it is entered on the main thread, SIGTERM sets an event."""
+class _StopSignalsSet:
+    """While it is entered on the main thread, SIGINT and SIGTERM set an event; the second one interrupts."""
 
     def __init__(self, event: threading.Event) -> None:
         self._event = event
-        self._previous: Any = None
+        self._previous: list[tuple[signal.Signals, Any]] = []
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGTERM, self._terminated)
+            for each in (signal.SIGINT, signal.SIGTERM):
+                self._previous.append((each, signal.signal(each, self._told)))
 
     def __exit__(self, *_: object) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGTERM, self._previous)
+        for each, previous in self._previous:
+            signal.signal(each, previous)
 
-    def _terminated(self, number: int, frame: FrameType | None) -> None:
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        if self._event.is_set():
+            raise KeyboardInterrupt
         self._event.set()

@@ -6,12 +6,10 @@ import sys
 import threading
 import time
 import traceback
-from typing import Final, Protocol
+from typing import Final
 
-from cometmq.client.assigned_queues import AssignedQueues
-from cometmq.client.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer_settings import MIB, ConsumerSettings
-from cometmq.client.offset_stores import OffsetStore
+from cometmq.client.engines import KnownOffsets, Running
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.model.settings import as_texts
 from cometmq.wire.bodies.consumer_info import (
@@ -28,15 +26,6 @@ from cometmq.wire.bodies.heartbeat import ConsumerData
 from cometmq.wire.codes import CURRENT, version_name
 
 _SECRET: Final = ("access_key", "secret_key", "security_token", "tls")
-
-
-class Running(Protocol):
-    """What runs inside a consumer."""
-
-    started_ms: int
-    offsets: OffsetStore
-    queues: AssignedQueues
-    statistics: ConsumeStatistics
 
 
 def running_info(
@@ -74,7 +63,7 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _queue_info(pq: ProcessQueue, offsets: OffsetStore) -> ProcessQueueInfo:
+def _queue_info(pq: ProcessQueue, offsets: KnownOffsets) -> ProcessQueueInfo:
     return ProcessQueueInfo(
         commit_offset=offsets.known(pq.queue) or 0,
         cached_msg_min_offset=pq.min_offset,

@@ -35,7 +35,7 @@ _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 class Outgoing(msgspec.Struct, gc=False):
     """One request's worth: a message, or several in a batch."""
 
-    body: bytes
+    body: bytes | memoryview
     properties: str
     msg_id: str
     born_timestamp_ms: int

@@ -20,9 +20,8 @@ from cometmq.client.pop_handles import PopHandle, handles_of, marked_topic, with
 from cometmq.model.errors import ProtocolError, ResponseError, RouteNotFoundError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.bodies.assignment import QueryAssignmentRequest
+from cometmq.wire.bodies.assignment import QueryAssignmentRequest, decode_assignments
 from cometmq.wire.bodies.heartbeat import SubscriptionData
-from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.bodies.pop import MAX_ACK_SPAN, BatchAck, BatchAckRequest
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.pop import (
@@ -70,21 +69,6 @@ class PopReply(msgspec.Struct, frozen=True):
     """Why the messages behind these could not be read."""
 
 
-class _Queue(msgspec.Struct, rename="camel"):
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-class _Assignment(msgspec.Struct, rename="camel"):
-    message_queue: _Queue
-    mode: str | None = None
-
-
-class _Assignments(msgspec.Struct, rename="camel"):
-    message_queue_assignments: list[_Assignment] | None = None
-
-
 class PopCalls:
     """Pops messages for one group."""
 
@@ -119,13 +103,12 @@ class PopCalls:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             raise
-        told = decode_json_body(_Assignments, answer.body).message_queue_assignments
+        told = decode_assignments(answer.body)
         if told is None:
             raise RouteNotFoundError(f"the broker at {address} does not know group {self._group} yet")
         if not told or any(each.mode != POP for each in told):
             return None
-        found = (each.message_queue for each in told)
-        return {MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in found}
+        return {each.queue for each in told}
 
     async def pop(
         self, queue: MessageQueue, subscription: SubscriptionData, plan: PopPlan, attempt_id: str | None

@@ -9,20 +9,14 @@ Rules kept here:
 
 from __future__ import annotations
 
-import logging
-from typing import Unpack, cast
+from typing import Unpack
 
 from cometmq.client.instance import join_instance
 from cometmq.client.pop_engine import PopEngine
 from cometmq.client.pop_settings import PopOptions, PopSettings
 from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.push_engine import PushEngine
-from cometmq.client.queue_calls import QueueCalls
 from cometmq.client.service_state import ServiceState
-from cometmq.model.errors import ClientError, CometError
-from cometmq.model.queue import MessageQueue
-
-log = logging.getLogger("cometmq.client")
+from cometmq.model.errors import ClientError
 
 
 class PopConsumer(PushConsumer):
@@ -50,21 +44,9 @@ class PopConsumer(PushConsumer):
         except BaseException:
             await instance.remove_member(self)
             raise
-        engine = PopEngine(
+        self._engine = PopEngine(
             instance, self._group, settings, self._namespace, self._subscriptions, self._listener_of
         )
-        # The parts that a push consumer uses of its engine have the same names and meanings in this one.
-        self._engine = cast(PushEngine, engine)
         self._instance = instance
         self.state = ServiceState.RUNNING
-        engine.start()
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        calls = QueueCalls(self._running_instance())
-        for queue, offset in offsets.items():
-            if queue.topic != topic:
-                continue
-            try:
-                await calls.commit(self._group, queue, offset)
-            except CometError as error:
-                log.warning("%s was not reset to %d: %s", queue, offset, error)
+        self._engine.start()

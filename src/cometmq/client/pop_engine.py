@@ -22,6 +22,8 @@ from cometmq.client.pop_loops import PopLoops
 from cometmq.client.pop_queues import PopQueues, PopRebalancer
 from cometmq.client.pop_settings import PopSettings
 from cometmq.client.queue_calls import QueueCalls
+from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, SubscriptionData
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class PopEngine:
             namespace,
         )
         self.queues = PopQueues(self.loops.begin)
+        self._group, self._calls = group, calls
         self.rebalancer = PopRebalancer(
             instance, calls, pops, group, settings, subscriptions.keys, self.queues.apply
         )
@@ -98,6 +101,14 @@ class PopEngine:
         while True:
             await asyncio.sleep(_NOTE_EVERY_S)
             self.statistics.note()
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Let the group go on at other offsets, which the brokers know."""
+        for queue, offset in offsets.items():
+            try:
+                await self._calls.commit(self._group, queue, offset)
+            except CometError as error:
+                log.warning("%s was not reset to %d: %s", queue, offset, error)
 
     async def stop(self) -> None:
         """Finish what listeners have; what they have not begun goes back to the brokers."""

@@ -23,12 +23,12 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.codes import V4_1_0_SNAPSHOT, RequestCode, ResponseCode
+from cometmq.wire.command import Body
 from cometmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from cometmq.wire.pulled import decode_pulled
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance
-    from cometmq.wire.command import Command
 
 log = logging.getLogger("cometmq.client")
 
@@ -44,6 +44,20 @@ class PullKind(Enum):
     PUSH = (0, RequestCode.PULL_MESSAGE)
     PULL = (WITH_SUBSCRIPTION, RequestCode.PULL_MESSAGE)
     LITE = (WITH_SUBSCRIPTION | LITE_PULL, RequestCode.LITE_PULL_MESSAGE)
+
+
+class RawPull(msgspec.Struct, frozen=True):
+    """The answer to a pull as it came: the records are still bytes."""
+
+    code: int
+    status: str | None
+    """How the read ended, in the broker's words."""
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int
+    """What has to be added to the offsets in the records, which differ from the queue's for static topics."""
+    body: Body
 
 
 class PullReply(msgspec.Struct, frozen=True):
@@ -85,6 +99,36 @@ class PullCalls:
         max_bytes: int | None = None,
     ) -> PullReply:
         """Ask for messages from the offset on; with `suspend_ms`, a broker that has none waits that long."""
+        raw = await self.pull_raw(
+            queue,
+            subscription,
+            offset,
+            max_count,
+            kind=kind,
+            commit_offset=commit_offset,
+            suspend_ms=suspend_ms,
+            timeout_s=timeout_s,
+            with_subscription=with_subscription,
+            max_bytes=max_bytes,
+        )
+        return _read(raw, queue, subscription, offset)
+
+    async def pull_raw(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        max_count: int,
+        *,
+        kind: PullKind,
+        commit_offset: int = 0,
+        suspend_ms: int = 0,
+        timeout_s: float,
+        with_subscription: bool = False,
+        max_bytes: int | None = None,
+        bulk: bool | None = None,
+    ) -> RawPull:
+        """The same without a look at the messages; with `bulk`, our own broker gives many more at once."""
         address, is_replica = await self._calls.address_of(queue, self._advised.get(queue, MASTER_ID))
         if not is_tags(subscription):
             self._check_can_filter(address, subscription)
@@ -105,10 +149,24 @@ class PullCalls:
             subscription=subscription.sub_string if flags & WITH_SUBSCRIPTION else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=max_bytes,
+            bulk=bulk,
             target_broker_name=queue.broker_name,
         )
         answer = await self._instance.remoting.call(address, code, header, timeout_s=timeout_s)
-        return self._read(answer, queue, subscription, offset, address)
+        if answer.code not in _ANSWERS:
+            remark = answer.remark or "no reason given"
+            raise ResponseError(f"{address} refused to read {queue} at {offset}: {remark}", code=answer.code)
+        said = answer.header(PullMessageResponse)
+        self._advised[queue] = said.suggest_which_broker_id
+        return RawPull(
+            answer.code,
+            answer.remark,
+            said.next_begin_offset,
+            said.min_offset,
+            said.max_offset,
+            said.offset_delta or 0,
+            answer.body,
+        )
 
     def _check_can_filter(self, address: str, subscription: SubscriptionData) -> None:
         version = self._instance.heartbeats.versions.get(address)
@@ -117,35 +175,23 @@ class PullCalls:
                 f"the broker at {address} is too old to filter by {subscription.expression_type}; use tags"
             )
 
-    def _read(
-        self,
-        answer: Command,
-        queue: MessageQueue,
-        subscription: SubscriptionData,
-        offset: int,
-        address: str,
-    ) -> PullReply:
-        code = answer.code
-        if code not in _ANSWERS:
-            remark = answer.remark or "no reason given"
-            raise ResponseError(f"{address} refused to read {queue} at {offset}: {remark}", code=code)
-        header = answer.header(PullMessageResponse)
-        self._advised[queue] = header.suggest_which_broker_id
-        delta = header.offset_delta or 0
-        next_offset = header.next_begin_offset
-        messages: Sequence[StoredMessage] = ()
-        if code == ResponseCode.SUCCESS:
-            messages, error = decode_pulled(answer.body, queue, subscription.tags_set, offset_delta=delta)
-            if error is not None:
-                next_offset = (messages[-1].queue_offset if messages else offset) + 1
-                log.error("a message of %s cannot be read, going on at %d: %s", queue, next_offset, error)
-        return PullReply(
-            messages,
-            next_offset,
-            header.min_offset,
-            header.max_offset,
-            offset_illegal=code == ResponseCode.PULL_OFFSET_MOVED,
-        )
+
+def _read(raw: RawPull, queue: MessageQueue, subscription: SubscriptionData, offset: int) -> PullReply:
+    next_offset = raw.next_offset
+    messages: Sequence[StoredMessage] = ()
+    if raw.code == ResponseCode.SUCCESS:
+        tags, delta = subscription.tags_set, raw.offset_delta
+        messages, error = decode_pulled(raw.body, queue, tags, offset_delta=delta)
+        if error is not None:
+            next_offset = (messages[-1].queue_offset if messages else offset) + 1
+            log.error("a message of %s cannot be read, going on at %d: %s", queue, next_offset, error)
+    return PullReply(
+        messages,
+        next_offset,
+        raw.min_offset,
+        raw.max_offset,
+        offset_illegal=raw.code == ResponseCode.PULL_OFFSET_MOVED,
+    )
 
 
 _ANSWERS: Final = frozenset(

@@ -69,7 +69,7 @@ class PullConsumer(ConsumerBase):
         wrapped = wrap_topic(self._namespace, topic)
         self._subscriptions.pop(wrapped, None)
         if self._engine is not None:
-            await self._engine.queues.apply(wrapped, set())
+            await self._engine.rebalancer.leave(wrapped)
             await self._running_instance().heartbeats.send_to_all()
 
     async def assign(self, queues: Collection[MessageQueue], expression: Expression = ALL) -> None:

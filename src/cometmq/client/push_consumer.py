@@ -19,6 +19,7 @@ from cometmq.client.consume_directly import consume_directly
 from cometmq.client.consumer_base import ConsumerBase
 from cometmq.client.consumer_settings import PushOptions, PushSettings
 from cometmq.client.consumer_status import running_info
+from cometmq.client.engines import ConsumerEngine
 from cometmq.client.instance import ClientInstance, join_instance
 from cometmq.client.listener import Listener, ListenerFunction
 from cometmq.client.names import retry_topic, wrap_topic
@@ -52,7 +53,7 @@ class PushConsumer(ConsumerBase):
         self.settings = settings or PushSettings(**options)
         super().__init__(group, self.settings)
         self._listeners: dict[str, Listener] = {}
-        self._engine: PushEngine | None = None
+        self._engine: ConsumerEngine | None = None
 
     # Subscriptions.
 
@@ -81,7 +82,7 @@ class PushConsumer(ConsumerBase):
 
         return register if listener is None else register(listener)
 
-    async def _announce_change(self, instance: ClientInstance, engine: PushEngine) -> None:
+    async def _announce_change(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
         try:
             await self._announce(instance)
         except CometError as error:
@@ -94,7 +95,7 @@ class PushConsumer(ConsumerBase):
         self._subscriptions.pop(wrapped, None)
         self._listeners.pop(topic, None)
         if self._instance is not None and self._engine is not None:
-            await self._engine.queues.apply(wrapped, set())
+            await self._engine.rebalancer.leave(wrapped)
             await self._instance.heartbeats.send_to_all()
 
     # Life.
@@ -172,7 +173,7 @@ class PushConsumer(ConsumerBase):
             if queue.topic != retries and not pq.dropped
         }
 
-    def _running(self) -> PushEngine:
+    def _running(self) -> ConsumerEngine:
         self._running_instance()
         assert self._engine is not None
         return self._engine
@@ -188,14 +189,9 @@ class PushConsumer(ConsumerBase):
             self._engine.rebalancer.trigger()
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        engine = self._running()
-        engine.rebalancer.suspend()
-        try:
-            await engine.queues.reset(
-                {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
-            )
-        finally:
-            engine.rebalancer.resume()
+        await self._running().reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        )
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         return self._running().offsets.snapshot(topic)

@@ -30,6 +30,7 @@ from cometmq.client.queue_locks import QueueLocks
 from cometmq.client.rebalance import Rebalancer
 from cometmq.client.start_offsets import StartOffsets
 from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 
 if TYPE_CHECKING:
@@ -172,6 +173,14 @@ class PushEngine:
                     self.consumption.give_back_late_ones()
             except Exception:
                 log.exception("the housekeeping of a consumer failed")
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Let the group go on at other offsets in the queues that this member reads."""
+        self.rebalancer.suspend()
+        try:
+            await self.queues.reset(offsets)
+        finally:
+            self.rebalancer.resume()
 
     async def stop(self) -> None:
         """Finish what listeners have; what they have not begun stays with the brokers."""

@@ -6,6 +6,8 @@ Rules kept here:
 - All members of a group sort queues and client ids the same way and use the same strategy, so that nobody has
   to hand out queues. A member that the broker does not list gets none.
 - Who is in the group, or which queues there are, cannot be found out: then nothing changes.
+- Queues are taken and given away by one at a time: a topic that is left while its queues are being found out
+  is not taken again.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class Rebalancer:
         self._topics = topics
         self._apply = apply
         self._wanted = asyncio.Event()
+        self._changing = asyncio.Lock()
         self._suspended = False
 
     def trigger(self) -> None:
@@ -83,8 +86,7 @@ class Rebalancer:
         settled = True
         for topic in list(self._topics()):
             try:
-                settled &= await self._apply(topic, await self._queues_of(topic))
-                settled &= self._exists(topic)
+                settled &= await self._settle(topic)
             except CometError as error:
                 log.warning("the queues of topic %s stay as they are: %s", topic, error)
                 settled = False
@@ -92,6 +94,18 @@ class Rebalancer:
                 log.exception("rebalancing topic %s failed", topic)
                 settled = False
         return settled
+
+    async def leave(self, topic: str) -> None:
+        """Give away the queues of a topic that is not among the topics any more."""
+        async with self._changing:
+            await self._apply(topic, set())
+
+    async def _settle(self, topic: str) -> bool:
+        queues = await self._queues_of(topic)
+        async with self._changing:
+            if topic not in self._topics():
+                return True
+            return await self._apply(topic, queues) and self._exists(topic)
 
     def _exists(self, topic: str) -> bool:
         """Whether a topic is there; only the retry topic is waited for: a broker makes it for every group."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cometmq.client.consistent_hash import HashRing
+from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
@@ -53,29 +54,25 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
 class Averagely:
     """Neighbouring queues to each client, the first ones getting one more: the default."""
 
-    name = "AVG"
+    name = AVERAGELY
 
     def allocate(
         self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
     ) -> list[MessageQueue]:
         index = _index_of(client_id, queues, client_ids)
-        if index is None:
-            return []
-        size, spare = divmod(len(queues), len(client_ids))
-        start = index * size + min(index, spare)
-        return list(queues[start : start + size + (index < spare)])
+        return [] if index is None else averagely(queues, index, len(client_ids))
 
 
 class AveragelyByCircle:
     """Queues dealt out one by one, like cards."""
 
-    name = "AVG_BY_CIRCLE"
+    name = BY_CIRCLE
 
     def allocate(
         self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
     ) -> list[MessageQueue]:
         index = _index_of(client_id, queues, client_ids)
-        return [] if index is None else list(queues[index :: len(client_ids)])
+        return [] if index is None else by_circle(queues, index, len(client_ids))
 
 
 class ByConfiguration:

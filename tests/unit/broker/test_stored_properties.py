@@ -9,18 +9,24 @@ import pytest
 
 from cometmq.broker.stored_properties import PropertyShapes, java_order, stored_block
 from cometmq.model.message_properties import CLUSTER, MSG_REGION, TRACE_ON
+from cometmq.store.dispatch_rules import put_values
 from cometmq.wire.properties import encode_properties
+from cometmq.wire.properties import parse_properties as parse_text
 from cometmq.wire.record_walk import RecordWalk
 from tests.unit.store.store_vectors import unpack_clean_store
 
 ADDED = {MSG_REGION: "DefaultRegion", TRACE_ON: "true", CLUSTER: "DefaultCluster"}
 
 
+def parse(block: bytes) -> dict[str, str]:
+    return parse_text(block.decode())
+
+
 def quickly(shapes: PropertyShapes, block: bytes) -> bytes | None:
     """What is stored the quick way; None if there is no such way."""
     shape = shapes.find(block) or shapes.find(block)
-    values = None if shape is None else shape.match(block)
-    return None if shape is None or values is None else shape.stored(values)
+    stored = None if shape is None else shape.read(block)
+    return None if stored is None else stored[0]
 
 
 def test_the_order_is_the_one_that_apache_stored(tmp_path: Path) -> None:
@@ -124,7 +130,27 @@ def test_a_message_may_say_that_nobody_waits_for_it(text: str | None, waits: boo
     assert shapes.find(block) is None
     shape = shapes.find(block)
     assert shape is not None
-    values = shape.match(block)
-    assert values is not None
-    assert shape.waits(values) is waits
-    assert shape.unique_key(values) == "A"
+    assert shape.read(block) == (stored_block({**parse(block), **ADDED}), 0, b"A", None, waits)
+
+
+@pytest.mark.parametrize("names", [["UNIQ_KEY"], ["KEYS", "UNIQ_KEY", "TAGS"], ["TAGS", "x", "UNIQ_KEY"]])
+def test_what_queue_and_index_want_to_know_is_found_on_the_way(names: list[str]) -> None:
+    """B6, B10: the same that is found in what is stored."""
+    shapes = PropertyShapes(ADDED)
+    for number in range(4):
+        block = encode_properties({name: f"{name}-{number}" for name in names})
+        shape = shapes.find(block)
+        stored = None if shape is None else shape.read(block)
+        if number:
+            assert stored is not None
+            assert (*stored[1:4], False) == put_values(stored[0])
+
+
+def test_properties_of_another_shape_are_not_read() -> None:
+    """B6: the last message of a topic may have had others."""
+    shapes = PropertyShapes(ADDED)
+    block = encode_properties({"UNIQ_KEY": "A", "TAGS": "a"})
+    shape = shapes.find(block) or shapes.find(block)
+    assert shape is not None
+    assert shape.read(encode_properties({"UNIQ_KEY": "A"})) is None
+    assert shape.read(encode_properties({"TAGS": "a", "UNIQ_KEY": "A"})) is None

@@ -11,7 +11,7 @@ import pytest
 
 from cometmq.client.workers import TaskWorkers, ThreadWorkers
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Results:

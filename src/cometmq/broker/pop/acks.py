@@ -3,8 +3,8 @@
 Rules kept here:
 - An acknowledgement is answered when it is in the log, and with synchronous flush on the disk; what cannot be
   written is answered with an error. So a message whose acknowledgement was answered in time never comes back.
-- Acknowledgements of one checkpoint that come in the same turn of the event loop are written as one record,
-  and answered when the turn ends.
+- Acknowledgements of one checkpoint that come one by one in the same turn of the event loop are written as
+  one record, and answered when the turn ends. Those that come in a batch are together already.
 - A changed time is a new checkpoint of one message, and then an acknowledgement of the old one; the answer
   has what the new handle is made of.
 """
@@ -53,9 +53,9 @@ class AckedCheckpoint(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A request that is answered when its acknowledgements are written."""
+    """A request that is answered when its acknowledgement is written."""
 
-    checkpoints: tuple[AckedCheckpoint, ...]
+    checkpoint: AckedCheckpoint
     connection: Connection
     request: Command
 
@@ -109,8 +109,8 @@ class Acks:
             handle.revive_queue,
             handle.broker_name,
         )
-        self._collect(checkpoint, [header.offset])
-        self._waiting.append(Waiting((checkpoint,), connection, request))
+        self._collect(checkpoint, header.offset)
+        self._waiting.append(Waiting(checkpoint, connection, request))
         return DEFERRED
 
     def ack_batch(
@@ -120,7 +120,6 @@ class Acks:
         if not batch.acks:
             return Answer(ResponseCode.NO_MESSAGE)
         read = [self._read_batch(each) for each in batch.acks]  # refused as a whole, if at all
-        checkpoints: list[AckedCheckpoint] = []
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
         for each, topic, offsets in read:
@@ -142,14 +141,14 @@ class Acks:
                     each.revive_queue,
                     batch.broker_name or self._state.config.broker_name,
                 )
-                self._collect(checkpoint, there)
-                checkpoints.append(checkpoint)
+                put = self._write_ack(checkpoint, there)
+                if put.status is _OK:
+                    last_put = put
+                else:
+                    refusal = not_written(put.status)
         if refusal is not None:
             raise refusal
-        if not checkpoints:
-            return self._when_safe(last_put, _DONE, request, connection)
-        self._waiting.append(Waiting(tuple(checkpoints), connection, request))
-        return DEFERRED
+        return self._when_safe(last_put, _DONE, request, connection)
 
     def _ack_in_order(
         self, ack: BatchAck, topic: str, offsets: list[int], connection: Connection
@@ -175,14 +174,14 @@ class Acks:
             remark = "the handle names a time that is further away than any message is invisible"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
-    def _collect(self, checkpoint: AckedCheckpoint, offsets: list[int]) -> None:
+    def _collect(self, checkpoint: AckedCheckpoint, offset: int) -> None:
         if not self._offsets:
             asyncio.get_running_loop().call_soon(self.write)
         collected = self._offsets.get(checkpoint)
         if collected is None:
-            self._offsets[checkpoint] = offsets
+            self._offsets[checkpoint] = [offset]
         else:
-            collected += offsets
+            collected.append(offset)
 
     def write(self) -> None:
         """Write what was acknowledged in this turn, and answer."""
@@ -278,17 +277,18 @@ class Acks:
         """Answer at once, or when what was written is on the disk."""
         if put is None or not self._waits_for_flush:
             return answer
-        self._state.store.when_flushed(put, lambda _: connection.answer(request, answer))
+
+        def flushed(status: PutStatus) -> None:
+            connection.answer(request, answer if status.is_stored else _refusal(status))
+
+        self._state.store.when_flushed(put, flushed)
         return DEFERRED
 
 
 def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus) -> None:
     for each in waiting:
-        answer = _DONE
-        if failed or not status.is_stored:
-            statuses = [failed.get(checkpoint, status) for checkpoint in each.checkpoints]
-            answer = next((_refusal(status) for status in statuses if not status.is_stored), _DONE)
-        each.connection.answer(each.request, answer)
+        became = failed.get(each.checkpoint, status) if failed else status
+        each.connection.answer(each.request, _DONE if became.is_stored else _refusal(became))
 
 
 def _refusal(status: PutStatus) -> Answer:

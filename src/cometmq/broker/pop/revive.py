@@ -102,6 +102,9 @@ class Reviver:
         self._reviving = Reviving(state, revive_log, in_flight, self.wake)
         self._settling = Settling(state)
         self.queues: list[ReviveQueue] = []
+        self.checkpoints = 0
+        """How many were read since the start."""
+        self.acks = 0
         self._cold: Pending | None = None
         """A checkpoint whose messages are to be brought into memory."""
         self._wake = asyncio.Event()
@@ -117,7 +120,7 @@ class Reviver:
             ReviveQueue(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1)
             for number in range(config.revive_queue_num)
         ]
-        self._state.store.arrivals.append(self._arrived)
+        self._state.store.arrivals.append(self._arrived, self._topic)
         self._wake.set()
         self._task = asyncio.ensure_future(self._run())
 
@@ -125,7 +128,7 @@ class Reviver:
         """Bring nothing back any more."""
         if self._task is None:
             return
-        self._state.store.arrivals.remove(self._arrived)
+        self._state.store.arrivals.remove(self._arrived, self._topic)
         self._is_stopping = True
         self._wake.set()
         await asyncio.wait([self._task], timeout=STOP_S)
@@ -141,8 +144,7 @@ class Reviver:
     def _arrived(
         self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
     ) -> None:
-        if topic == self._topic:
-            self._wake.set()
+        self._wake.set()
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -168,6 +170,21 @@ class Reviver:
             return None
         left_s = (min(due) - self._state.clock.now_ms()) / 1000
         return min(max(left_s, WAIT_S), LONGEST_SLEEP_S)
+
+    # For whoever looks
+
+    @property
+    def revived(self) -> int:
+        """How many messages were brought back since the start."""
+        return self._reviving.revived
+
+    def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
+        """How many records of a queue are not read, or not done, and how late the first one is."""
+        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        unread = 0 if found is None else max(found.max_offset - queue.next_offset, 0)
+        due = queue.due[:1]
+        late_ms = max(self._state.clock.now_ms() - due[0][0], 0) if due else 0
+        return unread + len(queue.pending), late_ms
 
     # One queue
 
@@ -209,6 +226,7 @@ class Reviver:
         block = bytes(record.properties_block)
         tag = find_property(block, TAGS)
         if tag == CHECKPOINT_TAG:
+            self.checkpoints += 1
             checkpoint = decode_checkpoint(record.body)
             if checkpoint.topic is None or checkpoint.group is None:
                 return
@@ -220,6 +238,7 @@ class Reviver:
                     queue.pending[key] = pending
                     heapq.heappush(queue.due, (checkpoint.revive_ms, offset, key))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
+            self.acks += 1
             ack = decode_ack(record.body)
             key = self._key(ack)
             acknowledged = queue.pending.get(key)

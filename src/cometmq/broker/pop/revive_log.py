@@ -12,6 +12,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.pop.names import PopRefused
@@ -45,9 +46,18 @@ CHECKPOINT_LEAD_MS: Final = 1000
 NEXT_OFFSET: Final = "CK_NEXT"
 """The property that says where a group goes on after this record."""
 
-_DIRECT: Final = (TAGS, TIMER_DELIVER_MS, UNIQ_KEY, NEXT_OFFSET)
-_DIRECT_ORDER: Final = tuple(java_order(_DIRECT))
-_TIMED_ORDER: Final = tuple(java_order((*_DIRECT, TIMER_OUT_MS, REAL_TOPIC, REAL_QUEUE_ID)))
+_PLAIN: Final = (TAGS, TIMER_DELIVER_MS, UNIQ_KEY)
+_TIMED: Final = (TIMER_OUT_MS, REAL_TOPIC, REAL_QUEUE_ID)
+
+
+def _template(names: Iterable[str]) -> str:
+    """The properties with these names in their order, with places for the values."""
+    return "".join(f"{name}\x01%({name})s\x02" for name in java_order(names))
+
+
+_DIRECT_TEMPLATES: Final = (_template(_PLAIN), _template((*_PLAIN, NEXT_OFFSET)))
+_TIMED_TEMPLATES: Final = (_template((*_PLAIN, *_TIMED)), _template((*_PLAIN, NEXT_OFFSET, *_TIMED)))
+"""Without the next offset, and with it."""
 
 
 class ReviveLog:
@@ -63,6 +73,9 @@ class ReviveLog:
         """The address of this broker, packed."""
         self.longest_ms = state.store_config.timer_max_delay_sec * 1000
         """For longer no message can be invisible."""
+        self.checkpoints = 0
+        """How many were written since the start."""
+        self.acks = 0
 
     def put_checkpoint(
         self, checkpoint: Checkpoint, revive_queue: int, next_offset: int | None = None
@@ -73,6 +86,7 @@ class ReviveLog:
             f"@{checkpoint.pop_time_ms}@{checkpoint.broker_name}@{CHECKPOINT_TAG}"
         )
         deliver_ms = checkpoint.revive_ms - CHECKPOINT_LEAD_MS
+        self.checkpoints += 1
         body = encode_checkpoint(checkpoint)
         return self._put(CHECKPOINT_TAG, key, body, revive_queue, deliver_ms, next_offset)
 
@@ -83,6 +97,7 @@ class ReviveLog:
         where = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}"
         key = f"{where}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
         tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
+        self.acks += 1
         return self._put(tag, key, encode_ack(ack), revive_queue, deliver_ms, next_offset)
 
     def _put(
@@ -95,17 +110,16 @@ class ReviveLog:
         next_offset: int | None,
     ) -> PutResult:
         now_ms = self._clock.now_ms()
-        values = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(deliver_ms)}
-        if next_offset is not None:
-            values[NEXT_OFFSET] = str(next_offset)
+        values: dict[str, str | int | None]
+        values = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: deliver_ms, NEXT_OFFSET: next_offset}
         if deliver_ms <= now_ms:
-            topic, queue_id, order = self.topic, revive_queue, _DIRECT_ORDER
+            topic, queue_id, templates = self.topic, revive_queue, _DIRECT_TEMPLATES
         else:
-            values[TIMER_OUT_MS] = str(slot_before(deliver_ms, self._slot_ms))
+            values[TIMER_OUT_MS] = slot_before(deliver_ms, self._slot_ms)
             values[REAL_TOPIC] = self.topic
-            values[REAL_QUEUE_ID] = str(revive_queue)
-            topic, queue_id, order = TIMER_TOPIC, 0, _TIMED_ORDER
-        text = "".join([f"{name}\x01{values[name]}\x02" for name in order if name in values])
+            values[REAL_QUEUE_ID] = revive_queue
+            topic, queue_id, templates = TIMER_TOPIC, 0, _TIMED_TEMPLATES
+        text = templates[next_offset is not None] % values
         return self._put_record(
             Record(
                 topic,

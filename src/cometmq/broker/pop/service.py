@@ -32,7 +32,7 @@ class PopService:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        revive_log = ReviveLog(state)
+        revive_log = self.revive_log = ReviveLog(state)
         in_flight = InFlight(state)
         places = Places(state)
         self.checks = PopChecks(state)

@@ -122,7 +122,9 @@ class Taker:
             self._take_queue(pop, header.topic, header.queue_id)
         else:
             for number in range(queues):
-                self._take_queue(pop, header.topic, (chance + number) % queues)
+                queue_id = (chance + number) % queues
+                if pop.room > 0 or header.order or not self._leave_queue(pop, header.topic, queue_id):
+                    self._take_queue(pop, header.topic, queue_id)
         if not retries_first and not header.order and pop.room > 0:
             self._take_retries(pop, chance)
 
@@ -146,6 +148,17 @@ class Taker:
                 self._take_queue(pop, name, (chance + number) % topic.read_queue_nums, is_retry=True)
             if len(pop.start_infos) > taken:
                 return
+
+    def _leave_queue(self, pop: Pop, topic: str, queue_id: int) -> bool:
+        """Count what a queue has left for others; False if more is to be done about its place."""
+        group, offsets = pop.header.consumer_group, self._state.offsets
+        offset = offsets.query(group, topic, queue_id)
+        if offset < 0 or offsets.has_reset(topic, group, queue_id):
+            return False
+        queue = self._find_queue(topic, queue_id)
+        if queue is not None and queue.max_offset > offset:
+            pop.rest += queue.max_offset - offset
+        return True
 
     def _take_queue(self, pop: Pop, topic: str, queue_id: int, *, is_retry: bool = False) -> None:
         header, group = pop.header, pop.header.consumer_group
@@ -237,6 +250,8 @@ class Taker:
         self._in_flight.add(topic, pop.header.consumer_group, queue_id, len(offsets))
         counters.got_messages += len(offsets)
         counters.got_bytes += result.size
+        counters.found_pulls += 1
+        self._state.statistics.got(topic, pop.header.consumer_group, len(offsets), result.size)
         if not is_retry or self._state.config.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return

@@ -3,6 +3,8 @@
 Rules kept here:
 - Nothing polls: as long as no message waits, nothing runs. While one waits, the end of each slot is looked
   at, because the wall clock, which decides, may be set.
+- Messages that come are taken together: the first one waits a moment for others. That is a small part of a
+  slot, and never beyond the end of one.
 - What is saved about progress is only what is safe: delivered messages are on the disk before the checkpoint
   says that they are delivered. So no crash loses a message; after a kill those of the last second may come
   again, and after an orderly stop the next start goes on exactly there.
@@ -20,6 +22,7 @@ from cometmq.broker.periodic import Periodic, SavedTable
 from cometmq.broker.timers.delivery import TimerDelivery
 from cometmq.broker.timers.enqueuing import BLANK_SLOTS, TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
+from cometmq.broker.timers.recount import TimerRecount
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.topic import DataVersion
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.broker")
 
 LONGEST_SLEEP_S: Final = 1.0
+GATHER_S: Final = 0.05
+"""How long the first message waits for others; a twentieth of a slot, if that is less."""
 FAILURE_S: Final = 1.0
 STOP_S: Final = 10.0
 SAVE_METRICS_S: Final = 10.0
@@ -56,6 +61,7 @@ class TimerService:
         """How many messages of each topic wait for their time."""
         self.delivery = TimerDelivery(state, self._files, self.counts, self._worker)
         self.enqueuing = TimerEnqueuing(state, self._files, self.counts, self.delivery)
+        self.recount = TimerRecount(state, self._files, self.counts, self._worker, self._slot_ms)
         self._metrics_file = SavedTable(
             ConfigFile(state.disk, config.root / CONFIG_FOLDER, TimerMetricsTable),
             lambda: TimerMetricsTable(*self.counts.copy()),
@@ -118,7 +124,7 @@ class TimerService:
             "timers go on at %d of the timer topic; delivered up to %d",
             *(self.enqueuing.queue_offset, self.delivery.read_time_ms),
         )
-        self._state.store.arrivals.append(self._arrived)
+        self._state.store.arrivals.append(self._arrived, TIMER_TOPIC)
         self._state.on_config_change.append(self._wake.set)
         self._task = asyncio.ensure_future(self._run())
         for work in self._upkeep:
@@ -129,7 +135,7 @@ class TimerService:
         for work in self._upkeep:
             work.stop()
         if self._task is not None:
-            self._state.store.arrivals.remove(self._arrived)
+            self._state.store.arrivals.remove(self._arrived, TIMER_TOPIC)
             self._stopping = self.delivery.is_stopping = True
             self._wake.set()
             await asyncio.wait([self._task], timeout=STOP_S)
@@ -138,6 +144,7 @@ class TimerService:
                 self._task.cancel()
                 await asyncio.wait([self._task])
             self._task = None
+            await self.recount.stop()
             await self._save_all()
         else:
             self._files.close()
@@ -146,8 +153,7 @@ class TimerService:
     def _arrived(
         self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
     ) -> None:
-        if topic == TIMER_TOPIC:
-            self._wake.set()
+        self._wake.set()
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -164,12 +170,16 @@ class TimerService:
                 async with asyncio.timeout(self._sleep_s()):
                     await self._wake.wait()
             except TimeoutError:
-                pass
+                continue
+            if not self._stopping:
+                await asyncio.sleep(min(GATHER_S, self._slot_ms / 20_000, self._slot_left_s()))
 
     async def _turn(self) -> None:
         config, enqueuing, delivery = self._state.store_config, self.enqueuing, self.delivery
         if not self._is_waiting:
             delivery.read_time_ms = max(delivery.read_time_ms, enqueuing.write_time_ms)
+        if self.recount.is_due:
+            self.recount.begin(delivery.read_time_ms, enqueuing.latest_ms)
         await enqueuing.catch_up(takes=not config.timer_stop_enqueue)
         if not config.timer_stop_dequeue:
             await delivery.deliver_before(enqueuing.write_time_ms, enqueuing.latest_ms)
@@ -177,8 +187,11 @@ class TimerService:
     def _sleep_s(self) -> float | None:
         if not self._is_waiting:
             return None
+        return min(self._slot_left_s(), LONGEST_SLEEP_S)
+
+    def _slot_left_s(self) -> float:
         slot_ends_ms = self.enqueuing.write_time_ms + self._slot_ms
-        return min(max(slot_ends_ms - self._state.clock.now_ms(), 1) / 1000, LONGEST_SLEEP_S)
+        return max(slot_ends_ms - self._state.clock.now_ms(), 1) / 1000
 
     # Files
 

@@ -8,6 +8,8 @@ Rules kept here:
   own.
 - A check goes to one producer of the group, whichever is connected; the next one goes to another.
 - A message of the op topic is done with when the place is behind all half messages that it names.
+- That a half message stands elsewhere now is in the op topic when a look through its queue ends, long before
+  the place of the group is saved: a kill repeats the copies of one look, and never those of the looks before.
 - What is held in memory about ends is bounded: they are read for some half messages at a time.
 """
 
@@ -74,6 +76,7 @@ class TransactionChecking:
         if half < target:
             self.ends.write(queue_id)
             reached = await _QueueCheck(self, queue_id, operation).run(half, target)
+            self.ends.write(queue_id)
             self._commit(TRANS_HALF_TOPIC, queue_id, reached)
             half = reached
         if operation < self._end_of(TRANS_OP_HALF_TOPIC, queue_id):
@@ -163,6 +166,8 @@ class TransactionChecking:
             return None
         copy.store_host = result.store_host
         self.ends.copied(half.queue_id, half.queue_offset, copy.queue_offset)
+        if not _is_named_by_copies(half, properties):
+            self.ends.moved(half.queue_id, half.queue_offset)
         return copy
 
     def _give_up(self, half: Record, properties: dict[str, str]) -> bool:
@@ -172,6 +177,7 @@ class TransactionChecking:
             log.warning("a half message could not be given up: %s", status.value)
             return False
         self.given_up += 1
+        self.ends.moved(half.queue_id, half.queue_offset)
         target = target_of(properties)
         if target is not None:
             self._counts.add(target[0], -1)
@@ -180,6 +186,15 @@ class TransactionChecking:
             *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC),
         )
         return True
+
+
+def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:
+    """Whether copies of a half message look in the op topic for the end of this one.
+
+    It is so for the first of a transaction that asked for time: noted there, it would count as ended.
+    """
+    place = str(half.queue_offset)
+    return immunity_ms(properties) is not None and properties.get(TRAN_PREPARED_QUEUE_OFFSET, place) == place
 
 
 class _QueueCheck:

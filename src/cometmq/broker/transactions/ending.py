@@ -18,12 +18,13 @@ from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.ends import TransactionEnds
-from cometmq.broker.transactions.halves import committed, immunity_ms, target_of
-from cometmq.model.message_properties import PGROUP
+from cometmq.broker.transactions.halves import committed, find_target, read_immunity_ms
+from cometmq.model.message_properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
+from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record, decode_record
 
 if TYPE_CHECKING:
@@ -53,9 +54,10 @@ class TransactionEnding:
         self._state = state
         self._ends = ends
         self._counts = counts
-        self.committed = 0
-        """How many transactions succeeded since the start."""
-        self.rolled_back = 0
+        self.committed: dict[str, int] = {}
+        """How many transactions succeeded since the start, by topic."""
+        self.rolled_back: dict[str, int] = {}
+        """How many did not."""
 
     def end(self, header: EndTransactionRequest, outcome: TransactionType) -> None:
         """Commit or roll back; raises `SendRefused` if that cannot be done."""
@@ -69,26 +71,25 @@ class TransactionEnding:
         if self._ends.is_full:
             remark = "ends of transactions cannot be stored now; the transaction is checked later"
             raise SendRefused(ResponseCode.SYSTEM_BUSY, remark)
-        properties = half.properties()
-        target = target_of(properties)
+        target = find_target(half.properties_block)
         if target is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it belongs")
+        topic, ended = target[0], self.rolled_back
         if outcome is TransactionType.COMMIT:
             self._put(committed(half, *target))
-            self.committed += 1
-        else:
-            self.rolled_back += 1
+            ended = self.committed
+        ended[topic] = ended.get(topic, 0) + 1
         self._ends.end(half.queue_id, half.queue_offset, outcome)
-        self._counts.add(target[0], -1)
+        self._counts.add(topic, -1)
 
     def _half(self, header: EndTransactionRequest) -> Record:
         view = self._state.store.lookup.at(header.commit_log_offset)
         if view is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         half = decode_record(view)
-        properties = half.properties()
-        self._refuse_late(header, half, properties)
-        if properties.get(PGROUP) != header.producer_group:
+        block = half.properties_block = bytes(half.properties_block)  # it is searched, and then put again
+        self._refuse_late(header, half)
+        if find_property(block, PGROUP) != header.producer_group:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != header.tran_state_table_offset:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
@@ -96,9 +97,11 @@ class TransactionEnding:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
         return half
 
-    def _refuse_late(self, header: EndTransactionRequest, half: Record, properties: dict[str, str]) -> None:
-        asked_ms = immunity_ms(properties)
-        if header.from_transaction_check or asked_ms is None:
+    def _refuse_late(self, header: EndTransactionRequest, half: Record) -> None:
+        if header.from_transaction_check:
+            return
+        asked_ms = read_immunity_ms(find_property(half.properties_block, CHECK_IMMUNITY_TIME_IN_SECONDS))
+        if asked_ms is None:
             return
         age_ms = self._state.clock.now_ms() - half.born_timestamp_ms
         if age_ms > max(asked_ms, self._state.config.transaction_time_out):

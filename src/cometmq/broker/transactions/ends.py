@@ -4,6 +4,8 @@ Rules kept here:
 - An end is noted by the place of its half message in the half topic. Notes are collected and put into the op
   topic together: when they are long enough, or when the first of them has waited long enough.
 - What could not be put is put with the next ones. There is a limit to that, and beyond it no end is accepted.
+- A half message that was put elsewhere, as a copy or as one that is given up, is noted like one that has
+  ended: after a kill, what stands in its place is not made a second time.
 - A transaction ends once. Which copy of its half message the producer names does not matter: the end of one
   is the end of all. That is known for as many transactions as `REMEMBERED`; of older ones, and after a
   restart, the op topic knows the copies that were named.
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cometmq.broker.stored_properties import stored_block
 from cometmq.broker.topic_names import TRANS_OP_HALF_TOPIC
@@ -42,6 +44,33 @@ Place = tuple[int, int]
 """A half message: its queue and its offset there."""
 
 
+class Memory(Generic[T]):
+    """A table that knows at least the last `REMEMBERED` places, and at most twice as many.
+
+    Two tables, of which the older one is forgotten as a whole: to take the oldest entry out of a table, again
+    and again, takes longer the larger it is.
+    """
+
+    def __init__(self) -> None:
+        self._new: dict[Place, T] = {}
+        self._old: dict[Place, T] = {}
+
+    def get(self, place: Place) -> T | None:
+        value = self._new.get(place)
+        return self._old.get(place) if value is None else value
+
+    def put(self, place: Place, value: T) -> None:
+        if len(self._new) >= REMEMBERED:
+            self._old, self._new = self._new, {}
+        self._new[place] = value
+
+    def take(self, place: Place) -> T | None:
+        """What is known, and forget it."""
+        value = self._new.pop(place, None)
+        older = self._old.pop(place, None)
+        return older if value is None else value
+
+
 class TransactionEnds:
     """Notes of ended transactions; belongs to the event loop."""
 
@@ -54,9 +83,11 @@ class TransactionEnds:
         """By queue: ends that are not in the op topic yet."""
         self._lengths: dict[int, int] = {}
         """By queue: how long their text is."""
+        self._count = 0
+        """How many these are in all queues."""
         self._timer: asyncio.TimerHandle | None = None
-        self._outcomes: dict[Place, TransactionType] = {}
-        self._copies: dict[Place, int] = {}
+        self._outcomes: Memory[TransactionType] = Memory()
+        self._copies: Memory[int] = Memory()
         """By place: where the next copy of the half message is."""
         self.on_end: Callable[[int, int], None] | None = None
         """Called with queue and offset of each half message that ends, while somebody wants to know."""
@@ -70,16 +101,20 @@ class TransactionEnds:
 
     def is_noted(self, queue_id: int, offset: int) -> bool:
         """Whether it is known here that a transaction has ended."""
-        return (queue_id, offset) in self._outcomes
+        return self._outcomes.get((queue_id, offset)) is not None
 
     @property
     def is_full(self) -> bool:
         """Whether no end can be noted any more."""
-        return self._is_closed or sum(map(len, self._unwritten.values())) >= MOST_UNWRITTEN
+        return self._count >= MOST_UNWRITTEN or self._is_closed
 
     def copied(self, queue_id: int, offset: int, copy_offset: int) -> None:
         """A half message was put once more."""
-        _remember(self._copies, (queue_id, offset), copy_offset)
+        self._copies.put((queue_id, offset), copy_offset)
+
+    def moved(self, queue_id: int, offset: int) -> None:
+        """Another message stands for a half message from now on; its transaction is still open."""
+        self._write_soon(queue_id, offset)
 
     # Ends
 
@@ -87,19 +122,25 @@ class TransactionEnds:
         """A transaction has ended, whichever copy of its half message was named."""
         self._note(queue_id, offset, outcome)
         newest = offset
-        while (copy := self._copies.pop((queue_id, newest), None)) is not None:
+        while (copy := self._copies.take((queue_id, newest))) is not None:
             newest = copy
-            _remember(self._outcomes, (queue_id, newest), outcome)
+            self._outcomes.put((queue_id, newest), outcome)
         if newest != offset:
             self._note(queue_id, newest, outcome)
 
     def _note(self, queue_id: int, offset: int, outcome: TransactionType) -> None:
-        _remember(self._outcomes, (queue_id, offset), outcome)
-        self._unwritten.setdefault(queue_id, []).append(offset)
-        length = self._lengths.get(queue_id, 0) + len(str(offset)) + 1
-        self._lengths[queue_id] = length
+        self._outcomes.put((queue_id, offset), outcome)
         if self.on_end is not None:
             self.on_end(queue_id, offset)
+        self._write_soon(queue_id, offset)
+
+    def _write_soon(self, queue_id: int, offset: int) -> None:
+        unwritten = self._unwritten.get(queue_id)
+        if unwritten is None:
+            unwritten = self._unwritten[queue_id] = []
+        unwritten.append(offset)
+        self._count += 1
+        length = self._lengths[queue_id] = self._lengths.get(queue_id, 0) + len(str(offset)) + 1
         if length > self._state.config.transaction_op_msg_max_size:
             self.write(queue_id)
         elif self._timer is None:
@@ -133,6 +174,7 @@ class TransactionEnds:
                 self._lengths[queue_id] = 0  # the next try is when the timer is over, not at the next end
                 return
             del unwritten[:count]
+            self._count -= count
 
     def _operation(self, queue_id: int, body: bytes) -> Record:
         return Record(
@@ -172,10 +214,3 @@ def _text_of(offsets: list[int], most: int) -> tuple[bytes, int]:
         items.append(f"{offset},")
         length += len(items[-1])
     return "".join(items).encode(), len(items)
-
-
-def _remember(table: dict[Place, T], place: Place, value: T) -> None:
-    """Put a value into a table that forgets its oldest ones."""
-    if len(table) >= REMEMBERED:
-        del table[next(iter(table))]
-    table[place] = value

@@ -26,6 +26,7 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
 
 if TYPE_CHECKING:
@@ -57,8 +58,16 @@ def prepare(state: BrokerState, record: Record, properties: dict[str, str], dela
 
 def target_of(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Topic and queue that a half message belongs to; None if it does not say."""
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+    return _read_target(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+
+
+def find_target(block: bytes | memoryview) -> tuple[str, int] | None:
+    """The same, by the encoded properties."""
+    return _read_target(find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID))
+
+
+def _read_target(topic: str | None, queue_id: str | None) -> tuple[str, int] | None:
+    return (topic, int(queue_id)) if topic and queue_id and queue_id.isdecimal() else None
 
 
 def committed(half: Record, topic: str, queue_id: int) -> Record:
@@ -101,5 +110,9 @@ def checks_of(properties: Mapping[str, str]) -> int:
 
 def immunity_ms(properties: Mapping[str, str]) -> int | None:
     """How long a half message asks not to be checked; None if it does not say."""
-    text = properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, "")
-    return int(text) * 1000 if text.isdecimal() else None
+    return read_immunity_ms(properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS))
+
+
+def read_immunity_ms(text: str | None) -> int | None:
+    """The same, by the text that says it."""
+    return int(text) * 1000 if text and text.isdecimal() else None

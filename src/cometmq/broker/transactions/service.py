@@ -11,29 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.broker.periodic import Periodic, SavedTable
 from cometmq.broker.topic_counts import TopicCounts
-from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.checking import TransactionChecking
 from cometmq.broker.transactions.ending import TransactionEnding
 from cometmq.broker.transactions.ends import TransactionEnds
-from cometmq.model.message_properties import (
-    REAL_TOPIC,
-    TRAN_PREPARED_QUEUE_OFFSET,
-    TRANSACTION_CHECK_TIMES,
-)
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import TransactionMetricsTable
-from cometmq.wire.properties import find_property
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
 log = logging.getLogger("cometmq.broker")
-
-SAVE_METRICS_S: Final = 10.0
 
 
 class TransactionService:
@@ -44,7 +35,7 @@ class TransactionService:
         self.runs = state.store_config.broker_role != "SLAVE"
         """Whether this broker ends transactions."""
         self.counts = TopicCounts(state.clock)
-        """How many transactions of each topic are open."""
+        """How many transactions of each topic are open; who puts a half message counts it."""
         self.ends = TransactionEnds(state)
         self.ending = TransactionEnding(state, self.ends, self.counts)
         self.checking = TransactionChecking(state, self.ends, self.counts)
@@ -53,9 +44,8 @@ class TransactionService:
             lambda: TransactionMetricsTable(*self.counts.copy()),
             state.worker,
         )
-        self._saving = Periodic(
-            SAVE_METRICS_S, SAVE_METRICS_S, self._save_metrics, "saving transaction metrics"
-        )
+        save_s = max(state.config.transaction_metric_flush_interval, 1) / 1000
+        self._saving = Periodic(save_s, save_s, self._save_metrics, "saving transaction metrics")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -65,7 +55,6 @@ class TransactionService:
         if saved is not None:
             self.counts.load(saved.data_version, saved.transaction_count)
         if self.runs:
-            self._state.store.arrivals.append(self._arrived)
             self._saving.start()
             self._task = asyncio.ensure_future(self._check_for_ever())
 
@@ -74,7 +63,6 @@ class TransactionService:
         if self._task is None:
             return
         self._saving.stop()
-        self._state.store.arrivals.remove(self._arrived)
         self._task.cancel()
         await asyncio.wait([self._task])
         self._task = None
@@ -89,20 +77,6 @@ class TransactionService:
                 await self.checking.run()
             except Exception:
                 log.exception("open transactions could not be checked; that is tried again")
-
-    def _arrived(
-        self, topic: str, queue_id: int, offset: int, code: int, stored_ms: int, block: bytes | memoryview
-    ) -> None:
-        """Count a transaction that was begun, but not a half message that was put once more."""
-        if topic != TRANS_HALF_TOPIC:
-            return
-        real_topic = find_property(block, REAL_TOPIC)
-        if (
-            real_topic is not None
-            and find_property(block, TRANSACTION_CHECK_TIMES) is None
-            and find_property(block, TRAN_PREPARED_QUEUE_OFFSET) is None
-        ):
-            self.counts.add(real_topic, 1)
 
     def _save_metrics(self) -> None:
         if self.counts.is_dirty:
