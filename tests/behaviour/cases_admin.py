@@ -20,11 +20,13 @@ async def test_a_topic_is_created_changed_listed_and_deleted(server: Server) -> 
         await admin.create_topic(topic, queues=3)
         assert topic in await admin.topics()
         await admin.create_topic(topic, queues=5)
-        route = await admin.topic_route(topic)
-        assert route is not None
-        assert [each.write_queue_nums for each in route.queue_datas] == [5]
+        await eventually(
+            lambda: admin.topic_route(topic),
+            lambda route: route is not None and [each.write_queue_nums for each in route.queue_datas] == [5],
+            "the topic has five queues",
+        )
         await admin.delete_topic(topic)
-        assert await admin.topic_route(topic) is None
+        await eventually(lambda: admin.topic_route(topic), lambda route: route is None, "the topic is gone")
 
 
 async def test_the_cluster_and_its_masters_are_known(server: Server) -> None:
@@ -45,7 +47,7 @@ async def test_a_group_is_created_and_its_offsets_are_seen(server: Server) -> No
         (queue,) = await producer.queues(topic)
         for _ in range(4):
             await producer.send(Message(topic, b"x"))
-        assert await admin.max_offset(queue) == 4
+        await server.stored(queue, 4)
         assert await admin.min_offset(queue) == 0
         progress = await admin.consumer_progress(group, topic)
         assert {each: found.broker_offset for each, found in progress.items()} in ({queue: 4}, {})
@@ -58,6 +60,7 @@ async def test_an_offset_is_found_by_time(server: Server) -> None:
     async with server.admin() as admin, Producer("producers", namesrv=server.namesrv) as producer:
         receipts = [await producer.send(Message(topic, b"x")) for _ in range(3)]
         queue = receipts[0].queue
+        await server.stored(queue, 3)
         first = await admin.view_message(receipts[0].offset_msg_id)
         last = await admin.view_message(receipts[2].offset_msg_id)
         assert await admin.search_offset(queue, first.store_timestamp_ms - 1000) == 0
@@ -86,8 +89,11 @@ async def test_the_status_of_a_topic_shows_what_its_queues_hold(server: Server) 
     async with server.admin() as admin, Producer("producers", namesrv=server.namesrv) as producer:
         queues = await producer.queues(topic)
         await producer.send(Message(topic, b"x"), queue=queues[1])
-        status = await admin.topic_status(topic)
-    assert [status[queue].max_offset for queue in queues] == [0, 1]
+        status = await eventually(
+            lambda: admin.topic_status(topic),
+            lambda status: [status[queue].max_offset for queue in queues] == [0, 1],
+            "the second queue has its message",
+        )
     assert status[queues[1]].last_update_timestamp > 0
 
 

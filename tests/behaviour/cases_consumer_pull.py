@@ -38,8 +38,10 @@ async def test_two_members_poll_the_topic_they_share(server: Server) -> None:
             lambda: len(first.assignment()) == len(second.assignment()) == 2, "both members have queues"
         )
         assert first.assignment().isdisjoint(second.assignment())
-        await send(server, topic, numbered(40))
-        both = await asyncio.gather(polled(first, 20), polled(second, 20))
+        receipts = await send(server, topic, numbered(40))
+        shares = [sum(each.queue in one.assignment() for each in receipts) for one in (first, second)]
+        both = await asyncio.gather(polled(first, shares[0]), polled(second, shares[1]))
+    assert min(shares) > 0
     assert sorted(both[0] + both[1]) == sorted(numbered(40))
 
 
@@ -142,6 +144,7 @@ async def test_a_queue_is_pulled_at_any_offset(server: Server) -> None:
     topic = await server.new_topic(queues=1)
     (queue,) = await queues_of(server, topic)
     await send(server, topic, numbered(10))
+    await server.stored(queue, 10)
     async with pull(server, server.new_name("group")) as consumer:
         assert await consumer.message_queues(topic) == [queue]
         reply = await consumer.pull(queue, 4, max_count=3)
@@ -162,6 +165,7 @@ async def test_a_pulled_message_is_sent_back_to_the_retry_topic(server: Server) 
     topic, group = await server.new_topic(queues=1), server.new_name("group")
     (queue,) = await queues_of(server, topic)
     await send(server, topic, ["again"])
+    await server.stored(queue, 1)
     async with pull(server, group) as consumer, server.admin() as admin:
         await consumer.assign([queue])
         (message,) = (await consumer.pull(queue, 0)).messages

@@ -36,6 +36,10 @@ def read(answer: Command) -> Any:
     return fastjson.loads(answer.body)
 
 
+async def running_info(server: Server, header: GetConsumerRunningInfoRequest) -> Any:
+    return read(await ask_broker(server, RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+
+
 async def test_a_consumer_reports_what_it_does(server: Server) -> None:
     """C6: running info, with the stacks of its threads."""
     topic, group, seen = await server.new_topic(queues=2), server.new_name("group"), Seen()
@@ -47,7 +51,12 @@ async def test_a_consumer_reports_what_it_does(server: Server) -> None:
         header = GetConsumerRunningInfoRequest(
             consumer_group=group, client_id=consumer.client_id, jstack_enable=True
         )
-        info = read(await ask_broker(server, RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+        # A listener has a message a moment before that is counted.
+        info = await eventually(
+            lambda: running_info(server, header),
+            lambda told: told["statusTable"].get(topic, {}).get("consumeOKTPS", 0) > 0,
+            "the consumption is counted",
+        )
     properties = info["properties"]
     assert properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
     assert properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
@@ -55,7 +64,6 @@ async def test_a_consumer_reports_what_it_does(server: Server) -> None:
     queues = {dict(key)["queueId"] for key in info["mqTable"] if dict(key)["topic"] == topic}
     assert queues == {0, 1}
     assert {each["topic"]: each["subString"] for each in info["subscriptionSet"]}[topic] == "paid || open"
-    assert info["statusTable"][topic]["consumeOKTPS"] > 0
     assert "test_a_consumer_reports_what_it_does" in info["jstack"] or "MainThread" in info["jstack"]
 
 
@@ -116,7 +124,7 @@ async def test_a_group_that_is_set_back_gets_its_messages_again(server: Server) 
         answer = await ask_broker(server, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         await send(server, topic, ["new"])
-        assert await seen.reaches(11) == [*numbered(5), *numbered(5), "new"]
+        assert sorted(await seen.reaches(11)) == sorted([*numbered(5), *numbered(5), "new"])
 
 
 async def test_a_consumer_goes_on_at_the_offsets_that_it_is_sent(server: Server) -> None:
@@ -129,7 +137,7 @@ async def test_a_consumer_goes_on_at_the_offsets_that_it_is_sent(server: Server)
     async with consumer:
         await seen.reaches(5)
         await consumer.reset_offsets(topic, {queue: 3})
-        assert await seen.reaches(7) == [*numbered(5), "m3", "m4"]
+        assert sorted(await seen.reaches(7)) == sorted([*numbered(5), "m3", "m4"])
 
 
 async def test_asking_for_a_group_that_is_not_here_is_answered_with_a_sentence(server: Server) -> None:

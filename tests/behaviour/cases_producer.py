@@ -18,7 +18,7 @@ from cometmq.remoting.tls import ClientTls
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame import JSON, ROCKETMQ
 from cometmq.wire.headers.session import GetProducerConnectionListRequest
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.server import Server, blocking_eventually, eventually
 
 
 async def test_a_message_is_stored_as_it_was_sent(server: Server) -> None:
@@ -78,9 +78,9 @@ async def test_a_batch_is_stored_in_one_queue_one_behind_the_other(server: Serve
 
 async def test_a_batch_over_the_size_limit_arrives_in_pieces(server: Server) -> None:
     topic = await server.new_topic(queues=1)
-    async with Producer("producers", namesrv=server.namesrv) as producer, server.admin() as admin:
+    async with Producer("producers", namesrv=server.namesrv) as producer:
         receipts = await producer.send_batch([Message(topic, bytes(1 << 20)) for _ in range(6)])
-        assert await admin.max_offset(receipts[0].queue) == 6
+    await server.stored(receipts[0].queue, 6)
     assert [receipt.queue_offset for receipt in receipts] == list(range(6))
 
 
@@ -120,10 +120,10 @@ async def test_a_topic_is_made_by_its_first_message(server: Server) -> None:
 async def test_a_one_way_message_arrives(server: Server) -> None:
     """P4."""
     topic = await server.new_topic(queues=1)
-    async with Producer("producers", namesrv=server.namesrv) as producer, server.admin() as admin:
+    async with Producer("producers", namesrv=server.namesrv) as producer:
         await producer.send_oneway(Message(topic, b"x"))
         (queue,) = await producer.queues(topic)
-        await eventually(lambda: admin.max_offset(queue), lambda offset: offset == 1, "the message is stored")
+        await server.stored(queue, 1)
 
 
 async def test_many_sends_at_once_all_get_their_own_place(server: Server) -> None:
@@ -219,4 +219,8 @@ def test_the_blocking_producer_does_the_same(server: Server) -> None:
         places = {(future.result().queue, future.result().queue_offset) for future in futures}
         assert len(places) == 50
         assert len(producer.send_batch([Message(topic, b"x")] * 3)) == 3
-        assert sum(each.max_offset for each in admin.topic_status(topic).values()) == 54
+        blocking_eventually(
+            lambda: sum(each.max_offset for each in admin.topic_status(topic).values()),
+            lambda stored: stored == 54,
+            "all messages are in their queues",
+        )

@@ -8,6 +8,7 @@ import json
 from typer.testing import CliRunner
 
 from cometmq.cli.main import app
+from cometmq.client.listener import ConsumeContext
 from cometmq.client.producer import Producer
 from cometmq.client.trace_query import MessageTrace, message_trace
 from cometmq.client.trace_records import ConsumeOutcome, TraceMessageType
@@ -17,14 +18,16 @@ from tests.behaviour.consumer_kit import Seen, pull, push, until
 from tests.behaviour.server import Server, eventually
 
 
-async def traced(server: Server, msg_id: str, consumptions: int = 0) -> MessageTrace:
-    """The trace of a message, as soon as so many consumptions of it have ended."""
+async def traced(server: Server, msg_id: str, consumptions: int = 0, transactions: int = 0) -> MessageTrace:
+    """The trace of a message, as soon as it tells of so many consumptions, from begin to end, and ends."""
     async with server.admin() as admin:
         return await eventually(
             lambda: message_trace(admin, msg_id),
             lambda trace: (
                 bool(trace.sent)
-                and sum(each.success is not None for each in trace.consumptions) >= consumptions
+                and len(trace.transactions) >= transactions
+                and sum(each.began_ms is not None and each.success is not None for each in trace.consumptions)
+                >= consumptions
             ),
             f"message {msg_id} has its trace",
         )
@@ -56,8 +59,9 @@ async def test_a_trace_tells_of_failures_and_of_new_attempts(server: Server) -> 
     consumer = push(server, server.new_name("group"), enable_trace=True)
 
     @consumer.subscribe(topic)
-    async def fail_once(message: StoredMessage) -> None:
+    async def fail_once(message: StoredMessage, context: ConsumeContext) -> None:
         attempts.append(message.reconsume_times)
+        context.delay_level = 1
         if not message.reconsume_times:
             raise ValueError("not yet")
 
@@ -101,7 +105,7 @@ async def test_a_trace_tells_how_a_transaction_ended(server: Server) -> None:
         producer.transaction(Message(topic, b"paid")) as transaction,
     ):
         msg_id = transaction.transaction_id
-    trace = await traced(server, msg_id)
+    trace = await traced(server, msg_id, transactions=1)
     assert [sent.message_type for sent in trace.sent] == [TraceMessageType.HALF]
     (end,) = trace.transactions
     assert (end.state, end.from_check, end.transaction_id) == ("COMMIT_MESSAGE", False, msg_id)

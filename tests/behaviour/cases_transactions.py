@@ -106,10 +106,12 @@ async def test_the_broker_asks_about_what_was_left_open(asking_server: Server) -
         for body in (b"rollback", b"commit"):
             async with producer.transaction(Message(topic, body)) as transaction:
                 transaction.decide(UNKNOWN)
-        assert await seen.reaches(1) == ["commit"]
         await until(lambda: set(checks.asked) == {"rollback", "commit"}, "both are asked about")
+        await until(lambda: "commit" in seen.bodies, "what the check committed is consumed")
         await send(server, topic, ["last"])
-        assert await seen.reaches(2) == ["commit", "last"]
+        await until(lambda: "last" in seen.bodies, "what came after it is consumed")
+        # A broker that has no answer yet asks again, and each answer commits.
+        assert set(seen.bodies) == {"commit", "last"}
 
 
 async def test_while_a_block_runs_the_broker_is_told_that_nobody_knows(asking_server: Server) -> None:
@@ -123,9 +125,10 @@ async def test_while_a_block_runs_the_broker_is_told_that_nobody_knows(asking_se
             async with producer.transaction(Message(topic, b"other")) as other:
                 other.decide(UNKNOWN)
             # The broker asks about the older one first; when it has asked about the other, it has asked.
-            assert await seen.reaches(1) == ["other"]
-        await seen.reaches(2)
-    assert seen.bodies == ["other", "slow"]
+            await until(lambda: "other" in seen.bodies, "the other one is consumed")
+            assert set(seen.bodies) == {"other"}
+        await until(lambda: "slow" in seen.bodies, "the slow one is consumed")
+    assert set(seen.bodies) == {"other", "slow"}
     assert set(checks.asked) == {"other"}
 
 
@@ -140,8 +143,9 @@ async def test_after_a_restart_the_check_of_another_process_answers(asking_serve
     consumer = push(server, server.new_name("group"))
     consumer.subscribe(topic, listener=seen)
     async with consumer, producer_of(server, group, checks):
-        assert await seen.reaches(1) == ["half"]
-    assert checks.asked == ["half"]
+        await seen.reaches(1)
+    assert set(seen.bodies) == {"half"}
+    assert set(checks.asked) == {"half"}
 
 
 async def test_the_blocking_transaction_producer_does_the_same(server: Server) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,10 +16,11 @@ from typing import Final, TypeVar
 import pytest
 
 from cometmq.client.admin import Admin
+from cometmq.model.queue import MessageQueue
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 40.0
 _numbers = itertools.count(1)
 
 CASES: Final = tuple(f"tests.behaviour.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py"))
@@ -53,6 +55,16 @@ class Server:
     def admin(self) -> Admin:
         return Admin(namesrv=self.namesrv, call_timeout_ms=int(PATIENCE_S * 1000))
 
+    async def stored(self, queue: MessageQueue, count: int) -> None:
+        """Wait until a queue has had so many messages.
+
+        Apache's broker acknowledges a message before its queue and its index know of it.
+        """
+        async with self.admin() as admin:
+            await eventually(
+                lambda: admin.max_offset(queue), lambda end: end == count, f"{count} messages are in {queue}"
+            )
+
 
 async def eventually(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], what: str) -> T:
     """Ask again and again until the answer is what is wanted."""
@@ -64,4 +76,14 @@ async def eventually(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool
                 answer = await ask()
     except TimeoutError:
         pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
+    return answer
+
+
+def blocking_eventually(ask: Callable[[], T], wanted: Callable[[T], bool], what: str) -> T:
+    """The same for a blocking client."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not wanted(answer := ask()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
+        time.sleep(0.01)
     return answer

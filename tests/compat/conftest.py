@@ -9,13 +9,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.compat.apache import ApacheNamesrv, CometNamesrv
+from tests.compat.apache import ApacheNamesrv, ApacheServer, CometNamesrv
 from tests.compat.cluster import Cluster, MakeNamesrv, running_cluster
+from tests.compat.jvm import SHORT_LIFE
 
+# A benchmark has Apache's servers at their best; here they have to start quickly.
+ApacheServer.common_java_opts = SHORT_LIFE
+
+HERE = Path(__file__).parent
 SUBJECTS: dict[str, MakeNamesrv] = {"comet": CometNamesrv, "apache": ApacheNamesrv}
+
+LONGEST = (
+    "test_store_kills",
+    "test_broker_kinds_handover",
+    "test_broker_java",
+    "test_kinds_java",
+    "test_pop_on_apache",
+    "test_broker_java_old",
+    "test_broker_go",
+    "test_broker_faults",
+    "test_liveness",
+)
+"""The modules that take longest. They come first, so that no worker is left alone with one at the end."""
+
+
+TIMEOUT_SECONDS = 300
+"""For a test that says nothing else: the first one of a module waits for servers to start."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -7,19 +7,22 @@ Rules kept here:
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tests.compat.foreign import ForeignClient
-from tests.compat.jvm import OPEN_MODULES, QUICK_START, SOURCES, JavaError, java_command
+from tests.compat.jvm import (
+    OPEN_MODULES,
+    PEERS,
+    QUICK_START,
+    SOURCES,
+    JavaError,
+    compiled,
+    java_command,
+)
 
-PEERS = Path(__file__).parents[2] / ".peers"
 PROGRAMS = Path(__file__).parent / "peers"
 
 
@@ -63,14 +66,7 @@ def _compiled_for(lib: Path) -> Path:
     """The folder with the classes of the driver, compiled against the jars of another release."""
     if not lib.is_dir():
         raise JavaError("the jars of the older client are missing: `make compat` fetches them")
-    classes = Path(tempfile.mkdtemp(prefix="cometmq-compat-old-classes-"))
-    atexit.register(shutil.rmtree, classes, ignore_errors=True)
-    sources = [str(SOURCES / "ClientDriver.java"), *map(str, sorted(SOURCES.glob("Driver*.java")))]
-    command = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", f"{lib}/*", *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise JavaError(f"javac failed:\n{done.stdout}{done.stderr}")
-    return classes
+    return compiled([SOURCES / "ClientDriver.java", *sorted(SOURCES.glob("Driver*.java"))], lib)
 
 
 class GoClient(ForeignClient):

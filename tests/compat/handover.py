@@ -30,7 +30,7 @@ from tests.compat.apache import (
     CometBroker,
     free_port,
 )
-from tests.integration.broker_kit import Told, send_header
+from tests.integration.broker_kit import CALL_S, Told, send_header
 from tests.integration.kinds_load import Remote
 from tests.integration.message_kinds_kit import (
     COMMIT,
@@ -80,6 +80,8 @@ class Pop(NamedTuple):
 class Story:
     """What was asked for, and what was seen."""
 
+    begun_ms: list[int] = field(default_factory=list)
+    """When the broker of each turn was begun to be started; it works before it says that it is ready."""
     started_ms: list[int] = field(default_factory=list)
     """When the broker of each turn was ready."""
     due_ms: dict[bytes, int] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class Visit(Remote):
 
     async def end_of(self, topic: str) -> int:
         header = GetMaxOffsetRequest(topic=topic, queue_id=0)
-        answer = await self.client.call(self.address, RequestCode.GET_MAX_OFFSET, header)
+        answer = await self.client.call(self.address, RequestCode.GET_MAX_OFFSET, header, timeout_s=CALL_S)
         return answer.header(GetMaxOffsetResponse).offset
 
     async def wait_for_operations(self, before: int = 0) -> int:
@@ -167,6 +169,7 @@ class House:
         paths = {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
         home = self._folder / f"{kind.__name__}-{self.turn}"
         broker = kind(home, self._namesrv, BROKER, {**SETTINGS, **paths, **settings}, self._port)
+        self.story.begun_ms.append(now_ms())
         await asyncio.to_thread(broker.start)
         self.story.started_ms.append(now_ms())
         visit = Visit(broker)

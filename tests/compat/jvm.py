@@ -2,15 +2,17 @@
 
 Rules kept here:
 - The jars are where `make compat` puts them; nothing is fetched from here.
-- The programs in `java/` are compiled once a run, into a folder that is removed at its end.
+- The programs in `java/` are compiled when they have changed, into a folder beside the jars, by whoever of
+  several workers needs them first.
 - Every JVM gets a home folder of its own and logs there.
 - One JVM serves many `mqadmin` commands: starting one costs more than the command.
 """
 
 from __future__ import annotations
 
-import atexit
+import fcntl
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -19,7 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-JAVA_LIB = Path(__file__).parents[2] / ".peers" / "apache" / "lib"
+PEERS = Path(__file__).parents[2] / ".peers"
+JAVA_LIB = PEERS / "apache" / "lib"
+CLASSES = PEERS / "classes"
 SOURCES = Path(__file__).parent / "java"
 PROGRAM_SECONDS = 90.0
 
@@ -30,8 +34,9 @@ OPEN_MODULES = (
     "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
-# A program that lives for seconds is over before the optimising compiler pays.
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+# A JVM that lives for seconds is gone before the optimising compiler pays.
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+QUICK_START = (*SHORT_LIFE, "-Xmx256m")
 
 END_OF_COMMAND = "--- end of command ---"
 
@@ -74,14 +79,32 @@ def java_environment(home: Path) -> dict[str, str]:
 @functools.cache
 def _compiled() -> Path:
     """The folder with the classes of our programs."""
-    classes = Path(tempfile.mkdtemp(prefix="cometmq-compat-classes-"))
-    atexit.register(shutil.rmtree, classes, ignore_errors=True)
-    sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
-    command = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", f"{JAVA_LIB}/*", *sources]
+    return compiled(sorted(SOURCES.glob("*.java")), JAVA_LIB)
+
+
+def compiled(sources: Sequence[Path], lib: Path) -> Path:
+    """The folder with the classes of these sources, compiled against these jars if they have changed."""
+    digest = hashlib.sha256(str(lib).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    classes = CLASSES / digest.hexdigest()[:16]
+    CLASSES.mkdir(exist_ok=True)
+    with (CLASSES / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not classes.is_dir():
+            _compile(sources, lib, classes)
+    return classes
+
+
+def _compile(sources: Sequence[Path], lib: Path, classes: Path) -> None:
+    """Compile into a folder that is there only when everything is in it."""
+    unfinished = Path(tempfile.mkdtemp(dir=CLASSES))
+    command = ["javac", "-nowarn", "-proc:none", "-d", str(unfinished), "-cp", f"{lib}/*", *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        shutil.rmtree(unfinished)
         raise JavaError(f"javac failed:\n{done.stdout}{done.stderr}")
-    return classes
+    unfinished.rename(classes)
 
 
 def run_java(

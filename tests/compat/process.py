@@ -22,14 +22,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 LOG_TAIL_LINES = 40
 
 # Below the range from which the system hands out ports to outgoing connections, so that no client of a
 # neighbouring test can sit on a port between its being found free and its being bound.
-PORTS = range(20_000, 32_000)
+# The workers of one run, which know nothing of each other, look at different ports.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+PORTS = range(20_000, 32_000)[WORKER * 12_000 // WORKERS : (WORKER + 1) * 12_000 // WORKERS]
 
 _running: set[subprocess.Popen[bytes]] = set()
 

@@ -89,7 +89,6 @@ class OffsetSuite:
         assert java.call("offsetByTime", **queue, timestamp=0) == 0
         assert java.call("offsetByTime", **queue, timestamp=now_ms() + 60_000) in (7, 8)
 
-    @pytest.mark.timeout(180)
     def test_a_running_group_is_set_back_in_time(self, subject: Subject, java: ForeignClient) -> None:
         """B9: the broker tells the consumers, which begin again from there."""
         topic, group = subject.create_topic(fresh("SetBack"), queues=2), fresh("G")

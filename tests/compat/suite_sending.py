@@ -21,7 +21,8 @@ MESSAGE_ILLEGAL = 13
 NOT_FOUND_TOPIC = 10005
 
 DELAY_SECONDS = {1: 1, 2: 5}
-LATEST_LATE_MS = 1_500
+# Far above what it takes: a busy machine may let everybody wait.
+LATEST_LATE_MS = 6_000
 
 
 def everything_in(java: ForeignClient, topic: str, queues: int = QUEUES) -> list[Received]:

@@ -162,7 +162,7 @@ SCRIPT = (
     Step("queryMsgTraceById -i none", "command failed"),
     Step("sendMsgStatus -b broker-a -s 16 -c 3", "SEND_OK", measured=(r"rt=\d+ms", r"queueOffset=\d+")),
     Step("checkMsgSendRT -t Parade -a 3 -s 16", "Avg RT", measured=(RATE, r"(?m)\d+ *$")),
-    Step("until DefaultCluster clusterRT -a 2 -s 16 -i 1", "DefaultCluster", measured=(RATE,)),
+    Step("until DefaultCluster clusterRT -a 2 -s 16 -i 1", "DefaultCluster", measured=(f"{RATE} *",)),
     Step("allocateMQ -t Parade -i 10.0.0.1,10.0.0.2,10.0.0.3", "10.0.0.3"),
     Step("allocateMQ -t Nowhere -i 10.0.0.1", "CODE: 17"),
     # Topics

@@ -105,7 +105,7 @@ def test_a_message_that_always_fails_ends_with_the_dead_letters(
     client.producer().send(topic, "hopeless")
     dead_letters = f"%DLQ%{group}"
     wait_until(
-        lambda: subject.ends_of(dead_letters, queues=1) == [1], seconds=60, what="there is a dead letter"
+        lambda: subject.ends_of(dead_letters, queues=1) == [1], seconds=120, what="there is a dead letter"
     )
     assert [message.reconsume_times for message in consumer.messages] == [0, 1, 2]
     consumer.stop()

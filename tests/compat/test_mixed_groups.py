@@ -14,7 +14,7 @@ from tests.compat.foreign import ForeignClient, Listening, fresh
 from tests.compat.foreign_clients import JavaClient
 from tests.compat.process import wait_until
 from tests.compat.subject import Subject, running_subject
-from tests.compat.suite_consuming import wait_for_progress
+from tests.compat.suite_consuming import LOCK_SECONDS, wait_for_progress
 
 QUEUES = 8
 
@@ -92,12 +92,11 @@ class Flow:
             return set(self.sent).difference(*(consumer.texts for consumer in consumers))
 
         try:
-            wait_until(lambda: not missing(), seconds=40, what="every message has come to somebody")
+            wait_until(lambda: not missing(), seconds=LOCK_SECONDS, what="every message has come to somebody")
         except AssertionError as late:
             raise AssertionError(f"{late}; missing are {sorted(missing())[:20]}") from None
 
 
-@pytest.mark.timeout(180)
 def test_they_share_the_queues_while_either_joins_or_leaves(subject: Subject, java: ForeignClient) -> None:
     """B3, B9: nothing is lost; at rest each has half of the queues, and nothing comes twice."""
     topic, group = subject.create_topic(fresh("Mixed"), queues=QUEUES), fresh("G")
@@ -139,7 +138,6 @@ def _wait_for_exact_halves(flow: Flow, java: Listening, python: PythonConsumer) 
     wait_until(is_exact, seconds=20, what="each gets one half")
 
 
-@pytest.mark.timeout(180)
 def test_order_holds_when_a_queue_moves_between_them(subject: Subject, java: ForeignClient) -> None:
     """B6: both lock their queues with the broker; the next owner begins where the last one stopped."""
     topic, group = subject.create_topic(fresh("MixedOrder"), queues=QUEUES), fresh("G")
@@ -148,11 +146,14 @@ def test_order_holds_when_a_queue_moves_between_them(subject: Subject, java: For
     flow.send()
     flow.wait(java_consumer)
     with PythonConsumer(subject, group, topic, ordered=True) as python:
-        wait_until(lambda: len(python.queues) == QUEUES // 2, seconds=40, what="ours has half of the queues")
+        half = QUEUES // 2
+        wait_until(
+            lambda: len(python.queues) == half, seconds=LOCK_SECONDS, what="ours has half of the queues"
+        )
         flow.send()
         flow.wait(java_consumer, python)
         java_consumer.stop()
-        wait_until(lambda: len(python.queues) == QUEUES, seconds=40, what="ours has all queues")
+        wait_until(lambda: len(python.queues) == QUEUES, seconds=LOCK_SECONDS, what="ours has all queues")
         flow.send()
         flow.wait(java_consumer, python)
     by_java = [(message.queue_id, message.queue_offset) for message in java_consumer.messages]
@@ -164,7 +165,6 @@ def test_order_holds_when_a_queue_moves_between_them(subject: Subject, java: For
         assert {offset for queue, offset in by_java + by_python if queue == queue_id} == set(range(9))
 
 
-@pytest.mark.timeout(120)
 def test_one_continues_where_the_other_stopped(subject: Subject, java: ForeignClient) -> None:
     """B9: offsets that one wrote are offsets that the other begins at; nothing comes twice."""
     topic, group = subject.create_topic(fresh("Handed"), queues=QUEUES), fresh("G")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cometmq.client import pop_engine
 from tests.behaviour.server import CASES, Server
 from tests.compat.apache import ApacheBroker
 from tests.compat.cluster import MakeNamesrv
@@ -14,6 +15,16 @@ pytest.register_assert_rewrite(*CASES)
 
 from tests.behaviour.cases_pop import *  # noqa: E402, F403
 from tests.behaviour.cases_pop import POP_SETTINGS  # noqa: E402
+
+WAIT_MS = 3_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _impatient() -> Iterator[None]:
+    """Let a pop wait for a shorter time: Apache's broker wakes none for a message that comes back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pop_engine, "_WAIT_MS", WAIT_MS)
+        yield
 
 
 @pytest.fixture(scope="module")

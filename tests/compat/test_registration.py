@@ -100,7 +100,7 @@ def test_a_broker_that_stops_in_good_order_is_gone_when_it_has_stopped(in_parts:
     in_parts.broker.stop()
     wait_until(
         lambda: brokers_of(in_parts.namesrv.address) == {},
-        seconds=1,
+        seconds=5,
         what="the stopped broker left the tables",
     )
     assert topics_known_to(in_parts.namesrv.address) == set()

@@ -11,8 +11,6 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from cometmq.wire.sql92 import Sql92Error, compile_sql
 from cometmq.wire.sql92_parser import parse
 from cometmq.wire.sql92_values import EvaluationError
@@ -164,7 +162,6 @@ def our_outcomes(text: str) -> str:
     return "".join(outcomes)
 
 
-@pytest.mark.timeout(180)
 def test_every_expression_says_of_every_message_what_apache_says(tmp_path: Path) -> None:
     """B8: true, false, unknown and error, and which expressions are refused."""
     made = RandomExpressions(seed=533)

@@ -155,7 +155,14 @@ def test_apache_takes_up_where_the_group_was(exchange: Exchange) -> None:
 def returned(exchange: Exchange) -> list[StoredMessage]:
     """Apache's producer has added to the store, its consumer read all of it, and the broker was stopped."""
     acks = exchange.shell.send(BAZAAR)
-    read = exchange.shell.read(GROUP, ALL_TOPICS)
+    read: list[StoredMessage] = []
+
+    def is_complete() -> bool:
+        read[:] = exchange.shell.read(GROUP, ALL_TOPICS)
+        return len(read) >= len(exchange.written) + 2 + len(acks)
+
+    # Apache's broker acknowledges a message before its queue knows of it.
+    wait_until(is_complete, seconds=DELIVERY_SECONDS, what="what was sent is in its queues")
     # The queue of an acknowledgement is the one that was asked for, even if the message is delayed elsewhere.
     places = {(message.queue_offset, message.offset_msg_id) for message in read}
     assert {(ack.queue_offset, ack.offset_id) for ack in acks} <= places

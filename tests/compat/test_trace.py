@@ -58,7 +58,7 @@ async def test_we_read_the_traces_of_the_java_client(cluster: Cluster, tmp_path:
     async with server.admin() as admin:
         half = await eventually(
             lambda: message_trace(admin, half_id),
-            lambda trace: bool(trace.transactions and trace.consumptions),
+            lambda trace: bool(trace.sent and trace.transactions and trace.consumptions),
             "the transaction has its trace",
         )
     assert [each.message_type for each in half.sent] == [TraceMessageType.HALF]

@@ -27,7 +27,7 @@ from cometmq.wire.headers.session import HeartbeatRequest, UnregisterClientReque
 from cometmq.wire.properties import parse_properties
 
 HOST = "127.0.0.1"
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 TOPIC = "orders"
 RW = 6
 SILENT = "does not answer"

@@ -34,7 +34,7 @@ from cometmq.wire.java_hash import java_hash
 from cometmq.wire.properties import format_properties
 from cometmq.wire.record import decode_record
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 TOPIC = "Orders"
 GROUP = "billing"
 COMMIT, HOLD, BRINGS_SUBSCRIPTION = 1, 2, 4

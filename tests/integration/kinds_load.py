@@ -26,7 +26,7 @@ from cometmq.wire.header import Header
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.record import Record, decode_record
 from tests.compat.apache import CometBroker
-from tests.integration.broker_kit import BrokerKit, Told, send_header, told
+from tests.integration.broker_kit import CALL_S, BrokerKit, Told, send_header, told
 from tests.integration.message_kinds_kit import (
     COMMIT,
     ROLLBACK,
@@ -55,7 +55,7 @@ class Remote(BrokerKit):
         self.client = RemotingClient()
 
     async def call(self, code: int, header: Header | None = None, body: bytes = b"") -> Told:
-        return told(await self.client.call(self.address, code, header, body=body))
+        return told(await self.client.call(self.address, code, header, body=body, timeout_s=CALL_S))
 
     async def read(self, topic: str, queue_id: int = 0) -> list[Record]:
         """All messages that consumers see in a queue."""

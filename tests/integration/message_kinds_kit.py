@@ -23,7 +23,7 @@ from cometmq.wire.headers.send import (
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.ids import decode_offset_id
 from cometmq.wire.record import Record, decode_record
-from tests.integration.broker_kit import BrokerKit, Told, told
+from tests.integration.broker_kit import CALL_S, BrokerKit, Told, told
 
 GROUP = "shop"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -88,7 +88,11 @@ class Producer:
     async def heartbeat(self) -> None:
         data = HeartbeatData(self.client_id, (ProducerData(self.group),))
         answer = await self.client.call(
-            self.address, RequestCode.HEART_BEAT, HeartbeatRequest(), body=encode_heartbeat(data)
+            self.address,
+            RequestCode.HEART_BEAT,
+            HeartbeatRequest(),
+            body=encode_heartbeat(data),
+            timeout_s=CALL_S,
         )
         assert answer.code == 0
 
@@ -121,7 +125,8 @@ class Producer:
             **changes,
         }
         header = EndTransactionRequest(**values)  # type: ignore[arg-type]
-        return told(await self.client.call(self.address, RequestCode.END_TRANSACTION, header))
+        code = RequestCode.END_TRANSACTION
+        return told(await self.client.call(self.address, code, header, timeout_s=CALL_S))
 
 
 NEVER = DEFERRED

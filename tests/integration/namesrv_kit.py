@@ -36,7 +36,7 @@ CLUSTER = "DefaultCluster"
 NAME = "broker-a"
 A1 = "127.0.0.1:10911"
 A2 = "127.0.0.1:20911"
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 TODAY = 479
 
 both_encodings = pytest.mark.parametrize("encoding", [JSON, ROCKETMQ], ids=["json", "binary"])

@@ -33,7 +33,7 @@ QUICK = {
 }
 SAFE = {**QUICK, "flushDiskType": "SYNC_FLUSH"}
 LONG_MS = 60_000
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 def now_ms() -> int:

@@ -80,7 +80,7 @@ async def eventually(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def soon(awaitable: Awaitable[Any], seconds: float = 5.0) -> Any:
+async def soon(awaitable: Awaitable[Any], seconds: float = 20.0) -> Any:
     """The result of what must not take long."""
     async with asyncio.timeout(seconds):
         return await awaitable

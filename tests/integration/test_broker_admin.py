@@ -388,5 +388,7 @@ async def test_prometheus_finds_the_counters_of_a_broker() -> None:
         writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
         said = await reader.read()
         writer.close()
-        assert b"cometmq_put_messages_total 1.0" in said
-        assert b'cometmq_requests_total{code="SEND_MESSAGE_V2"} 1.0' in said
+        node = b'node_id="embedded",node_type="broker"'
+        assert b'cometmq_put_messages_total{cluster="DefaultCluster",%b} 1.0' % node in said
+        code = b'code="SEND_MESSAGE_V2"'
+        assert b'cometmq_requests_total{cluster="DefaultCluster",%b,%b} 1.0' % (code, node) in said

@@ -24,7 +24,7 @@ async def test_a_delayed_message_waits_in_the_queue_of_its_level_and_then_comes(
         waiting = kit.stored(DELAY_TOPIC, 0)
         assert delivered(kit, queue_id=2) == []
         await eventually(lambda: delivered(kit, queue_id=2) == [b"hello"], "the message is delivered")
-        assert 1.0 <= time.monotonic() - began < 2.0
+        assert 1.0 <= time.monotonic() - began < 6.0  # a busy machine lets it wait
         record = kit.stored("Orders", 2)[0]
         assert record.properties_block == waiting[0].properties_block
         assert record.properties_block == (

@@ -10,10 +10,11 @@ import pytest
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.pop import PopMessageRequest
-from tests.integration.broker_kit import BrokerKit, eventually, running_broker
+from tests.integration.broker_kit import BrokerKit, eventually, idle_share, running_broker
 from tests.integration.pop_kit import GROUP, QUICK, TOPIC, Consumer, Popped, filled, now_ms
 
-SOON_S = 1.0
+# Far above what it takes, and far below what a pop that is not woken waits.
+SOON_S = 4.0
 """A busy machine may take so long for what takes milliseconds."""
 
 
@@ -52,7 +53,7 @@ async def test_what_a_pop_leaves_over_wakes_the_next() -> None:
         await kit.embedded.create_topic(TOPIC, queues=4)
         pops = await waiting_pops(kit, 3, count=1)
         await kit.send_batch(TOPIC, [(b"%d" % number, {"UNIQ_KEY": str(number)}) for number in range(3)])
-        found = await asyncio.wait_for(asyncio.gather(*pops), SOON_S * 2)
+        found = await asyncio.wait_for(asyncio.gather(*pops), SOON_S)
         assert [each.bodies for each in found] == [[b"0"], [b"1"], [b"2"]]
 
 
@@ -62,7 +63,7 @@ async def test_messages_that_come_back_wake_a_pop() -> None:
         await filled(kit, [b"again"])
         await Consumer(kit).pop(invisible_ms=800)
         (waiting,) = await waiting_pops(kit, 1, queue_id=2)
-        assert (await asyncio.wait_for(waiting, 5)).bodies == [b"again"]
+        assert (await waiting).bodies == [b"again"]
 
 
 async def test_a_pop_is_woken_only_by_what_it_wants() -> None:
@@ -146,10 +147,7 @@ async def test_a_thousand_pops_that_wait_cost_next_to_nothing() -> None:
     async with running_broker(settings=QUICK) as kit:
         await kit.embedded.create_topic(TOPIC, queues=4)
         pops = await waiting_pops(kit, 1000, poll_ms=60_000)
-        used, began = time.process_time(), time.monotonic()
-        await asyncio.sleep(1)
-        share = (time.process_time() - used) / (time.monotonic() - began)
-        assert share < 0.05
+        assert await idle_share() < 0.05
         await filled(kit, [b"news"])
         assert (await asyncio.wait_for(pops[0], SOON_S)).bodies == [b"news"]
         for each in pops:

@@ -148,8 +148,10 @@ async def test_as_many_messages_may_wait_for_the_disk_as_the_settings_say() -> N
     async with running_broker(settings={**SYNC, "sendThreadPoolQueueCapacity": "2"}) as kit:
         await kit.send()
         with Hold(kit) as hold:
-            waiting = [asyncio.ensure_future(kit.send()) for _ in range(2)]
-            await eventually(lambda: len(hold.waiting) == 2, "both wait for the disk")
+            waiting = []
+            for count in (1, 2):
+                waiting.append(asyncio.ensure_future(kit.send()))
+                await eventually(lambda count=count: len(hold.waiting) == count, "it waits for the disk")  # type: ignore[misc]
             answer = await kit.send()
             assert answer[:2] == (2, "[OVERLOAD]system busy, start flow control for a while")
             assert answer.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

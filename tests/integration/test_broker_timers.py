@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from pathlib import Path
 
@@ -135,8 +136,8 @@ async def test_messages_of_one_slot_come_in_their_order_and_once() -> None:
     async with running_broker(settings=QUICK) as kit:
         deliver_ms = now_ms() + 2500
         bodies = [b"%d" % number for number in range(1500)]
-        for body in bodies:
-            await send_timed(kit, body, TIMER_DELIVER_MS=str(deliver_ms))
+        sends = (send_timed(kit, body, TIMER_DELIVER_MS=str(deliver_ms)) for body in bodies)
+        await asyncio.gather(*sends)  # together, so that all are there before the first is due
         await eventually(lambda: len(delivered(kit)) >= len(bodies), "all are delivered")
         assert delivered(kit) == bodies
         assert kit.broker.state.timers.delivery.delivered == len(bodies)

@@ -59,6 +59,18 @@ async def prepare(
     return half_of(answer)
 
 
+def open_halves(kit: BrokerKit) -> set[int]:
+    """The half messages that the op topic does not know."""
+    ended = {int(item) for body in operations(kit) for item in body.split(b",") if item}
+    return {record.queue_offset for record in kit.stored(TRANS_HALF_TOPIC)} - ended
+
+
+async def is_copied(kit: BrokerKit, times: int) -> None:
+    """Wait until so many more half messages were put again."""
+    enough = len(kit.stored(TRANS_HALF_TOPIC)) + times
+    await eventually(lambda: len(kit.stored(TRANS_HALF_TOPIC)) >= enough, "half messages were put again")
+
+
 def places(kit: BrokerKit) -> tuple[int, int]:
     """How far the half topic and the op topic are looked through."""
     query = kit.broker.state.offsets.query
@@ -92,6 +104,25 @@ async def test_a_message_of_a_transaction_is_seen_when_it_is_committed() -> None
         assert record.properties_block == stored.properties_block
         assert (record.born_timestamp_ms, record.born_host) == (stored.born_timestamp_ms, stored.born_host)
         await eventually(lambda: operations(kit) == [b"0,"], "the end is noted")
+
+
+async def test_half_messages_of_the_short_way_are_stored_like_the_first_one() -> None:
+    """B6: from the second one on, a topic's half messages with the same names need no more checks."""
+    async with running_broker(settings=PATIENT) as kit, Producer(kit) as producer:
+        halves = [await prepare(kit, b"%d" % number, f"key-{number}", 1, TAGS="a") for number in range(4)]
+        assert [half.queue_offset for half in halves] == [0, 1, 2, 3]
+        assert [half.unique_key for half in halves] == [f"key-{number}" for number in range(4)]
+        first, *others = kit.stored(TRANS_HALF_TOPIC)
+        for number, other in enumerate(others, 1):
+            assert (bytes(other.body), other.sys_flag) == (b"%d" % number, first.sys_flag)
+            expected = bytes(first.properties_block).replace(b"key-0", b"key-%d" % number)
+            assert bytes(other.properties_block) == expected
+            assert other.born_host == first.born_host
+        assert kit.broker.state.transactions.counts.total == 4
+        for half in halves:
+            assert (await producer.end(half, COMMIT)).code == 0
+        assert delivered(kit, queue_id=1) == [b"0", b"1", b"2", b"3"]
+        assert kit.broker.state.transactions.counts.total == 0
 
 
 async def test_a_message_of_a_transaction_that_is_rolled_back_is_never_seen() -> None:
@@ -287,14 +318,14 @@ async def test_a_producer_that_asks_for_time_is_not_asked_before_it_is_over() ->
     async with running_broker(settings=CHECKED) as kit, Producer(kit) as producer:
         began_ms = now_ms()
         ended = await prepare(kit, b"ended", "A", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-        await prepare(kit, b"open", "B", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        opened = await prepare(kit, b"open", "B", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         await eventually(lambda: places(kit)[0] >= 4, "they are put aside")
         assert (await producer.end(ended, COMMIT)).code == 0
         await eventually(lambda: bool(producer.questions), "the open one is asked about")
         assert now_ms() - began_ms >= 1000
         assert {question.half.unique_key for question in producer.questions} == {"B"}
         question = producer.questions[0]
-        assert question.message.properties()["TRAN_PREPARED_QUEUE_OFFSET"] == "1"
+        assert question.message.properties()["TRAN_PREPARED_QUEUE_OFFSET"] == str(opened.queue_offset)
         assert delivered(kit) == [b"ended"]
 
 
@@ -335,6 +366,32 @@ async def test_a_kill_loses_no_transaction(tmp_path: Path) -> None:
         assert seen == ["open"]
 
 
+async def test_kills_do_not_multiply_a_transaction_that_is_asked_about(tmp_path: Path) -> None:
+    """B4, B6: however often its half message was put again, after a kill at most one more counts as open."""
+    kills, copies = 4, 5
+    settings = {**CHECKED, "transactionCheckMax": "10000", "flushConsumerOffsetInterval": "600000"}
+    folder = tmp_path / "0"
+    for number in range(kills + 1):
+        async with running_broker(folder, settings) as kit:
+            if number == 0:
+                await prepare(kit)
+            await is_copied(kit, copies)
+            assert len(open_halves(kit)) <= number + 1
+            folder = kill(kit, tmp_path / str(number + 1))
+
+
+async def test_a_transaction_that_asked_for_time_does_not_end_by_a_kill(tmp_path: Path) -> None:
+    """B4, B6: copies of its half message look for the end of the first one, which must not seem to be one."""
+    settings = {**CHECKED, "flushConsumerOffsetInterval": "600000"}
+    async with running_broker(tmp_path / "killed", settings) as kit:
+        await prepare(kit, CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+        await is_copied(kit, 3)
+        left = kill(kit, tmp_path / "left")
+    async with running_broker(left, settings) as kit:
+        await is_copied(kit, 4)
+        assert 1 <= len(open_halves(kit)) <= 3
+
+
 async def test_the_number_of_open_transactions_is_saved(tmp_path: Path) -> None:
     """B6: by topic, in Apache's file."""
     async with running_broker(tmp_path, PATIENT) as kit, Producer(kit) as producer:
@@ -349,8 +406,9 @@ async def test_transactions_work_with_synchronous_flush() -> None:
     """B6: also where an end is noted that is not on the disk yet."""
     settings = {**CHECKED, "flushDiskType": "SYNC_FLUSH"}
     async with running_broker(settings=settings) as kit, Producer(kit) as producer:
-        await producer.end(await prepare(kit, b"ended", "A"), COMMIT)
+        for number in range(2):  # the long way, and then the short one
+            await producer.end(await prepare(kit, b"ended", f"A{number}"), COMMIT)
         await prepare(kit, b"open", "B")
         producer.on_question = lambda _: COMMIT
-        await eventually(lambda: delivered(kit) == [b"ended", b"open"], "both are committed")
+        await eventually(lambda: delivered(kit) == [b"ended", b"ended", b"open"], "all are committed")
         assert {question.half.unique_key for question in producer.questions} == {"B"}

@@ -37,7 +37,7 @@ def test_it_is_ready_in_a_moment_and_gone_without_a_trace() -> None:
         folder = rocketmq.folder
         assert run(send(rocketmq.address)) == "0"
         assert folder.is_dir()
-    assert took < 1.0  # about 50 ms, on a machine that does nothing else
+    assert took < 5.0  # about 50 ms, on a machine that does nothing else
     assert not folder.exists()
     assert set(threading.enumerate()) <= threads
 

@@ -19,8 +19,9 @@ import pytest
 from cometmq.wire.command import Command, decode_command, encode_command
 from cometmq.wire.frame import FrameSplitter
 
-READY_S = 10.0
+READY_S = 30.0
 STOP_S = 2.0
+END_S = 20.0
 LEAN = ("rich", "cryptography", "prometheus_client", "urllib.request", "http.client")
 
 
@@ -48,7 +49,7 @@ class Process:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def end(self, timeout_s: float = STOP_S) -> tuple[int, str]:
+    def end(self, timeout_s: float = END_S) -> tuple[int, str]:
         """Wait for the end: exit code and standard error."""
         _, err = self._process.communicate(timeout=timeout_s)
         return self._process.returncode, err.decode()

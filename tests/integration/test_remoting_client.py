@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -131,7 +132,9 @@ async def test_many_calls_at_once_share_one_connection_and_each_gets_its_own_ans
     """P2, P3: one connection an address; the first calls wait for one attempt together."""
     async with serving() as server, calling() as client:
         bodies = [b"%d" % number for number in range(300)]
-        answers = await asyncio.gather(*(client.call(address_of(server), ECHO, body=body) for body in bodies))
+        answers = await asyncio.gather(
+            *(client.call(address_of(server), ECHO, body=body, timeout_s=20) for body in bodies)
+        )
         assert [bytes(answer.body) for answer in answers] == bodies
         assert server.metrics.accepted == 1
         assert client.calls_in_flight == 0
@@ -197,14 +200,14 @@ async def test_time_outs_come_in_the_order_of_their_deadlines() -> None:
         started = asyncio.get_running_loop().time()
         await asyncio.gather(*(wait(seconds) for seconds in (0.3, 0.1, 0.2)))
         assert ended == [0.1, 0.2, 0.3]
-        assert asyncio.get_running_loop().time() - started < 2
+        assert asyncio.get_running_loop().time() - started < 10
 
 
 @both_loops
 async def test_a_time_out_covers_connecting_and_says_that_nothing_was_sent() -> None:
     async with black_hole() as address, calling() as client:
         with pytest.raises(CallTimeoutError, match="could not be reached in time") as caught:
-            await soon(client.call(address, ECHO, timeout_s=0.2), 2)
+            await soon(client.call(address, ECHO, timeout_s=0.2))
         assert not caught.value.maybe_applied
         assert caught.value.retriable
 
@@ -249,7 +252,7 @@ async def test_pending_calls_fail_at_once_when_the_peer_closes() -> None:
         for _ in calls:
             await peers[0].answer()
         peers[0].close()
-        errors = await soon(asyncio.gather(*calls, return_exceptions=True), 2)
+        errors = await soon(asyncio.gather(*calls, return_exceptions=True))
         assert all(isinstance(error, ConnectionLostError) and error.maybe_applied for error in errors)
         assert client.calls_in_flight == 0
 
@@ -586,9 +589,9 @@ async def test_thousands_of_calls_time_out_without_holding_up_the_loop() -> None
         await eventually(lambda: peers)
         (connection,) = client.connections
         calls = [connection.call(ECHO, None, timeout_s=0.3 + n / 20_000) for n in range(6_000)]
-        started = asyncio.get_running_loop().time()
-        await soon(asyncio.wait(calls), 10)
-        assert asyncio.get_running_loop().time() - started < 3
+        used = time.process_time()
+        await soon(asyncio.wait(calls))
+        assert time.process_time() - used < 3
         assert all(isinstance(call.exception(), CallTimeoutError) for call in calls)
         assert client.calls_in_flight == 1
         logging.getLogger(__name__).debug("all %d calls timed out", len(calls))

@@ -27,7 +27,7 @@ from tests.integration.remoting_kit import (
 
 @both_loops
 async def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
-    limits = quick_limits(idle_timeout_s=0.3)
+    limits = quick_limits(idle_timeout_s=0.8)
     async with (
         serving(limits=limits) as server,
         connected(server) as idle,
@@ -45,7 +45,7 @@ async def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
 
 @both_loops
 async def test_a_connection_on_which_only_we_write_is_not_idle() -> None:
-    limits = quick_limits(idle_timeout_s=0.3)
+    limits = quick_limits(idle_timeout_s=0.8)
     async with serving(limits=limits) as server, connected(server) as idle, connected(server) as written_to:
         await eventually(lambda: len(server.connections) == 2)
         name = "{}:{}".format(*written_to.sock.getsockname())
@@ -100,7 +100,7 @@ async def test_a_frame_that_drips_in_is_closed_and_others_are_served_meanwhile()
 
 @both_loops
 async def test_many_small_frames_in_pieces_are_not_taken_for_a_dripping_one() -> None:
-    limits = quick_limits(frame_timeout_s=0.3)
+    limits = quick_limits(frame_timeout_s=0.8)
     async with serving(limits=limits) as server, connected(server) as peer, connected(server) as loris:
         await loris.send(b"\x00")
         ending = asyncio.ensure_future(loris.end())

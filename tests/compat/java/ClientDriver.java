@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 
@@ -21,6 +22,14 @@ public class ClientDriver {
     interface Command {
         Object run(JSONObject args) throws Exception;
     }
+
+    /**
+     * How often consumers tell the broker of themselves. A consumer whose share has changed may leave out the heartbeat
+     * that says so when another one is under way, and its pulls are refused until the next.
+     */
+    static final int HEARTBEAT_MILLIS = 1000;
+
+    private static final int CALL_MILLIS = 15_000;
 
     private static final AtomicInteger INSTANCES = new AtomicInteger();
     private static PrintStream console;
@@ -77,8 +86,13 @@ public class ClientDriver {
         console.println(line.toJSONString());
     }
 
-    /** Every client of this process has its own connections and its own client id. */
-    static String newInstance() {
+    /** Every client has its own connections and its own client id, and patience with a busy machine. */
+    static void prepare(ClientConfig client) {
+        client.setInstanceName(newInstance());
+        client.setMqClientApiTimeout(CALL_MILLIS);
+    }
+
+    private static String newInstance() {
         return "driver-" + ProcessHandle.current().pid() + "-" + INSTANCES.incrementAndGet();
     }
 }

@@ -34,7 +34,7 @@ final class DriverProducers {
 
     private Object start(JSONObject args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(args.getString("group"));
-        producer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(producer);
         producer.setSendMsgTimeout(args.containsKey("timeoutMillis") ? args.getIntValue("timeoutMillis") : 10_000);
         if (args.containsKey("retries")) {
             producer.setRetryTimesWhenSendFailed(args.getIntValue("retries"));

@@ -48,7 +48,7 @@ final class DriverPulls {
 
     private Object startPuller(JSONObject args) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.getString("group"));
-        consumer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(consumer);
         consumer.start();
         pullers.put(args.getString("name"), consumer);
         return consumer.buildMQClientId();
@@ -88,10 +88,11 @@ final class DriverPulls {
 
     private Object startPoller(JSONObject args) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.getString("group"));
-        consumer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(consumer);
         consumer.setAutoCommit(args.getBooleanValue("autoCommit"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(ClientDriver.HEARTBEAT_MILLIS);
         if (args.containsKey("batch")) {
             consumer.setPullBatchSize(args.getIntValue("batch"));
         }

@@ -28,8 +28,9 @@ final class DriverPush {
     private Object start(JSONObject args) throws Exception {
         String name = args.getString("name");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.getString("group"));
-        consumer.setInstanceName(args.containsKey("instance") ? args.getString("instance") : ClientDriver.newInstance());
+        ClientDriver.prepare(consumer);
         consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(ClientDriver.HEARTBEAT_MILLIS);
         consumer.setPersistConsumerOffsetInterval(500);
         consumer.setConsumeFromWhere(args.getBooleanValue("fromLast")
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

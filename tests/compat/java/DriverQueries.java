@@ -30,7 +30,7 @@ final class DriverQueries {
     private synchronized DefaultMQAdminExt admin() throws Exception {
         if (admin == null) {
             DefaultMQAdminExt made = new DefaultMQAdminExt();
-            made.setInstanceName(ClientDriver.newInstance());
+            ClientDriver.prepare(made);
             made.start();
             admin = made;
         }

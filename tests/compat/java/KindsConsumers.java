@@ -29,7 +29,7 @@ final class KindsConsumers {
     private synchronized Object popMode(JSONObject args) throws Exception {
         if (admin == null) {
             admin = new DefaultMQAdminExt();
-            admin.setInstanceName(ClientDriver.newInstance());
+            ClientDriver.prepare(admin);
             admin.start();
         }
         admin.setMessageRequestMode(args.getString("broker"), args.getString("topic"), args.getString("group"),
@@ -39,9 +39,9 @@ final class KindsConsumers {
 
     private DefaultMQPushConsumer consumer(JSONObject args) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.getString("group"));
-        consumer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(consumer);
         consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(ClientDriver.HEARTBEAT_MILLIS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (args.containsKey("threads")) {
             consumer.setConsumeThreadMin(args.getIntValue("threads"));
@@ -70,7 +70,7 @@ final class KindsConsumers {
     /** Replies to every request after a while; prints it when the reply has been sent. */
     private Object startReplying(JSONObject args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(args.getString("group") + "-replies");
-        producer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(producer);
         producer.start();
         DefaultMQPushConsumer consumer = consumer(args);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

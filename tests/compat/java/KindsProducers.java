@@ -48,7 +48,7 @@ final class KindsProducers {
 
     private Object start(JSONObject args) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(args.getString("group"));
-        producer.setInstanceName(ClientDriver.newInstance());
+        ClientDriver.prepare(producer);
         producer.setSendMsgTimeout(10_000);
         // A broker asks only producers that it has heard of.
         producer.setHeartbeatBrokerInterval(1000);
