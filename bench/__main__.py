@@ -60,6 +60,12 @@ def _client(quick: bool, say: Callable[[str], None]) -> Section:
     return client.run(client.QUICK if quick else client.FULL, say)
 
 
+def _spark(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import spark
+
+    return spark.run(spark.QUICK if quick else spark.FULL, say)
+
+
 WIDTH_IN_FILES = 140
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -70,6 +76,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "broker": _broker,
     "kinds": _kinds,
     "client": _client,
+    "spark": _spark,
 }
 
 

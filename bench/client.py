@@ -24,7 +24,7 @@ from bench.contest import Contestant, busy_note, cluster
 from bench.errors import BenchmarkError
 from bench.report import Figure, Section, Target
 from tests.compat.apache import ServerError
-from tests.compat.foreign_clients import PEERS
+from tests.compat.jvm import PEERS
 
 ROOT = Path(__file__).resolve().parent.parent
 SENT, READ = "bench-sent", "bench-read"

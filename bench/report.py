@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing measured, in several rounds, of ours and perhaps of Apache's."""
+    """One thing measured, in several rounds, of ours and perhaps of a peer's."""
 
     name: str
     unit: str
@@ -74,8 +74,8 @@ class Figure:
             "unit": self.unit,
             "cometmq": median(self.ours),
             "cometmq_rounds": list(self.ours),
-            "apache": median(self.theirs) if self.theirs else None,
-            "apache_rounds": list(self.theirs),
+            "peer": median(self.theirs) if self.theirs else None,
+            "peer_rounds": list(self.theirs),
             "ratio": self.ratio,
             "target": self.target.text,
             "met": self.is_met,
@@ -89,10 +89,13 @@ class Section:
     title: str
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    peer: str = "Apache"
+    """Whom ours is compared with."""
 
     def as_json(self) -> dict[str, object]:
         return {
             "title": self.title,
+            "peer": self.peer,
             "figures": [figure.as_json() for figure in self.figures],
             "notes": self.notes,
         }
@@ -123,7 +126,7 @@ def show(section: Section, console: Console) -> None:
     table.add_column("figure", no_wrap=True)
     table.add_column("unit")
     if compared:
-        table.add_column("Apache", justify="right")
+        table.add_column(section.peer, justify="right")
     table.add_column("CometMQ", justify="right")
     if compared:
         table.add_column("ratio", justify="right")

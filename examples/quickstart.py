@@ -1,4 +1,4 @@
-"""CometMQ end to end, in a few seconds: name server, broker, producers, consumers, a crash, the files.
+"""CometMQ end to end, in a short while: name server, broker, producers, consumers, a crash, Spark, the files.
 
 Run it with `make quickstart`. It starts a real standalone system in a process of its own, on free ports and
 with its data in a temporary folder, and leaves nothing behind.
@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cometmq import Admin, ConsumeContext, Message, Producer, PushConsumer, StoredMessage, aio
+from cometmq.model.errors import SettingsError
 from cometmq.remoting.loop import run
+from cometmq.spark.pipelines.session import Place, check_needs, spark_session
 
 ORDERS = 1_000
 MANY = 30_000
@@ -196,6 +198,32 @@ def crash(system: System) -> None:
         print(f"  {stored} of {ORDERS} orders are there")
 
 
+def stream(namesrv: str, home: Path) -> None:
+    """The orders as a stream of Spark: everything that there is, then it ends."""
+    try:
+        check_needs()
+    except SettingsError as error:
+        print(f"  left out: {error}")
+        return
+    from cometmq.spark.pipelines.streams import run_stream  # needs PySpark
+
+    with spark_session(Place("quickstart", "local[2]")) as spark:
+        options = {"namesrvAddr": namesrv, "topic": "orders", "startingOffsets": "earliest"}
+        orders = spark.readStream.format("rocketmq").options(**options, group="spark").load()
+        counting = (
+            orders.groupBy("topic", "tags")
+            .count()
+            .writeStream.format("memory")
+            .queryName("counted")
+            .outputMode("complete")
+            .option("checkpointLocation", str(home / "checkpoint"))
+            .trigger(availableNow=True)
+        )
+        done = run_stream(counting)
+        print(f"  {done.rows} messages, {done.waiting} still waiting")
+        spark.table("counted").orderBy("tags").show()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cometmq-quickstart-") as home:
         data = Path(home, "data")
@@ -211,6 +239,8 @@ def main() -> None:
             run(many(system.namesrv))
             step("The process dies, and nothing that was acknowledged is gone")
             crash(system)
+            step("The orders are a stream of Spark, and a table")
+            stream(system.namesrv, Path(home))
             step("Everything stops in order")
         step("What is in the folder: cometmq store inspect DIR/broker-0")
         subprocess.run(
@@ -221,6 +251,7 @@ def main() -> None:
         "  .venv/bin/cometmq standalone                   a system on ports 9876 and 10911, for any client\n"
         "  .venv/bin/python examples/produce.py           a producer of ten lines\n"
         "  .venv/bin/python examples/consume.py           its consumer\n"
+        "  .venv/bin/python examples/spark_stream.py      orders counted by Spark as they come\n"
         "  .venv/bin/cometmq broker -p                    every setting of a broker, and where it came from\n"
         "  make compat                                    Apache's Java clients and others on this broker"
     )

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.request_modes import POP
+from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
@@ -37,8 +38,6 @@ log = logging.getLogger("cometmq.broker")
 ROUTE_TIMEOUT_S: Final = 3.0
 MAX_ROUTES: Final = 10_000
 """With this many remembered, all are forgotten."""
-AVERAGELY: Final = "AVG"
-BY_CIRCLE: Final = "AVG_BY_CIRCLE"
 
 Queues = list[MessageQueue]
 
@@ -145,9 +144,5 @@ def allocate(strategy: str, client: str, queues: Queues, clients: Sequence[str])
     """The queues of one client: neighbouring ones, or dealt out like cards."""
     if client not in clients:
         return []
-    index = clients.index(client)
-    if strategy == BY_CIRCLE:
-        return queues[index :: len(clients)]
-    size, spare = divmod(len(queues), len(clients))
-    start = index * size + min(index, spare)
-    return queues[start : start + size + (index < spare)]
+    share = by_circle if strategy == BY_CIRCLE else averagely
+    return share(queues, clients.index(client), len(clients))

@@ -2,8 +2,9 @@
 
 Rules kept here:
 - Every key that Apache's broker has is kept, shown and stored, so that a configuration moves between both
-  unchanged. Those marked "no effect" size thread pools and sockets that do not exist here; one event loop
-  does that work.
+  unchanged. Those marked "no effect" size thread pools and sockets that do not exist here, because one event
+  loop does that work, or shape how Apache's broker buffers and revives what was popped, which is done
+  otherwise here.
 - The store's own keys are in `store/config.py`; one file has both.
 """
 
@@ -20,7 +21,7 @@ from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
 
 DEFAULT_PORT: Final = 10_911
-FIXED_KEYS: Final = frozenset({"configBlackList", "brokerConfigPath"})
+FIXED_KEYS: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 """Keys that no request may change."""
 MASTER_ID: Final = 0
 
@@ -137,34 +138,36 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broadcast_offset_expire_second: Long = 120
     broadcast_offset_expire_max_second: Long = 300
     pop_polling_size: Natural = 1024
-    pop_polling_map_size: Natural = 100_000
+    pop_polling_map_size: Natural = 100_000  # no effect
     max_pop_polling_size: Long = 100_000
     revive_queue_num: Natural = 8
-    revive_interval: Long = 1000
-    revive_max_slow: Long = 3
-    revive_scan_time: Long = 10_000
-    enable_skip_long_awaiting_ack: bool = False
-    revive_ack_wait_ms: Long = 180_000
-    enable_pop_log: bool = False
-    enable_pop_buffer_merge: bool = False
-    pop_ck_stay_buffer_time: Natural = 10_000
-    pop_ck_stay_buffer_time_out: Natural = 3000
-    pop_ck_max_buffer_size: Natural = 200_000
-    pop_ck_offset_max_queue_size: Natural = 20_000
-    enable_pop_batch_ack: bool = False
+    revive_interval: Long = 1000  # no effect
+    revive_max_slow: Long = 3  # no effect
+    revive_scan_time: Long = 10_000  # no effect
+    enable_skip_long_awaiting_ack: bool = False  # no effect
+    revive_ack_wait_ms: Long = 180_000  # no effect
+    enable_pop_log: bool = False  # no effect
+    enable_pop_buffer_merge: bool = False  # no effect
+    pop_ck_stay_buffer_time: Natural = 10_000  # no effect
+    pop_ck_stay_buffer_time_out: Natural = 3000  # no effect
+    pop_ck_max_buffer_size: Natural = 200_000  # no effect
+    pop_ck_offset_max_queue_size: Natural = 20_000  # no effect
+    enable_pop_batch_ack: bool = False  # no effect
     pop_long_polling_force_notify_interval: Long = 800
-    enable_notify_before_pop_calculate_lag: bool = True
+    enable_notify_before_pop_calculate_lag: bool = True  # no effect
     enable_notify_after_pop_order_lock_release: bool = True
     init_pop_offset_by_check_msg_in_mem: bool = True
     retrieve_message_from_pop_retry_topic_v1: bool = True
     enable_retry_topic_v2: bool = False
     pop_from_retry_probability: Natural = 20
-    pop_consumer_fs_service_init: bool = field(name="popConsumerFSServiceInit", default=True)
-    pop_consumer_kv_service_log: bool = field(name="popConsumerKVServiceLog", default=False)
-    pop_consumer_kv_service_init: bool = field(name="popConsumerKVServiceInit", default=False)
-    pop_consumer_kv_service_enable: bool = field(name="popConsumerKVServiceEnable", default=False)
-    pop_revive_max_return_size_per_read: Natural = 16_384
-    pop_revive_max_attempt_times: Natural = 16
+    pop_consumer_fs_service_init: bool = field(name="popConsumerFSServiceInit", default=True)  # no effect
+    pop_consumer_kv_service_log: bool = field(name="popConsumerKVServiceLog", default=False)  # no effect
+    pop_consumer_kv_service_init: bool = field(name="popConsumerKVServiceInit", default=False)  # no effect
+    pop_consumer_kv_service_enable: bool = field(  # no effect
+        name="popConsumerKVServiceEnable", default=False
+    )
+    pop_revive_max_return_size_per_read: Natural = 16_384  # no effect
+    pop_revive_max_attempt_times: Natural = 16  # no effect
     real_time_notify_consumer_change: bool = True
     lite_pull_message_enable: bool = True
     sync_broker_member_group_period: Natural = 1000
@@ -235,8 +238,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     split_registration_size: Natural = 800
     config_black_list: str = "configBlackList;brokerConfigPath"
     skip_when_ck_re_put_reach_max_times: bool = field(name="skipWhenCKRePutReachMaxTimes", default=False)
-    append_ack_async: bool = False
-    append_ck_async: bool = False
+    append_ack_async: bool = False  # no effect
+    append_ck_async: bool = False  # no effect
     clear_retry_topic_when_delete_topic: bool = True
     enable_lmq_stats: bool = False
     config_manager_version: str = "v1"

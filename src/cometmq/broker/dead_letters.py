@@ -49,6 +49,7 @@ def redirect_retry(
     if tried > most_retries(config, version, header.max_reconsume_times) or state.locks.has_locks(group):
         state.topics.ensure_dead_letter_topic(group)
         state.counters.dead_letters += 1
+        state.traffic.gave_up(header.topic, group)
         properties[DELAY] = "-1"
         record.topic, record.queue_id = dead_letter_topic(group), 0
 

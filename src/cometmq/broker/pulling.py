@@ -5,6 +5,7 @@ Rules kept here:
   back is brought into memory by a worker thread first.
 - Answer code and next offset follow from how the read ended, as RocketMQ has it.
 - Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
+- A bulk pull differs from an ordinary one in how much it brings, and in nothing else.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 COMMITS_OFFSET: Final = 1
 MAY_BE_HELD: Final = 2
 """Bits of a pull's flag."""
+
+MAX_FILTERED_IN_BULK: Final = 800
+"""A bulk pull with a filter looks at so many messages."""
 
 OFFSET_RESET: Final = "OFFSET_RESET"
 """How a pull ends whose group was sent elsewhere."""
@@ -60,6 +64,7 @@ class Puller:
         self._state = state
         self._checks = PullChecks(state)
         self._reader = state.store.reader
+        self._bulk_reader = state.store.bulk_reader
         self._offsets = state.offsets
         self._is_slave = state.store_config.broker_role == "SLAVE"
         self._corrects = not self._is_slave or state.store_config.offset_check_in_slave
@@ -81,17 +86,31 @@ class Puller:
         if reset is not None:
             return self._moved(header, permit, connection, reset, first)
         wanted = permit.wanted
-        reader = self._reader
-        if reader.cold_places(topic, queue_id, header.queue_offset, header.max_msg_nums, wanted):
-            return self._pull_cold(header, permit, connection, first)
-        result = reader.get(topic, queue_id, header.queue_offset, header.max_msg_nums, wanted=wanted)
+        reader, max_count = self._reader, header.max_msg_nums
+        if header.bulk:
+            reader = self._bulk_reader
+            if wanted is not None:  # each message is looked at, and others wait for their turn
+                max_count = min(max_count, MAX_FILTERED_IN_BULK)
+        if reader.cold_places(topic, queue_id, header.queue_offset, max_count, wanted):
+            return self._pull_cold(header, permit, connection, max_count, first)
+        result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
         return self._finish(header, permit, request, connection, result, first)
 
     async def _pull_cold(
-        self, header: PullMessageRequest, permit: Permit, connection: Connection, first: bool
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        max_count: int,
+        first: bool,
     ) -> Answer:
         result = await self._state.store.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, wanted=permit.wanted
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max_count,
+            wanted=permit.wanted,
+            bulk=bool(header.bulk),
         )
         return self._answer(header, permit, connection, result, first)
 
@@ -145,11 +164,15 @@ class Puller:
         next_offset = result.next_offset
         self._note(header, permit, connection, code, next_offset, first)
         fields = _fields(permit, suggested, next_offset, result.min_offset, result.max_offset)
-        if code != _FOUND:
-            return Answer(code, fields=fields, remark=status.value)
         counters = self._state.counters
-        counters.got_messages += len(result.records)
+        if code != _FOUND:
+            counters.missed_pulls += 1
+            return Answer(code, fields=fields, remark=status.value)
+        count = len(result.queue_offsets)
+        counters.found_pulls += 1
+        counters.got_messages += count
         counters.got_bytes += result.size
+        self._state.statistics.got(header.topic, header.consumer_group, count, result.size)
         return Answer(body=result.records, fields=fields, remark=status.value)
 
     def _suggested_broker(self, permit: Permit, result: GetResult) -> int:

@@ -57,6 +57,8 @@ class Registration:
         self._regular: asyncio.TimerHandle | None = None
         self._is_running = False
         self._unreachable: set[str] = set()
+        self.registered: frozenset[str] = frozenset()
+        """The name servers that took the last registration."""
         state.topics.on_change.append(self._topics_changed)
 
     def start(self) -> None:
@@ -143,7 +145,9 @@ class Registration:
             if address not in self._unreachable:
                 log.warning("registering with %s failed, and is tried again: %s", address, error.message)
             self._unreachable.add(address)
+            self.registered -= {address}
             return
+        self.registered |= {address}
         if address in self._unreachable:
             self._unreachable.discard(address)
             log.info("registered with %s", address)

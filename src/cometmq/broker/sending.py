@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.dead_letters import redirect_retry
@@ -18,7 +19,8 @@ from cometmq.broker.delay_levels import put_aside, read_level
 from cometmq.broker.send_checks import AnySend, SendChecks, SendRefused, SendTarget
 from cometmq.broker.stored_properties import SPECIAL, TIMER_PROPERTIES, PropertyShapes, stored_block
 from cometmq.broker.timers.setting import recall_handle, set_timer, wants_timer
-from cometmq.broker.topic_names import MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC
+from cometmq.broker.topic_names import MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
+from cometmq.broker.traffic import DELAYED, PLAIN, TRANSACTION
 from cometmq.broker.transactions.halves import prepare
 from cometmq.broker.unique_ids import UniqueIds
 from cometmq.model.errors import ProtocolError
@@ -26,7 +28,9 @@ from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     CLUSTER,
     KEYS,
+    ONCE,
     POP_CK,
+    REAL_TOPIC,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 
 _OK: Final = PutStatus.PUT_OK
 _QUEUED_TYPES: Final = (TransactionType.NONE, TransactionType.COMMIT)
+_KINDS: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
+"""What kind of message is put aside where."""
 
 
 class Sending:
@@ -94,12 +100,16 @@ class Sending:
             self._divert(record, properties)
         except SendRefused as refusal:
             return self.answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
+        started = perf_counter()
         result = self._state.store.put(record)
+        self._count(header.topic, record.topic, result, started)
         handle = None
         if record.topic == DELAY_TOPIC:
             self._state.delays.stored(record)
         elif record.topic == TIMER_TOPIC:
             handle = recall_handle(properties, self._state.config.broker_name)
+        elif record.topic == TRANS_HALF_TOPIC and result.status is _OK:
+            self._state.transactions.counts.add(properties[REAL_TOPIC], 1)
         return self.finish(
             result,
             request,
@@ -137,6 +147,7 @@ class Sending:
         properties = parse_properties(header.properties or "")
         properties.update(self.answers.fields)
         properties.pop(POP_CK, None)
+        properties.pop(ONCE, None)  # of a copy; those that are meant come with a request of their own
         return properties
 
     @staticmethod
@@ -196,8 +207,11 @@ class Sending:
             reconsume_times=header.reconsume_times or 0,
         )
         batch = MessageBatch(head, items, len(request.body))
+        started = perf_counter()
+        result = self._state.store.put_batch(batch)
+        self._count(topic, topic, result, started)
         return self.finish(
-            self._state.store.put_batch(batch),
+            result,
             request,
             connection,
             queue_id=head.queue_id,
@@ -205,6 +219,12 @@ class Sending:
             waits=properties.get(WAIT) != "false",
             topic_made=self._state.topics.generation != topics_before,
         )
+
+    def _count(self, topic: str, stored_in: str, result: PutResult, started: float) -> None:
+        if result.status is _OK:
+            size = result.end_offset - result.physical_offset
+            kind = _KINDS.get(stored_in, PLAIN)
+            self._state.traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, kind)
 
     # Answers
 
@@ -223,11 +243,24 @@ class Sending:
         """The answer to a send, now or when the message is safe."""
         if result.status is not _OK:
             return self.answers.not_stored(result.status)
-        waits = waits and self.waits_for_flush
 
         def answer(status: PutStatus) -> Answer:
             return self.answers.stored(result, status, queue_id, unique_key, handle)
 
+        return self.answer_when_safe(result, request, connection, answer, waits=waits, topic_made=topic_made)
+
+    def answer_when_safe(
+        self,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        answer: Callable[[PutStatus], Answer],
+        *,
+        waits: bool,
+        topic_made: bool,
+    ) -> Answer | Deferred:
+        """Answer for a message that was put, now or when it, and its new topic, are on the disk."""
+        waits = waits and self.waits_for_flush
         if topic_made:
             saved = self._state.topic_file.when_saved
 
@@ -253,7 +286,7 @@ class Sending:
         """Answer when the message is on the disk, or when it took too long."""
 
         def done(status: PutStatus) -> None:
-            self.pressure.waited(status)
+            self.pressure.waited()
             connection.answer(request, answer(status))
 
         self.pressure.waits()

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.config import MASTER_ID, BrokerConfig
+from cometmq.broker.exactly_once import SAVE_S as ONCE_S
 from cometmq.broker.handlers import HANDLERS
 from cometmq.broker.metrics import BrokerExporter
 from cometmq.broker.periodic import Periodic
@@ -23,6 +24,7 @@ from cometmq.broker.ports import HeldPorts
 from cometmq.broker.runtime_info import SAMPLE_S
 from cometmq.broker.slow_groups import disable_slow_groups
 from cometmq.broker.state import BrokerState
+from cometmq.broker.statistics import SAMPLE_S as STATISTICS_S
 from cometmq.model.errors import MessageError, SettingsError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
@@ -76,6 +78,9 @@ class Broker:
             self.port = self._ports.main
             self.fast_port = self._ports.fast
             config = msgspec.structs.replace(config, listen_port=self.port)
+            store_config = msgspec.structs.replace(
+                store_config, ha_listen_port=store_config.ha_listen_port or self.port + 1
+            )
             memory = physical_memory()
             store = MessageStore(disk, clock, store_config, _store_host(config), memory_bytes=memory)
             self.client = RemotingClient()
@@ -104,7 +109,7 @@ class Broker:
         for code in main.codes - MAIN_PORT_ONLY:
             entry = main.get(code)
             assert entry is not None
-            fast.add(RequestCode(code), entry.header, entry.function)
+            fast.add(code, entry.header, entry.function)
         self.server, self.fast_server = (
             RemotingServer(
                 host=config.bind_address,
@@ -123,6 +128,7 @@ class Broker:
             self.exporter = BrokerExporter(
                 self.state,
                 self.server.metrics,
+                self.fast_server.metrics,
                 host=config.metrics_prom_exporter_host or "0.0.0.0",
                 port=config.metrics_prom_exporter_port,
             )
@@ -135,11 +141,13 @@ class Broker:
             Periodic(10, offsets_s, state.save_offsets, "saving consumer offsets"),
             Periodic(10, 10, state.save_filters, "saving consumer filters"),
             Periodic(10, 10, state.pop.save, "saving what is popped in order"),
+            Periodic(ONCE_S, ONCE_S, state.once.save_soon, "saving lanes of exactly-once writers"),
             Periodic(1, delays_s, state.delays.save_soon, "saving delay offsets"),
             Periodic(10, 10, state.clients.remove_silent, "looking for clients that are gone"),
             Periodic(5, 5, state.broadcast_offsets.commit, "committing offsets of broadcast groups"),
             Periodic(SLOW_S, SLOW_S, partial(disable_slow_groups, state), "looking for slow groups"),
             Periodic(SAMPLE_S, SAMPLE_S, state.rates.sample, "measuring rates"),
+            Periodic(STATISTICS_S, STATISTICS_S, state.statistics.sample, "taking statistics"),
             Periodic(LOCK_UPKEEP_S, LOCK_UPKEEP_S, state.locks.remove_expired, "removing expired locks"),
         ]
 
@@ -157,8 +165,11 @@ class Broker:
 
     async def _start(self) -> None:
         state = self.state
+        if self.exporter is not None:
+            await self.exporter.start()  # who asks meanwhile is told that the store is being recovered
         await state.store.start()
         self._has_store = True
+        state.statistics.start()
         await asyncio.get_running_loop().run_in_executor(state.worker, state.load_tables)
         state.delays.start()
         await state.timers.start()
@@ -166,18 +177,20 @@ class Broker:
         await state.pop.start()
         for work in self._upkeep:
             work.start()
-        if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.start)
         await self.server.start()
         await self.fast_server.start()
         self._ports.release()
         self._is_started = True
         state.registration.start()
         await state.registration.settled(FIRST_REGISTRATION_S)
+        if self.exporter is not None:
+            self.exporter.is_serving = True
 
     async def stop(self) -> None:
         """Leave the routes, answer what was accepted, put everything on the disk, and close."""
         state = self.state
+        if self.exporter is not None:
+            self.exporter.is_serving = False
         await state.registration.stop()
         for work in self._upkeep:
             work.stop()
@@ -200,7 +213,7 @@ class Broker:
                 *(each.stop(go_away_s=go_away_s) for each in (self.server, self.fast_server))
             )
         if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.stop)
+            await self.exporter.stop()
         await self._close_store()
         await self.client.stop()
         self._ports.release()

@@ -13,6 +13,7 @@ from cometmq.broker.clients import Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consumer_filters import ConsumerFilters
 from cometmq.broker.delay_levels import DelayService
+from cometmq.broker.exactly_once import ExactlyOnce
 from cometmq.broker.groups import Groups
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks
@@ -25,8 +26,10 @@ from cometmq.broker.registration import Registration
 from cometmq.broker.request_modes import RequestModes
 from cometmq.broker.runtime_info import Rates
 from cometmq.broker.send_answers import SendAnswers
+from cometmq.broker.statistics import Statistics
 from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics import Topics
+from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
@@ -55,6 +58,9 @@ class Counters(msgspec.Struct):
     put_failures: int = 0
     got_messages: int = 0
     got_bytes: int = 0
+    found_pulls: int = 0
+    """Pulls and pops that were given messages."""
+    missed_pulls: int = 0
     sent_back: int = 0
     dead_letters: int = 0
     delayed: int = 0
@@ -96,6 +102,7 @@ class BrokerState:
         self.on_closed: list[Callable[[Connection], object]] = []
         """Called with each connection of a client that has ended."""
         self.counters = Counters(started_ms=clock.now_ms())
+        self.traffic = Traffic()
         self.worker = worker or ThreadPoolExecutor(1, thread_name_prefix="broker-save")
         """Writes tables and settings, one thing after the other."""
         self.disk = disk
@@ -119,8 +126,10 @@ class BrokerState:
         self.broadcast_offsets = BroadcastOffsets(self)
         self.pop = PopService(self)
         self.request_modes = RequestModes(self)
+        self.once = ExactlyOnce(self)
         self.registration = Registration(self)
         self.rates = Rates(self)
+        self.statistics = Statistics(self)
         self.on_closed += [self.clients.connection_closed, self.held_pulls.connection_closed]
 
         folder = Path(store_config.store_path_root_dir) / CONFIG_FOLDER
@@ -144,11 +153,13 @@ class BrokerState:
         self.groups.on_dirty = self.group_file.changed
 
     def change_config(self, config: BrokerConfig, store_config: StoreConfig) -> None:
-        """Put other settings in force. What the store has read of its own at the start stays as it is."""
+        """Put other settings in force, as far as they can change while the broker runs."""
         version = self.config_version
         self.config_version = DataVersion(version.state_version, self.clock.now_ms(), version.counter + 1)
         self.config = self.topics.config = self.groups.config = config
+        self.offsets.resets_on_server = config.use_server_side_reset_offset
         self.store_config = store_config
+        self.store.change_config(store_config)
         for listener in self.on_config_change:
             listener()
 
@@ -165,6 +176,7 @@ class BrokerState:
         self.filters.load(self.filter_file.file.load())
         self.request_modes.load(self.request_mode_file.file.load())
         self.pop.load()
+        self.once.load()
 
     def save_offsets(self) -> None:
         """Save soon how far the groups are, if they went on."""
@@ -184,6 +196,7 @@ class BrokerState:
         self.save_filters()
         await self.pop.save_all()
         await self.delays.save()
+        await self.once.save()
         for table in (
             self.topic_file,
             self.group_file,

@@ -211,6 +211,15 @@ class Statistics:
         series = self._gets.get(f"{topic}@{group}")
         return 0.0 if series is None else series.minute.summary().tps
 
+    def given(self) -> list[tuple[str, str, int, int]]:
+        """What groups were given since the start: topic, group, messages and bytes; for any thread."""
+        found = []
+        for key, numbers in list(self._gets.items()):
+            topic, _, group = key.partition("@")
+            sizes = self._get_sizes.get(key)
+            found.append((topic, group, numbers.value, 0 if sizes is None else sizes.value))
+        return found
+
     def find(self, name: str, key: str) -> BrokerStatsData | None:
         """The numbers under one of RocketMQ's names; None if there are none."""
         series: Series | None = None

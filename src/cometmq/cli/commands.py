@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "config": "Show, compare and change the settings of running servers.",
     "doctor": "Look at a running cluster from a client's side and say what is wrong with it.",
     "store": "Look at a store directory, verify it, print its messages, make its queues and index again.",
+    "pipeline": "Run data pipelines on Spark: archive, replay, mirror, SQL, reports.",
     "completion": "Print the completion script of a shell.",
 }
 

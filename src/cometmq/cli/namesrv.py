@@ -17,7 +17,16 @@ import msgspec
 import typer
 
 from cometmq.cli.commands import single_app
-from cometmq.cli.serving import origins, raise_file_limit, resolve_all, say_ready, serve, set_up_logging
+from cometmq.cli.serving import (
+    LogFormat,
+    LogFormatOption,
+    origins,
+    raise_file_limit,
+    resolve_all,
+    say_ready,
+    serve,
+    set_up_logging,
+)
 from cometmq.cli.settings import assignment_layer, environment_layer, file_layer, print_settings
 from cometmq.model.settings import Layer, Resolved
 from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
@@ -56,6 +65,7 @@ def run_namesrv(
         bool, typer.Option("--json", help="Print as JSON: settings, and the ready line.")
     ] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Read the settings, build the server, run it until a signal stops it."""
     flags = assignment_layer(assignments or [])
@@ -69,7 +79,7 @@ def run_namesrv(
     if show:
         print_settings([settings, server_settings], as_json=as_json)
         return
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
     log.info("step 1 of 3, configuration: %s", origins([settings, server_settings]))
     raise_file_limit()
     _serve(settings.settings, server_settings.settings, as_json=as_json)

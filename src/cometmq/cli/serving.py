@@ -14,7 +14,9 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 import typer
@@ -22,6 +24,39 @@ import typer
 from cometmq.cli.settings import split_layer
 from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer, Resolved, resolve
+
+
+class LogFormat(StrEnum):
+    """How lines of the log look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines for people, or one JSON object a line.")
+]
+_TEXT_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """Each event as one line of JSON: time (UTC), level, logger, message and, of a failure, its trace."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "time": _moment(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            event["trace"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(event).decode()
+
+
+def _moment(seconds: float) -> str:
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 class Service(Protocol):
@@ -44,13 +79,15 @@ def origins(resolved: Sequence[Resolved[Any]]) -> str:
     return ", ".join(f"{count} from {origin}" for origin, count in counts.items()) or "all defaults"
 
 
-def set_up_logging(level: str) -> None:
+def set_up_logging(level: str, form: str = LogFormat.TEXT) -> None:
+    """Log to standard error, a line an event, as text or as JSON."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise SettingsError(f"--log-level {level!r} is not one of debug, info, warning, error")
-    logging.basicConfig(
-        level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    is_json = form == LogFormat.JSON
+    handler.setFormatter(JsonLines() if is_json else logging.Formatter(_TEXT_LINE))
+    logging.basicConfig(level=number, handlers=[handler])
 
 
 def raise_file_limit() -> None:

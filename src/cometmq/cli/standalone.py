@@ -23,7 +23,14 @@ import typer
 
 from cometmq.cli.broker import load_settings
 from cometmq.cli.commands import single_app
-from cometmq.cli.serving import raise_file_limit, say_ready, serve, set_up_logging
+from cometmq.cli.serving import (
+    LogFormat,
+    LogFormatOption,
+    raise_file_limit,
+    say_ready,
+    serve,
+    set_up_logging,
+)
 from cometmq.cli.settings import assignment_layer
 from cometmq.model.errors import CometError
 from cometmq.namesrv.config import NamesrvConfig
@@ -75,9 +82,10 @@ def run_standalone(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Build everything, run it until a signal stops it."""
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
     raise_file_limit()
     root = (data or Path.home() / "cometmq").absolute()
     settings = assignment_layer(assignments or [])
@@ -86,7 +94,11 @@ def run_standalone(
 
     def build() -> Standalone | Cluster:
         namesrv = _namesrv(root, bind, namesrv_port)
-        built.append(Standalone(namesrv, plans[0]) if brokers == 1 else Cluster(namesrv, plans, log_level))
+        built.append(
+            Standalone(namesrv, plans[0])
+            if brokers == 1
+            else Cluster(namesrv, plans, (log_level, log_format))
+        )
         return built[0]
 
     def ready() -> None:
@@ -166,10 +178,11 @@ class Standalone:
 class Cluster:
     """A name server in this process and brokers in processes of their own."""
 
-    def __init__(self, namesrv: Namesrv, plans: list[dict[str, str]], log_level: str) -> None:
+    def __init__(self, namesrv: Namesrv, plans: list[dict[str, str]], logging_as: tuple[str, str]) -> None:
         self._namesrv = namesrv
         self._plans = plans
-        self._log_level = log_level
+        self._logging_as = logging_as
+        """Level and format."""
         self._processes: list[asyncio.subprocess.Process] = []
         self._watch: asyncio.Task[None] | None = None
         self.addresses: list[str] = []
@@ -196,7 +209,9 @@ class Cluster:
             "broker",
             "--json",
             "--log-level",
-            self._log_level,
+            self._logging_as[0],
+            "--log-format",
+            self._logging_as[1],
         ]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]

@@ -52,7 +52,7 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
 
     disk = SystemDisk()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
-        summary = inspect_store(disk, directory, _settings(config), in_use=not is_alone)
+        summary = inspect_store(disk, directory, store_settings(config), in_use=not is_alone)
     if as_json:
         print_json(summary)
     else:
@@ -80,8 +80,8 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
         if not is_alone:
             raise StoreError(f"{directory} is in use by another process; stop it, or verify a copy")
-        with _progress("verifying") as progress:
-            result = verify_store(disk, directory, _settings(config), progress)
+        with progress_bar("verifying") as progress:
+            result = verify_store(disk, directory, store_settings(config), progress)
     if as_json:
         print_json(result)
     else:
@@ -138,7 +138,7 @@ def dump(
             queue_id=queue,
             from_offset=from_offset,
             limit=limit,
-            config=_settings(config),
+            config=store_settings(config),
         )
         for message in messages:
             sys.stdout.buffer.write(encoder.encode(message) + b"\n")
@@ -168,10 +168,10 @@ def rebuild(
     from cometmq.ports.folders import SystemFolders
     from cometmq.store.rebuild import rebuild_store
 
-    settings = _settings(config)
+    settings = store_settings(config)
     if not yes:
         typer.confirm(f"Replace the queues and the index of {directory}?", abort=True, err=True)
-    with _one_line_errors(), _progress("rebuilding") as progress:
+    with _one_line_errors(), progress_bar("rebuilding") as progress:
         result = rebuild_store(SystemDisk(), SystemFolders(), SystemClock(), directory, settings, progress)
     if as_json:
         print_json(result)
@@ -181,7 +181,7 @@ def rebuild(
         typer.echo(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
 
 
-def _settings(config: Path | None) -> StoreConfig | None:
+def store_settings(config: Path | None) -> StoreConfig | None:
     """The store's part of a broker's properties file."""
     if config is None:
         return None
@@ -209,7 +209,7 @@ def _one_line_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """A bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None

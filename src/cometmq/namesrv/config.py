@@ -73,6 +73,6 @@ class NamesrvSettings(ServerSettings, frozen=True, kw_only=True):
     """Settings beside those."""
 
     metrics_port: Port | None = msgspec.field(name="metricsPort", default=None)
-    """Where Prometheus finds the counters, under `/metrics`; without it they are not served."""
+    """Where `/metrics`, `/health` and `/ready` are served over HTTP; without it they are not."""
     product_env_namesrv_addr: str | None = msgspec.field(name="productEnvNamesrvAddr", default=None)
     """Name servers of the production environment, for `clusterTest`; see `cluster_test.py`."""

@@ -16,6 +16,7 @@ from cometmq.namesrv.cluster_test import ClusterTestRouteHandlers, ProductionAdd
 from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.handlers import HANDLERS
 from cometmq.namesrv.handlers.route import RouteHandlers
+from cometmq.namesrv.metrics import NamesrvExporter
 from cometmq.namesrv.notices import MinIdNotices
 from cometmq.namesrv.state import NamesrvState
 from cometmq.ports.clock import Clock, SystemClock
@@ -23,7 +24,6 @@ from cometmq.ports.files import Files, SystemFiles
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
-from cometmq.remoting.prometheus import MetricsExporter
 from cometmq.remoting.server import RemotingServer
 
 log = logging.getLogger("cometmq.namesrv")
@@ -60,10 +60,10 @@ class Namesrv:
             backlog=config.server_socket_backlog,
         )
         self.server.on_closed.append(self._connection_closed)
-        self.exporter: MetricsExporter | None = None
+        self.exporter: NamesrvExporter | None = None
         if settings.metrics_port is not None:
-            self.exporter = MetricsExporter(
-                self.server.metrics, host=config.bind_address, port=settings.metrics_port
+            self.exporter = NamesrvExporter(
+                self.state, self.server.metrics, host=config.bind_address, port=settings.metrics_port
             )
         self._scan_timer: asyncio.TimerHandle | None = None
 
@@ -86,12 +86,16 @@ class Namesrv:
     async def start(self) -> None:
         """Listen, and begin to watch the brokers."""
         if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.start)
+            await self.exporter.start()
         await self.server.start()
+        if self.exporter is not None:
+            self.exporter.is_serving = True
         self._schedule_scan()
 
     async def stop(self) -> None:
         """Answer what was accepted, then close everything."""
+        if self.exporter is not None:
+            self.exporter.is_serving = False
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
@@ -102,7 +106,7 @@ class Namesrv:
         )
         await self.client.stop()
         if self.exporter is not None:
-            await asyncio.to_thread(self.exporter.stop)
+            await self.exporter.stop()
 
     # The watch.
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _FIXED: Final = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")
-MIN_ITEM_SIZE: Final = _FIXED.size + _PROPERTIES_LENGTH.size
+_BODY_AT: Final = _FIXED.size
+_LENGTH_SIZE: Final = _PROPERTIES_LENGTH.size
+MIN_ITEM_SIZE: Final = _BODY_AT + _LENGTH_SIZE
 
 
 class BatchItem(msgspec.Struct, gc=False):
@@ -62,11 +64,40 @@ def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
     """The messages in the body of a batch."""
     view = memoryview(buffer)
     items: list[BatchItem] = []
+    add, fixed, properties_length = items.append, _FIXED.unpack_from, _PROPERTIES_LENGTH.unpack_from
+    position, length = 0, len(view)
+    last = length - MIN_ITEM_SIZE
+    # As `_decode_item` reads them, without a call for each; what is wrong is left to it.
+    while position <= last:
+        total_size, _, _, flag, body_length = fixed(view, position)
+        end = position + total_size
+        body_at = position + _BODY_AT
+        body_end = body_at + body_length
+        properties_at = body_end + _LENGTH_SIZE
+        if (
+            end > length
+            or body_length < 0
+            or properties_at > end
+            or properties_length(view, body_end)[0] != end - properties_at
+        ):
+            break
+        add(BatchItem(view[body_at:body_end], view[properties_at:end], flag))
+        position = end
+    while position < length:
+        item, position = _decode_item(view, position)
+        add(item)
+    return items
+
+
+def item_ends(buffer: ReadableBuffer) -> list[int]:
+    """Where each message in the body of a batch ends."""
+    view = memoryview(buffer)
+    ends: list[int] = []
     position = 0
     while position < len(view):
-        item, position = _decode_item(view, position)
-        items.append(item)
-    return items
+        _, position = _decode_item(view, position)
+        ends.append(position)
+    return ends
 
 
 def _decode_item(view: memoryview, offset: int) -> tuple[BatchItem, int]:

@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from cometmq.model.errors import MessageError
@@ -84,14 +85,17 @@ def decode_properties(block: bytes | memoryview) -> dict[str, str]:
 
 def find_property(block: bytes | memoryview, name: str) -> str | None:
     """The value of one property, without making a dictionary of the others."""
-    wanted = b"\x02" + name.encode("utf-8") + b"\x01"
-    items = b"\x02" + block
-    found_at = items.rfind(wanted)
-    while found_at >= 0:
-        value_at = found_at + len(wanted)
-        value_end = items.find(b"\x02", value_at)
-        value = items[value_at:] if value_end < 0 else items[value_at:value_end]
+    wanted = _begin_of(name)
+    before, found, behind = (b"\x02" + block).rpartition(wanted)
+    while found:
+        value = behind.partition(b"\x02")[0]
         if value:
             return value.decode("utf-8", "replace")
-        found_at = items.rfind(wanted, 0, found_at)
+        before, found, behind = before.rpartition(wanted)
     return None
+
+
+@lru_cache(1024)
+def _begin_of(name: str) -> bytes:
+    """How a property begins that is not the first of a block."""
+    return f"\x02{name}\x01".encode()

@@ -79,6 +79,45 @@ def test_frames_that_wait_while_more_arrives_keep_their_order(
     assert [copied(frame) for frame in found] == frames
 
 
+@given(
+    frames=st.lists(
+        st.tuples(
+            st.sampled_from([JSON, JSON, ROCKETMQ]), st.sampled_from([b"ab", b"abc", b"a", b"b"]), st.binary()
+        ),
+        max_size=12,
+    ),
+    cuts=st.lists(st.integers(min_value=0), max_size=4),
+    most=st.integers(min_value=0, max_value=4),
+)
+def test_frames_that_begin_alike_can_be_taken_together(
+    frames: list[Parts], cuts: list[int], most: int
+) -> None:
+    """None of them is skipped, and no other is among them."""
+    splitter = FrameSplitter()
+    found: list[Parts] = []
+    for chunk in chunks(b"".join(map(whole, frames)), cuts):
+        splitter.feed(chunk)
+        while (frame := splitter.next_frame()) is not None:
+            found.append(copied(frame))
+            together = splitter.next_alike(b"ab", most, 2)
+            assert len(together) <= most
+            assert all(header == b"ab" for header, _ in together)
+            found += [(JSON, header, bytes(body)) for header, body in together]
+    assert found == frames
+    assert splitter.buffered_bytes == 0
+
+
+def test_what_is_broken_is_not_taken_together_with_what_is_not() -> None:
+    """It is refused when its turn comes."""
+    splitter = FrameSplitter()
+    good = whole((JSON, b"ab", b""))
+    splitter.feed(good + good + (8).to_bytes(4, "big") + (9).to_bytes(4, "big") + b"ab" + bytes(20))
+    assert splitter.next_frame() is not None
+    assert len(splitter.next_alike(b"ab", 10, 100)) == 1
+    with pytest.raises(FramingError, match="does not fit"):
+        splitter.next_frame()
+
+
 @given(frames=FRAMES, tail=st.integers(min_value=0, max_value=20))
 def test_an_incomplete_frame_is_held_and_counted(frames: list[Parts], tail: int) -> None:
     splitter = FrameSplitter()

@@ -46,6 +46,7 @@ ADDED: Final = {
     "GetRouteInfoRequest": {"__ZONE_NAME": "plain key", "__ZONE_MODE": "plain key"},
     "SendMessageResponse": {"MSG_REGION": "plain key", "TRACE_ON": "plain key"},
     "QueryMessageRequest": {"_UNIQUE_KEY_QUERY": "plain key"},
+    "PullMessageRequest": {"bulk": "our own"},
     "HeartbeatResponse": {"IS_SUPPORT_HEART_BEAT_V2": "plain key", "IS_SUB_CHANGE": "plain key"},
     "SetCommitLogReadModeRequest": {"READ_AHEAD_MODE": "plain key"},
     "GetAllTopicConfigRequest": {"topicSeq": "5.3.4", "dataVersion": "5.3.4", "maxTopicNum": "5.3.4"},

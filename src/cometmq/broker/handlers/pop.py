@@ -66,6 +66,11 @@ class PopHandlers:
         """Whether a pop would find anything."""
         return self._pop.looking.notify(header, request, connection)
 
+    @handles(RequestCode.POP_ROLLBACK, NoHeader)
+    def roll_back(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Bring back what was popped from a key-value store; here all of it is in the revive topic anyway."""
+        return Answer()
+
     @handles(RequestCode.POLLING_INFO, PollingInfoRequest)
     def polling_info(self, header: PollingInfoRequest, request: Command, connection: Connection) -> Answer:
         """How many pops wait."""

@@ -92,6 +92,7 @@ class SendBackHandlers:
             state.delays.stored(record)
         if is_dead and status is PutStatus.PUT_OK:
             state.counters.dead_letters += 1
+            state.traffic.gave_up(header.origin_topic or stored.topic, header.group)
             log.info(
                 "a message of %s at %d is put among the dead letters of %s",
                 *(header.origin_topic or stored.topic, header.offset, header.group),

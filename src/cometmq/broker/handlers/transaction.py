@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
@@ -22,7 +22,8 @@ from cometmq.wire.record import Record, decode_record
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
-_OUTCOMES = {
+_DONE: Final = Answer()
+_OUTCOMES: Final = {
     TransactionType.COMMIT.value: TransactionType.COMMIT,
     TransactionType.ROLLBACK.value: TransactionType.ROLLBACK,
 }
@@ -43,13 +44,13 @@ class TransactionHandlers:
         outcome = _OUTCOMES.get(header.commit_or_rollback)
         if outcome is None:
             if header.commit_or_rollback == TransactionType.NONE:
-                return Answer()
+                return _DONE
             remark = (
                 f"commitOrRollback {header.commit_or_rollback} is none of 8 commit, 12 rollback, 0 unknown"
             )
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
         self._state.transactions.ending.end(header, outcome)
-        return Answer()
+        return _DONE
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
     def resume(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from cometmq.model.queue import MessageQueue
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import MessageModel
+from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.command import Body
 
 
 class QueryAssignmentRequest(msgspec.Struct, rename="camel"):
@@ -37,3 +40,37 @@ def encode_assignments(queues: Iterable[MessageQueue] | None, mode: str) -> byte
         for queue in queues
     ]
     return fastjson.dumps({"messageQueueAssignments": assignments})
+
+
+class AssignedQueue(NamedTuple):
+    """A queue, and how it is to be read."""
+
+    queue: MessageQueue
+    mode: str | None
+
+
+def decode_assignments(body: Body) -> list[AssignedQueue] | None:
+    """The queues of a consumer; None if it is to keep what it has."""
+    told = decode_json_body(_Assignments, body).message_queue_assignments
+    if told is None:
+        return None
+    return [
+        AssignedQueue(MessageQueue(each.topic, each.broker_name, each.queue_id), assignment.mode)
+        for assignment in told
+        for each in (assignment.message_queue,)
+    ]
+
+
+class _Queue(msgspec.Struct, rename="camel"):
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class _Assignment(msgspec.Struct, rename="camel"):
+    message_queue: _Queue
+    mode: str | None = None
+
+
+class _Assignments(msgspec.Struct, rename="camel"):
+    message_queue_assignments: list[_Assignment] | None = None

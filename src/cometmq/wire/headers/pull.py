@@ -27,6 +27,8 @@ class PullMessageRequest(TopicRequest, kw_only=True):
     max_msg_bytes: Int32 | None = None
     request_source: Int32 | None = None
     proxy_forward_client_id: str | None = field(name="proxyFrowardClientId", default=None)
+    bulk: bool | None = None
+    """Our own: much more at once than an ordinary pull brings. Other brokers do not look at it."""
 
 
 @response_header(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

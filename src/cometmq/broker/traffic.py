@@ -1,0 +1,60 @@
+"""What came into which topic, and how long it took to take it: the counters behind the metrics of sends.
+
+Rules kept here:
+- Messages that came in one go are counted in one go; of their sizes the average counts.
+- A kind is told apart where a send shows it anyway. A plain message is of the kind that its topic is for.
+- At most `MOST_TOPICS` pairs of topic and kind, and `MOST_GROUPS` of topic and group, are told apart. What
+  comes beyond is counted under the topic `OTHERS`, so that the sums stay right.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.model.histogram import Histogram
+
+MOST_TOPICS: Final = 20_000
+MOST_GROUPS: Final = 20_000
+OTHERS: Final = "others"
+
+PLAIN: Final = ""
+FIFO: Final = "fifo"
+NORMAL: Final = "normal"
+DELAYED: Final = "delay"
+TRANSACTION: Final = "transaction"
+
+SIZE_BOUNDS: Final = (1024, 4096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+"""The same as RocketMQ's."""
+APPEND_BOUNDS_S: Final = (
+    *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005),
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0),
+)
+
+
+class Traffic:
+    """The counters of one broker; belongs to the event loop, others read copies."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[tuple[str, str], Histogram] = {}
+        """By topic and kind, the sizes of messages in the log: how many, and how much together."""
+        self.append_times = Histogram(APPEND_BOUNDS_S)
+        """How long it took to put what came in one go, in seconds."""
+        self.dead_letters: dict[tuple[str, str], int] = {}
+        """By topic and group."""
+
+    def took(self, topic: str, messages: int, size: int, seconds: float, kind: str = PLAIN) -> None:
+        """Messages of a topic were put that have this size together; putting them took so long."""
+        self.append_times.observe(seconds)
+        sizes = self.sizes.get((topic, kind))
+        if sizes is None:
+            if len(self.sizes) >= MOST_TOPICS:
+                topic = OTHERS
+            sizes = self.sizes.setdefault((topic, kind), Histogram(SIZE_BOUNDS))
+        sizes.observe(size / messages, messages)
+
+    def gave_up(self, topic: str, group: str) -> None:
+        """A group gave a message of a topic up."""
+        key = (topic, group)
+        if key not in self.dead_letters and len(self.dead_letters) >= MOST_GROUPS:
+            key = (OTHERS, group) if (OTHERS, group) in self.dead_letters else (OTHERS, OTHERS)
+        self.dead_letters[key] = self.dead_letters.get(key, 0) + 1

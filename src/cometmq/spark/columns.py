@@ -1,0 +1,76 @@
+"""The columns of a message in Spark, the same in every source.
+
+Rules kept here:
+- Names, order and types are fixed: people write queries against them.
+- Spark takes an Arrow batch only if its schema is exactly the one that Spark derives from the columns, so it
+  is derived here in the same way, and times are UTC.
+- A reader is given the columns that its user asked for (`.schema("body binary")`), and makes no others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from cometmq.model.errors import SettingsError
+
+SPARK_SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("brokerName", StringType()),
+        StructField("queueId", IntegerType()),
+        StructField("queueOffset", LongType()),
+        StructField("msgId", StringType()),
+        StructField("tags", StringType()),
+        StructField("keys", ArrayType(StringType())),
+        StructField("properties", MapType(StringType(), StringType())),
+        StructField("body", BinaryType()),
+        StructField("bornTimestamp", TimestampType()),
+        StructField("storeTimestamp", TimestampType()),
+        StructField("bornHost", StringType()),
+        StructField("reconsumeTimes", IntegerType()),
+    ]
+)
+"""What both sources have."""
+
+LOG_COLUMNS: Final = (StructField("physicalOffset", LongType()),)
+"""What the log source has in addition."""
+
+ERROR_COLUMN: Final = StructField("error", StringType())
+"""What is wrong with bytes of the log that are not a message; only there if they do not end the query."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+ARROW_SCHEMA: Final = arrow_schema(SPARK_SCHEMA)
+LOG_SCHEMA: Final = StructType([*SPARK_SCHEMA.fields, *LOG_COLUMNS])
+PERMISSIVE_LOG_SCHEMA: Final = StructType([*LOG_SCHEMA.fields, ERROR_COLUMN])
+
+
+def check_columns(asked: StructType, known: StructType) -> None:
+    """Refuse a schema given by a user that has columns, or types of columns, that there are not."""
+    for field in asked.fields:
+        if field.name not in known.names:
+            raise SettingsError(f"there is no column {field.name!r}; there are {', '.join(known.names)}")
+        wanted = known[field.name].dataType
+        if field.dataType != wanted:
+            raise SettingsError(
+                f"column {field.name!r} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
+                "cast it in the query"
+            )

@@ -1,0 +1,134 @@
+"""The options of the source `rocketmq-log`: which stores, which messages, and what to do with damage.
+
+Rules kept here:
+- Nothing but a path is needed. A store has no name of its own: unless a name is given, that of its folder
+  stands for the broker, or of the folder around it if it is just called `store`.
+- Topics that the broker of the store does not know any more are left out, as no consumer can see them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import SettingsError
+from cometmq.spark.options import Options
+
+LOG_OPTIONS: Final = (
+    "path",
+    "brokerName",
+    "topic",
+    "topics",
+    "topicPattern",
+    "startingTimestamp",
+    "endingTimestamp",
+    "mode",
+    "includeProperties",
+    "includeDeletedTopics",
+    "checkCrc",
+    "partitionBytes",
+)
+DEFAULT_PARTITION_BYTES: Final = 64 * 1024 * 1024
+_LEAST_PARTITION_BYTES: Final = 4096
+_USUAL_FOLDER: Final = "store"
+_FOR_EVER: Final = 2**62
+
+
+class StorePlace(msgspec.Struct, frozen=True):
+    """A store directory and the name of its broker."""
+
+    root: str
+    broker_name: str
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query reads."""
+
+    stores: tuple[StorePlace, ...]
+    topics: frozenset[str] | None = None
+    """None wants all."""
+    pattern: str | None = None
+    """Topics whose whole names match this."""
+    times_ms: tuple[int, int] = (0, _FOR_EVER)
+    """When a message has to be stored: the first moment that is wanted, and the one behind the last."""
+    permissive: bool = False
+    include_properties: bool = False
+    include_deleted: bool = False
+    check_crc: bool = False
+    partition_bytes: int = DEFAULT_PARTITION_BYTES
+
+
+def log_options(given: Mapping[str, str]) -> LogOptions:
+    """The options of a query."""
+    options = Options(given, LOG_OPTIONS, "the source rocketmq-log")
+    topics, pattern = _topics(options)
+    start, end = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
+    times = start or 0, _FOR_EVER if end is None else end
+    if times[0] >= times[1]:
+        raise SettingsError("endingTimestamp is not behind startingTimestamp; no message can be between them")
+    return LogOptions(
+        stores=_stores(options),
+        topics=topics,
+        pattern=pattern,
+        times_ms=times,
+        permissive=is_permissive(given),
+        include_properties=options.flag("includeProperties", default=False),
+        include_deleted=options.flag("includeDeletedTopics", default=False),
+        check_crc=options.flag("checkCrc", default=False),
+        partition_bytes=options.number("partitionBytes", least=_LEAST_PARTITION_BYTES)
+        or DEFAULT_PARTITION_BYTES,
+    )
+
+
+def is_permissive(given: Mapping[str, str]) -> bool:
+    """Whether what is damaged is told in a column instead of an error."""
+    mode = (Options(given, LOG_OPTIONS, "the source rocketmq-log").text("mode") or "failfast").lower()
+    if mode not in ("permissive", "failfast"):
+        raise SettingsError(f"mode is {mode!r}; it has to be permissive or failfast")
+    return mode == "permissive"
+
+
+def _stores(options: Options) -> tuple[StorePlace, ...]:
+    roots = [path.strip() for path in (options.text("path") or "").split(",") if path.strip()]
+    if not roots:
+        raise SettingsError("path is missing; write .load('/data/store'), or several with commas between")
+    roots = [root.removeprefix("file://") for root in roots]
+    given = options.text("brokerName")
+    if given is None:
+        names = [_name_of(Path(root)) for root in roots]
+    else:
+        names = [name.strip() for name in given.split(",")]
+        if len(names) != len(roots) or not all(names):
+            raise SettingsError(
+                f"brokerName has {len(names)} names for {len(roots)} paths; give one for each"
+            )
+    if len(set(names)) < len(names):
+        raise SettingsError(
+            f"several stores would have the broker name {max(names, key=names.count)!r}; "
+            "tell them apart with brokerName, one for each path, with commas between"
+        )
+    return tuple(StorePlace(root, name) for root, name in zip(roots, names, strict=True))
+
+
+def _name_of(root: Path) -> str:
+    root = root.absolute()
+    return root.parent.name if root.name == _USUAL_FOLDER and root.parent.name else root.name
+
+
+def _topics(options: Options) -> tuple[frozenset[str] | None, str | None]:
+    given = options.only_one_of("topic", "topics", "topicPattern")
+    if given is None:
+        return None, None
+    text = options.text(given) or ""
+    if given == "topicPattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise SettingsError(f"topicPattern {text!r} is no regular expression: {error}") from None
+        return None, text
+    names = text.split(",") if given == "topics" else [text]
+    return frozenset(name.strip() for name in names if name.strip()), None

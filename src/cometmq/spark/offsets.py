@@ -1,0 +1,98 @@
+"""Offsets of queues as Spark keeps them, and how much of what is there a trigger takes.
+
+    {"orders": {"broker-a": {"0": 1200, "1": 1187}}}
+
+Rules kept here:
+- The same offsets are always the same text: Spark compares texts to see whether there is something new.
+- Nothing here asks anybody anything: values in, values out.
+- What a trigger takes is shared out in proportion to what waits in each queue, so that no queue starves, and
+  is at least one message if there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cometmq.model.errors import SettingsError
+from cometmq.model.queue import MessageQueue
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""What stands for an offset that is still to be asked for, as in Kafka."""
+
+Offsets = Mapping[MessageQueue, int]
+Nested = dict[str, dict[str, dict[str, int]]]
+
+
+def to_nested(offsets: Offsets) -> Nested:
+    """Offsets for Spark, which makes JSON of it."""
+    nested: Nested = {}
+    for queue in sorted(offsets):
+        brokers = nested.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return nested
+
+
+def from_nested(nested: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """Offsets that Spark gives back."""
+    return {
+        MessageQueue(topic, broker_name, int(queue_id)): int(offset)
+        for topic, brokers in nested.items()
+        for broker_name, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
+    """Offsets that somebody wrote down."""
+    try:
+        offsets = from_nested(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        offsets = None
+    if not offsets:
+        raise SettingsError(
+            f"{option} is {text[:200]!r}; write earliest, latest, or JSON such as "
+            '{"topic": {"broker-a": {"0": 23, "1": -2}}}, where -2 is earliest and -1 latest'
+        )
+    for queue, offset in offsets.items():
+        if offset < EARLIEST:
+            raise SettingsError(f"{option} has {offset} for {queue}; an offset is 0 or more, -1 or -2")
+    return offsets
+
+
+def share(backlog: Offsets, limit: int) -> dict[MessageQueue, int]:
+    """How many messages of each queue are taken, if together at most `limit` are."""
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    shares = {queue: waiting * limit // total for queue, waiting in backlog.items()}
+    left = limit - sum(shares.values())
+    # What rounding left goes to those who lost most by it.
+    losers = sorted(backlog, key=lambda queue: (-(backlog[queue] * limit % total), queue))
+    for queue in losers[:left]:
+        shares[queue] += 1
+    return shares
+
+
+def share_bytes(backlog: Offsets, sizes: Mapping[MessageQueue, float], limit: int) -> dict[MessageQueue, int]:
+    """The same for a limit of bytes, if `sizes` is what a message of each queue has on average."""
+    total = sum(waiting * sizes[queue] for queue, waiting in backlog.items())
+    if total <= limit:
+        return dict(backlog)
+    shares = {queue: int(waiting * limit / total) for queue, waiting in backlog.items()}
+    if not any(shares.values()):
+        shares[max(backlog, key=lambda queue: (backlog[queue], queue))] = 1
+    return shares
+
+
+def advance(start: Offsets, taken: Offsets) -> dict[MessageQueue, int]:
+    """Where a trigger ends that takes so many of each queue."""
+    return {queue: offset + taken.get(queue, 0) for queue, offset in start.items()}
+
+
+def backlog_of(start: Offsets, latest: Offsets) -> dict[MessageQueue, int]:
+    """How many messages wait, in queues where some do."""
+    waiting = {queue: latest.get(queue, offset) - offset for queue, offset in start.items()}
+    return {queue: count for queue, count in waiting.items() if count > 0}

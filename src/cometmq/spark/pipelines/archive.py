@@ -1,0 +1,197 @@
+"""Topics to Parquet files, each message once, with a manifest of which offsets are where.
+
+    OUTPUT/topic=orders/day=2026-01-31/batch=12/part-….parquet      the messages
+    OUTPUT/_manifest/00000012.json                                  what batch 12 has
+    OUTPUT/_checkpoint/                                             how far the query is
+
+Rules kept here:
+- A batch that is done again replaces what its first try left, so whoever reads the files, with Spark or
+  without, finds each message once. A batch is complete when its manifest is there.
+- The offsets of a manifest are those of Spark's checkpoint: batches follow one another without gaps.
+- Rows go from Arrow to Parquet inside Spark; no Python looks at them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql import Observation
+from pyspark.sql import functions as fn
+from pyspark.sql.types import DateType, IntegerType, StructField, StructType
+
+from cometmq.model.errors import SettingsError, StateError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.columns import SPARK_SCHEMA
+from cometmq.spark.offsets import to_nested
+from cometmq.spark.pipelines.files import Files, joined
+from cometmq.spark.pipelines.jobs import TopicsJob
+from cometmq.spark.pipelines.streams import Progress, Report, no_report, run_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MANIFEST: Final = "_manifest"
+CHECKPOINT: Final = "_checkpoint"
+PARTITIONS: Final = ("topic", "day", "batch")
+ARCHIVE_SCHEMA: Final = StructType(
+    [*SPARK_SCHEMA.fields, StructField("day", DateType()), StructField("batch", IntegerType())]
+)
+"""What the files have; said, since Spark would take a topic whose name is a number for a number."""
+DEFAULT_BATCH_ROWS: Final = 4_000_000
+_COMPRESSIONS: Final = ("snappy", "zstd", "lz4_raw", "gzip", "none")
+
+Span = tuple[int, int]
+Spans = dict[str, dict[str, dict[str, Span]]]
+
+
+class ArchiveJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What to archive, and where to."""
+
+    output: str
+    """A folder, or an address of any file system that Spark knows."""
+    checkpoint: str | None = None
+    """None is a folder in the output."""
+    group: str | None = None
+    """The consumer group by which lag tools see how far the archive is."""
+    follow: bool = False
+    """Go on for ever instead of ending with what there is now."""
+    every_s: float = 60.0
+    """How long the messages of a batch are gathered, if it follows."""
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    """How many messages a batch has at most."""
+    properties: bool = True
+    """Whether the properties of messages are archived, too."""
+    compression: str = "snappy"
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one batch of an archive has: a manifest."""
+
+    batch: int
+    rows: int
+    first_store_timestamp: int | None
+    last_store_timestamp: int | None
+    offsets: Spans
+    """The offsets of each queue, from the first to the one behind the last."""
+
+
+class Archived(Progress, rename="camel", kw_only=True):
+    """What a run has archived."""
+
+    output: str
+
+
+def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) -> Archived:
+    """Archive what there is, or go on until interrupted."""
+    if job.compression not in _COMPRESSIONS:
+        raise SettingsError(f"compression is {job.compression!r}; it has to be {', '.join(_COMPRESSIONS)}")
+    options = job.source_options(
+        **job.topic_options(),
+        group=job.group,
+        includeProperties=str(job.properties).lower(),
+        maxOffsetsPerTrigger=str(job.batch_rows),
+    )
+    files = Files(spark)
+    checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
+    writing = _Writing(files, job, files.whole_path(checkpoint))
+    stream = spark.readStream.format("rocketmq").options(**options).load()
+    writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
+    trigger: dict[str, Any] = {"availableNow": True}
+    if job.follow:
+        trigger = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
+    done = run_stream(writer.trigger(**trigger), report)
+    return Archived(output=job.output, **msgspec.structs.asdict(done))
+
+
+class _Writing:
+    """Writes batches to their places."""
+
+    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str) -> None:
+        self._files = files
+        self._job = job
+        self._checkpoint = checkpoint
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """Write one batch, or write it again."""
+        seen = Observation(f"batch-{number}")
+        time = fn.unix_millis("storeTimestamp")
+        rows = frame.observe(
+            seen, fn.count(fn.lit(1)).alias("rows"), fn.min(time).alias("first"), fn.max(time).alias("last")
+        )
+        placed = rows.withColumns({"day": fn.to_date("storeTimestamp"), "batch": fn.lit(number)})
+        writer = placed.write.mode("overwrite").partitionBy(*PARTITIONS)
+        writer = writer.option("partitionOverwriteMode", "dynamic").option(
+            "compression", self._job.compression
+        )
+        writer.parquet(self._job.output)
+        found = seen.get
+        manifest = Batch(
+            batch=number,
+            rows=found["rows"],
+            first_store_timestamp=found["first"],
+            last_store_timestamp=found["last"],
+            offsets=_spans(self._begin(frame, number), self._offsets(number)),
+        )
+        self._files.write(manifest_path(self._job.output, number), _text(manifest))
+
+    def _begin(self, frame: DataFrame, number: int) -> dict[str, Any]:
+        """Where a batch begins; of the very first one, only what was written says it."""
+        if number > 0:
+            return self._offsets(number - 1)
+        written = read_archive(frame.sparkSession, self._job.output).where("batch = 0")
+        queues = written.groupBy("topic", "brokerName", "queueId").agg(fn.min("queueOffset").alias("begin"))
+        return to_nested(
+            {MessageQueue(row.topic, row.brokerName, row.queueId): row.begin for row in queues.collect()}
+        )
+
+    def _offsets(self, number: int) -> dict[str, Any]:
+        """Where a batch ends, which Spark writes down before it begins."""
+        text = self._files.read(joined(self._checkpoint, "offsets", str(number)))
+        try:
+            found: dict[str, Any] = json.loads((text or "").splitlines()[2])
+        except (IndexError, ValueError):
+            raise StateError(f"the checkpoint {self._checkpoint} has no offsets of batch {number}") from None
+        return found
+
+
+def _spans(before: dict[str, Any], after: dict[str, Any]) -> Spans:
+    """What lies between the ends of two batches; a queue that is new begins at what it has first."""
+    return {
+        topic: {
+            broker: {
+                queue: (int(before.get(topic, {}).get(broker, {}).get(queue, end)), int(end))
+                for queue, end in queues.items()
+            }
+            for broker, queues in brokers.items()
+        }
+        for topic, brokers in after.items()
+    }
+
+
+def _text(manifest: Batch) -> str:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n"
+
+
+def read_archive(spark: SparkSession, output: str) -> DataFrame:
+    """The messages of an archive, with their day and batch."""
+    return spark.read.schema(ARCHIVE_SCHEMA).parquet(output)
+
+
+def manifest_path(output: str, number: int) -> str:
+    return joined(output, MANIFEST, f"{number:08}.json")
+
+
+def batches_of(files: Files, output: str) -> list[Batch]:
+    """The complete batches of an archive, in order."""
+    found = []
+    for name in files.names(joined(output, MANIFEST)):
+        text = files.read(joined(output, MANIFEST, name))
+        try:
+            found.append(msgspec.json.decode(text or "", type=Batch))
+        except msgspec.DecodeError:
+            raise StateError(f"{joined(output, MANIFEST, name)} is no manifest of an archive") from None
+    if not found:
+        raise SettingsError(f"{output} is no archive: it has no manifests")
+    return found

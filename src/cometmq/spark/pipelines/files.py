@@ -1,0 +1,73 @@
+"""Small text files beside the data of a pipeline, on whatever file system Spark has that data.
+
+Rules kept here: a file is there whole or not at all; one that is written again is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.model.errors import StateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UNFINISHED: Final = ".unfinished"
+
+
+def joined(folder: str, *names: str) -> str:
+    """A path below a folder, which may be an address such as `s3a://bucket/archive`."""
+    return "/".join((folder.rstrip("/"), *names))
+
+
+class Files:
+    """The files that a session can reach."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+
+    def read(self, path: str) -> str | None:
+        """The text of a file; None if there is none."""
+        system, place = self._at(path)
+        if not system.exists(place):
+            return None
+        stream = system.open(place)
+        try:
+            text: str = self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return text
+
+    def write(self, path: str, text: str) -> None:
+        """Make a file, or replace it."""
+        system, place = self._at(path)
+        unfinished = self._at(path + _UNFINISHED)[1]
+        stream = system.create(unfinished, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        system.delete(place, False)
+        if not system.rename(unfinished, place):
+            raise StateError(f"{path} cannot be written; look at the rights of its folder")
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the finished files in a folder, sorted; none if there is no such folder."""
+        system, place = self._at(folder)
+        if not system.exists(place):
+            return []
+        found = (str(each.getPath().getName()) for each in system.listStatus(place))
+        return sorted(name for name in found if not name.startswith(".") and not name.endswith(_UNFINISHED))
+
+    def whole_path(self, path: str) -> str:
+        """The path with its file system, so that it means the same wherever it is read."""
+        system, place = self._at(path)
+        return str(system.makeQualified(place).toString())
+
+    @property
+    def _java(self) -> Any:
+        return self._context._jvm
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        place = self._java.org.apache.hadoop.fs.Path(path)
+        return place.getFileSystem(self._context._jsc.hadoopConfiguration()), place

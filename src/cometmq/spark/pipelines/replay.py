@@ -1,0 +1,245 @@
+"""Messages of a time range sent to a topic once more, from topics or from an archive.
+
+What is to be sent is decided once, at the first start, and written down in the checkpoint as a plan of steps:
+ranges of offsets, or batches of the archive. A step that is done is written down, too.
+
+Rules kept here:
+- A replay that was interrupted or killed goes on with the step that was not done. Towards a CometMQ broker a
+  message of that step which was stored before is not stored again.
+- A checkpoint belongs to one replay; another one is refused.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.sql import Observation
+from pyspark.sql import functions as fn
+
+from cometmq.client.background import background
+from cometmq.model.errors import SettingsError
+from cometmq.spark.cluster import Cluster
+from cometmq.spark.live_options import live_options
+from cometmq.spark.offsets import Nested, Offsets, backlog_of, from_nested, share, to_nested
+from cometmq.spark.pipelines.archive import batches_of, read_archive
+from cometmq.spark.pipelines.copying import copies, in_order
+from cometmq.spark.pipelines.files import Files, joined
+from cometmq.spark.pipelines.jobs import TopicsJob, time_ms
+from cometmq.spark.pipelines.streams import Progress, Report, no_report, plain_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STEP_ROWS: Final = 1_000_000
+RATED_STEP_S: Final = 30
+"""With a rate, a step takes about so long: no more than that is begun again."""
+_PLAN: Final = "plan.json"
+_DONE: Final = "done"
+
+
+class ReplayJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What to send once more, and where to."""
+
+    archive: str | None = None
+    """An archive to read from, instead of topics of the cluster."""
+    end: str | None = msgspec.field(default=None, name="to")
+    """Before when messages were stored."""
+    to_topic: str
+    to_namesrv_addr: str | None = None
+    """Another cluster; None is the same one."""
+    checkpoint: str
+    rate: int | None = None
+    """How many messages a second."""
+    keep_queues: bool = False
+    """Send each message to the queue of the same number."""
+    at_least_once: bool = False
+    """For brokers that cannot tell what they have, such as Apache's: what is done again is sent again."""
+    written_range: str | None = None
+    """How the time range was written, if that is what tells this replay from others; else the times do."""
+    sink: dict[str, str] = msgspec.field(default_factory=dict)
+    """Further options of the sink."""
+
+    def __post_init__(self) -> None:
+        if self.archive is not None and self.topic_pattern is not None:
+            raise SettingsError("topicPattern is for topics of a cluster; name topics of an archive, or none")
+        if self.rate is not None and self.rate < 1:
+            raise SettingsError(f"rate is {self.rate}; it has to be at least 1 message a second")
+
+    @property
+    def times_ms(self) -> tuple[int | None, int | None]:
+        return time_ms("startingTimestamp", self.start), time_ms("endingTimestamp", self.end)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What is sent in one go: a batch of the archive, or offsets."""
+
+    batch: int | None = None
+    start: Nested = {}
+    end: Nested = {}
+    """Of all queues, since the source reads those that are not named from end to end."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a replay sends."""
+
+    id: str
+    job: str
+    """What was asked for, to know it again."""
+    steps: list[Step]
+
+
+class StepDone(msgspec.Struct, frozen=True):
+    """A step that was sent."""
+
+    rows: int
+
+
+class Replayed(Progress, rename="camel", kw_only=True):
+    """What a run has sent; `rows` has what earlier runs sent, too."""
+
+    to_topic: str
+    steps: int
+
+
+def replay(spark: SparkSession, job: ReplayJob, report: Report = no_report) -> Replayed:
+    """Send what the plan says and was not sent yet."""
+    files = Files(spark)
+    plan = _plan(files, job)
+    done = _done(files, job)
+    result = Replayed(to_topic=job.to_topic, steps=len(plan.steps))
+    result.rows, result.batches = sum(step.rows for step in done), len(done)
+    began, before = time.monotonic(), result.rows
+    try:
+        for number in range(len(done), len(plan.steps)):
+            rows = _send(spark, job, plan, number)
+            files.write(_done_path(job, number), msgspec.json.encode(StepDone(rows)).decode())
+            result.rows += rows
+            result.batches += 1
+            result.rows_per_second = round((result.rows - before) / (time.monotonic() - began), 1)
+            report(result)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    return result
+
+
+def _send(spark: SparkSession, job: ReplayJob, plan: Plan, number: int) -> int:
+    frame = _rows_of(spark, job, plan.steps[number])
+    start_ms, end_ms = job.times_ms
+    if start_ms is not None:
+        frame = frame.where(fn.col("storeTimestamp") >= fn.timestamp_millis(fn.lit(start_ms)))
+    if end_ms is not None:
+        frame = frame.where(fn.col("storeTimestamp") < fn.timestamp_millis(fn.lit(end_ms)))
+    tasks = spark.sparkContext.defaultParallelism
+    ordered = in_order(frame, tasks=tasks, by_time=job.rate is not None)
+    ready = copies(ordered, fn.lit(job.to_topic), keep_queues=job.keep_queues)
+    seen = Observation(f"step-{number}")
+    counted = ready.observe(seen, fn.count(fn.lit(1)).alias("rows"))
+    options = {"namesrvAddr": job.to_namesrv_addr or job.namesrv_addr, **job.sink}
+    if job.rate is not None:
+        options["maxRowsPerSecond"] = str(job.rate)
+    if not job.at_least_once:
+        options |= {"exactlyOnce": "true", "exactlyOnceId": f"{plan.id}/{number}"}
+    with plain_errors():
+        counted.write.format("rocketmq").mode("append").options(**options).save()
+    return int(seen.get["rows"])
+
+
+def _rows_of(spark: SparkSession, job: ReplayJob, step: Step) -> DataFrame:
+    if step.batch is not None and job.archive is not None:
+        rows = read_archive(spark, job.archive).where(fn.col("batch") == step.batch)
+        return rows.where(fn.col("topic").isin(*job.topics)) if job.topics else rows
+    options = job.source_options(
+        topics=",".join(step.start),
+        startingOffsets=msgspec.json.encode(step.start).decode(),
+        endingOffsets=msgspec.json.encode(step.end).decode(),
+        includeProperties="true",
+    )
+    rows = spark.read.format("rocketmq").options(**options).load()
+    # A queue that came to be after the plan was made is not part of it.
+    planned = [f"{queue.topic}@{queue.broker_name}:{queue.queue_id}" for queue in from_nested(step.end)]
+    return rows.where(fn.format_string("%s@%s:%d", "topic", "brokerName", "queueId").isin(planned))
+
+
+# The plan.
+
+
+def _plan(files: Files, job: ReplayJob) -> Plan:
+    path = joined(job.checkpoint, _PLAN)
+    asked = _asked(job)
+    text = files.read(path)
+    if text is None:
+        steps = _archive_steps(files, job) if job.archive is not None else _offset_steps(job)
+        plan = Plan(uuid.uuid4().hex, asked, steps)
+        files.write(path, msgspec.json.encode(plan).decode())
+        return plan
+    plan = msgspec.json.decode(text, type=Plan)
+    if plan.job != asked:
+        raise SettingsError(
+            f"the checkpoint {job.checkpoint} belongs to another replay; give this one its own"
+        )
+    return plan
+
+
+def _asked(job: ReplayJob) -> str:
+    """What has to be the same for a replay to be the same one."""
+    times = job.written_range or (job.start, job.end)
+    source = (job.namesrv_addr, job.topics, job.topic_pattern, job.archive, times)
+    target = (job.to_topic, job.to_namesrv_addr, job.keep_queues, job.rate)  # a rate decides on the order
+    return msgspec.json.encode((source, target)).decode()
+
+
+def _archive_steps(files: Files, job: ReplayJob) -> list[Step]:
+    assert job.archive is not None
+    start_ms, end_ms = job.times_ms
+    return [
+        Step(batch.batch)
+        for batch in batches_of(files, job.archive)
+        if batch.rows
+        and (start_ms is None or (batch.last_store_timestamp or 0) >= start_ms)
+        and (end_ms is None or (batch.first_store_timestamp or 0) < end_ms)
+        and (not job.topics or set(job.topics) & batch.offsets.keys())
+    ]
+
+
+def _offset_steps(job: ReplayJob) -> list[Step]:
+    """The offsets of the time range, in steps that are not too large."""
+    start, end = background().run(_bounds(job))
+    most = STEP_ROWS if job.rate is None else max(int(job.rate * RATED_STEP_S), 1)
+    steps = []
+    while backlog := backlog_of(start, end):
+        taken = share(backlog, most)
+        following = {queue: offset + taken.get(queue, 0) for queue, offset in start.items()}
+        steps.append(Step(start=to_nested(start), end=to_nested(following)))
+        start = following
+    return steps
+
+
+async def _bounds(job: ReplayJob) -> tuple[Offsets, Offsets]:
+    """Where the time range begins and ends in each queue."""
+    options = live_options(
+        job.source_options(**job.topic_options(), endingTimestamp=job.end, includeProperties="true"),
+        streaming=False,
+    )
+    cluster = Cluster(options)
+    await cluster.start()
+    try:
+        queues = await cluster.queues()
+        return await cluster.at_bound(queues, options.start), await cluster.at_bound(queues, options.end)
+    finally:
+        await cluster.stop()
+
+
+def _done_path(job: ReplayJob, number: int) -> str:
+    return joined(job.checkpoint, _DONE, f"{number:08}.json")
+
+
+def _done(files: Files, job: ReplayJob) -> list[StepDone]:
+    """The steps that earlier runs have done."""
+    found = files.names(joined(job.checkpoint, _DONE))
+    return [
+        msgspec.json.decode(files.read(joined(job.checkpoint, _DONE, name)) or "", type=StepDone)
+        for name in found
+    ]

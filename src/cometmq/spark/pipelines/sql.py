@@ -1,0 +1,215 @@
+"""A query over topics: as tables of what they hold, or as streams of what comes.
+
+    SELECT tags, count(*) FROM orders GROUP BY tags
+
+Rules kept here:
+- Every topic that the query names is a table with the columns of the source, and `text`, the body as text.
+  Only those are looked at. Names that are more than letters, digits and `_` stand in backticks.
+- Files of a stream are complete batches, and its messages arrive once, also over a restart.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as fn
+
+from cometmq.client.background import background
+from cometmq.model.errors import ClientError, NotFoundError, SettingsError
+from cometmq.spark.pipelines.files import joined
+from cometmq.spark.pipelines.jobs import Job
+from cometmq.spark.pipelines.streams import Progress, Report, no_report, plain_errors, run_stream
+from cometmq.spark.pipelines.topic_names import topic_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FORMATS: Final = ("parquet", "json", "csv", "orc")
+_MOST_TABLES: Final = 50
+
+
+class SqlJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What to ask, and where the answer goes."""
+
+    query: str
+    stream: bool = False
+    """Ask again and again as messages come, instead of once."""
+    once: bool = False
+    """Of a stream: end with what there is now."""
+    start: str | None = msgspec.field(default=None, name="from")
+    end: str | None = msgspec.field(default=None, name="to")
+    """When messages were stored: since when, and before when."""
+    properties: bool = False
+    """Whether the properties of messages are read, too."""
+    output: str | None = None
+    """A folder for the result; else it goes to a topic, or to whoever asked."""
+    format: str = "parquet"
+    overwrite: bool = False
+    to_topic: str | None = None
+    to_namesrv_addr: str | None = None
+    checkpoint: str | None = None
+    mode: str | None = None
+    """Of a stream: append, update or complete, as Spark has it."""
+    every_s: float = 5.0
+    limit: int = 100
+    """How many rows are shown at most."""
+    at_least_once: bool = False
+    sink: dict[str, str] = msgspec.field(default_factory=dict)
+    """Further options of the sink."""
+
+    def __post_init__(self) -> None:
+        if self.output is not None and self.to_topic is not None:
+            raise SettingsError("output and toTopic exclude each other; give one of them")
+        if self.format not in FORMATS:
+            raise SettingsError(f"format is {self.format!r}; it has to be {', '.join(FORMATS)}")
+        if self.stream and self.end is not None:
+            raise SettingsError("a stream has no end; leave to away, or stream")
+        if self.stream and self.to_topic is not None and self.checkpoint is None:
+            raise SettingsError(
+                "checkpoint is missing; a stream into a topic needs one to go on where it was"
+            )
+
+
+class Rows(msgspec.Struct, rename="camel"):
+    """Rows that are shown."""
+
+    columns: list[str]
+    rows: list[list[object]]
+    is_cut: bool = msgspec.field(default=False, name="cut")
+    batch: int | None = None
+
+
+class Answered(Progress, rename="camel"):
+    """What became of a query whose result went elsewhere."""
+
+    output: str | None = None
+    to_topic: str | None = None
+
+
+def sql(
+    spark: SparkSession, job: SqlJob, show: Callable[[Rows], None], report: Report = no_report
+) -> Answered | None:
+    """Ask; rows that go nowhere else are shown."""
+    frame = _answer(spark, job)
+    if job.stream:
+        done = run_stream(_stream_writer(frame, job, show), report)
+        return Answered(output=job.output, to_topic=job.to_topic, **msgspec.structs.asdict(done))
+    with plain_errors():
+        return _finish(frame, job, show)
+
+
+def _finish(frame: DataFrame, job: SqlJob, show: Callable[[Rows], None]) -> Answered | None:
+    if job.output is None and job.to_topic is None:
+        show(_shown(frame, job.limit))
+        return None
+    if job.output is not None:
+        frame.write.mode("overwrite" if job.overwrite else "error").format(job.format).save(job.output)
+    else:
+        options = _sink_options(job)
+        _messages(frame).write.format("rocketmq").mode("append").options(**options).save()
+    return Answered(output=job.output, to_topic=job.to_topic)
+
+
+def _stream_writer(frame: DataFrame, job: SqlJob, show: Callable[[Rows], None]) -> DataStreamWriter:
+    checkpoint = job.checkpoint
+    if job.output is not None:
+        writer = frame.writeStream.format(job.format).option("path", job.output)
+        checkpoint = checkpoint or joined(job.output, "_checkpoint")
+    elif job.to_topic is not None:
+        writer = _messages(frame).writeStream.format("rocketmq").options(**_sink_options(job))
+    else:
+        writer = frame.writeStream.foreachBatch(
+            lambda batch, number: show(msgspec.structs.replace(_shown(batch, job.limit), batch=number))
+        )
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.outputMode(job.mode or ("append" if job.output is not None else "update"))
+    trigger: dict[str, Any] = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
+    if job.once:
+        trigger = {"availableNow": True}
+    return writer.trigger(**trigger)
+
+
+def _sink_options(job: SqlJob) -> dict[str, str]:
+    options = {"namesrvAddr": job.to_namesrv_addr or job.namesrv_addr, "topic": job.to_topic or ""}
+    if job.stream:
+        options["exactlyOnce"] = str(not job.at_least_once).lower()
+    return options | job.sink
+
+
+def _messages(frame: DataFrame) -> DataFrame:
+    """Rows as messages: a body that is there, else all columns as JSON."""
+    if "body" in frame.columns:
+        return frame
+    return frame.select(fn.to_json(fn.struct("*")).alias("body"))
+
+
+def _shown(frame: DataFrame, limit: int) -> Rows:
+    found = frame.limit(limit + 1).collect()
+    rows = [[_plain(value) for value in row] for row in found[:limit]]
+    return Rows(frame.columns, rows, is_cut=len(found) > limit)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, int | float | str | list | dict) or value is None:
+        return value
+    return str(value)
+
+
+# Topics as tables.
+
+
+def _answer(spark: SparkSession, job: SqlJob) -> DataFrame:
+    """The query, with every topic that it names made a table first."""
+    for _ in range(_MOST_TABLES):
+        try:
+            return spark.sql(job.query)
+        except ParseException as error:
+            raise SettingsError(f"the query is not understood: {_first_line(error)}") from None
+        except AnalysisException as error:
+            topic = _missing_table(error)
+            if topic is None:
+                raise SettingsError(f"the query does not work: {_first_line(error)}") from None
+            _make_table(spark, job, topic)
+    raise SettingsError(f"the query names more than {_MOST_TABLES} topics")
+
+
+def _missing_table(error: AnalysisException) -> str | None:
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    parameters = error.getMessageParameters() or {}
+    name = parameters.get("relationName", "")
+    return None if "`.`" in name else name.strip("`")
+
+
+def _make_table(spark: SparkSession, job: SqlJob, topic: str) -> None:
+    options = job.source_options(
+        topic=topic,
+        startingTimestamp=job.start,
+        startingOffsets="earliest" if job.start is None else None,
+        endingTimestamp=job.end,
+        includeProperties=str(job.properties).lower(),
+    )
+    known = background().run(topic_names(options))
+    if topic not in known:
+        near = difflib.get_close_matches(topic, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; `cometmq topic list` shows those that there are"
+        raise NotFoundError(f"there is no topic {topic}{hint}")
+    reader = spark.readStream if job.stream else spark.read
+    table = reader.format("rocketmq").options(**options).load()
+    table.withColumn("text", fn.col("body").cast("string")).createOrReplaceTempView(f"`{topic}`")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    if not lines:
+        raise ClientError("Spark does not say what is wrong with the query")
+    return lines[0]

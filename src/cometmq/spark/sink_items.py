@@ -1,0 +1,207 @@
+"""From Arrow columns to the items of batch requests, many rows at a time.
+
+Rules kept here:
+- No Python object is made for a row: an item is put together by joining columns of bytes, and the items of
+  all rows lie behind one another in one buffer, of which requests are slices.
+- A property without a value is left out. What would be read as something else is refused: separators in a
+  value, blanks in a key, a row without a body.
+- Properties that only the system writes are left out of `properties`, since what was read has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.model.errors import MessageError
+from cometmq.model.message_properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
+from cometmq.wire.batch import MIN_ITEM_SIZE
+from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
+
+BINARY: Final = pa.large_binary()
+_TEXT: Final = pa.large_string()
+_FIXED: Final = np.dtype(
+    [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
+)
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint8).reshape(256, 2)
+_NUMBER_BYTES: Final = 6
+_EMPTY: Final = pa.scalar(b"", BINARY)
+_RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
+_UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
+_END: Final = ord(PROPERTY_SEPARATOR)
+
+Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+class Items:
+    """The encoded items of rows, behind one another."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self, data: memoryview, ends: Integers) -> None:
+        self.data = data
+        self.ends = ends
+        """Where each row's item ends; the first number is where the first one begins."""
+
+    def slice(self, first: int, end: int) -> memoryview:
+        """The items of the rows from one to another."""
+        return self.data[self.ends[first] : self.ends[end]]
+
+
+def unique_ids(prefix: bytes, numbers: Integers) -> Bytes:
+    """Unique ids in RocketMQ's form, a row each: a prefix and a number of 48 bits, in hexadecimal digits."""
+    head = np.frombuffer(prefix.hex().upper().encode(), np.uint8)
+    ids = np.empty((len(numbers), len(head) + 2 * _NUMBER_BYTES), np.uint8)
+    ids[:, : len(head)] = head
+    raw = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - _NUMBER_BYTES :]
+    ids[:, len(head) :] = _HEX[raw].reshape(len(numbers), -1)
+    return ids
+
+
+def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
+    """The items of rows whose columns these are."""
+    body = checked_bodies(columns["body"])
+    block = properties_block(columns, ids)
+    body_lengths = _numbers(pc.binary_length(body))
+    block_lengths = _numbers(pc.binary_length(block))
+    _check_blocks(block_lengths)
+    fixed = np.zeros(len(body), _FIXED)
+    fixed["size"] = body_lengths + block_lengths + MIN_ITEM_SIZE
+    fixed["body"] = body_lengths
+    lengths = block_lengths.astype(">i2")
+    items = pc.binary_join_element_wise(_rows(fixed, 20), body, _rows(lengths, 2), block, _EMPTY)
+    _, ends, data = items.buffers()
+    at = np.frombuffer(ends, np.int64)[items.offset : items.offset + len(items) + 1]
+    return Items(memoryview(data), at)
+
+
+def checked_bodies(column: pa.Array) -> pa.Array:
+    """The bodies as bytes; a row without one is refused."""
+    body = column.cast(BINARY)
+    if body.null_count:
+        raise MessageError("a row has no body (null); give every row one, or filter those rows out")
+    if pc.any(pc.equal(pc.binary_length(body), 0)).as_py():
+        raise MessageError("a row has an empty body, which no broker takes; filter those rows out")
+    return body
+
+
+def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Array:
+    """The properties of each row, encoded; with its unique id, if it is to have one."""
+    parts: list[pa.Array] = []
+    if "properties" in columns:
+        parts.append(_user_properties(columns["properties"]))
+    for name, property_name in (("tags", TAGS), ("keys", KEYS), ("shardingKey", SHARDING_KEY)):
+        if name in columns:
+            values = joined_keys(columns[name]) if name == "keys" else columns[name]
+            parts.append(_property(property_name, name, values))
+    if ids is None:
+        return _joined(parts) if parts else _rows(np.empty((len(columns["body"]), 0), np.uint8), 0)
+    width = len(_UNIQ) + ids.shape[1] + 1
+    unique = np.empty((len(ids), width), np.uint8)
+    unique[:, : len(_UNIQ)] = _UNIQ
+    unique[:, len(_UNIQ) : -1] = ids
+    unique[:, -1] = _END
+    return _joined([*parts, _rows(unique, width)])
+
+
+def joined_keys(column: pa.Array) -> pa.Array:
+    """Keys as one text a row, with blanks in between."""
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return column
+    offsets, (flat,) = _flat(column, column.values)
+    if flat.null_count:
+        raise MessageError("a row has a key that is null; filter those out of keys")
+    if pc.any(pc.match_substring(flat, KEY_SEPARATOR)).as_py():
+        raise MessageError("a key contains a blank, which separates keys; use two keys or another character")
+    return _lists_joined(column, offsets, flat.cast(BINARY), _scalar(KEY_SEPARATOR))
+
+
+def _property(name: str, what: str, values: pa.Array) -> pa.Array:
+    """`name 0x01 value 0x02` for each row; null where there is no value."""
+    clean = _clean(what, values)
+    present = pc.if_else(pc.equal(pc.binary_length(clean), 0), pa.scalar(None, BINARY), clean)
+    head, end = _scalar(name + NAME_VALUE_SEPARATOR), _scalar(PROPERTY_SEPARATOR)
+    return pc.binary_join_element_wise(head, present, end, _EMPTY)
+
+
+def _user_properties(column: pa.Array) -> pa.Array:
+    """The map of each row as properties."""
+    offsets, (names, values) = _flat(column, column.keys, column.items)
+    encoded_names = _clean("the name of a property", names)
+    encoded_values = _clean("the value of a property", values)
+    pairs = pc.binary_join_element_wise(
+        encoded_names, _scalar(NAME_VALUE_SEPARATOR), encoded_values, _scalar(PROPERTY_SEPARATOR), _EMPTY
+    )
+    is_dropped = pc.or_(
+        pc.is_in(names.cast(_TEXT), value_set=_RESERVED),
+        pc.or_(
+            pc.equal(pc.binary_length(encoded_names), 0),
+            pc.fill_null(pc.equal(pc.binary_length(encoded_values), 0), fill_value=True),
+        ),
+    )
+    kept = pc.if_else(is_dropped, _EMPTY, pairs)
+    return _lists_joined(column, offsets, kept, _EMPTY)
+
+
+def _flat(column: pa.Array, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """Where the items of each row begin, and the items of these rows; a slice has those of all rows."""
+    offsets = column.offsets.cast(pa.int64())
+    first, end = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, first), [each.slice(first, end - first) for each in values]
+
+
+def _lists_joined(column: pa.Array, offsets: pa.Array, items: pa.Array, separator: pa.Scalar) -> pa.Array:
+    """The items of each row as one; null where the row has no list."""
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), separator)
+    return pc.if_else(column.is_valid(), joined, pa.scalar(None, BINARY)) if column.null_count else joined
+
+
+def _clean(what: str, values: pa.Array) -> pa.Array:
+    """Text as bytes; one with a separator in it is refused."""
+    encoded = values.cast(BINARY)
+    for separator in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
+        if pc.any(pc.match_substring(encoded, separator)).as_py():
+            raise MessageError(f"{what} contains a separator character (0x01 or 0x02); remove it")
+    return encoded
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+
+
+def _scalar(text: str) -> pa.Scalar:
+    return pa.scalar(text.encode(), BINARY)
+
+
+def _rows(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], width: int) -> pa.Array:
+    """Rows of so many bytes as a column of bytes."""
+    count = len(values)
+    ends = np.arange(count + 1, dtype=np.int64) * width
+    return pa.LargeBinaryArray.from_buffers(BINARY, count, [None, pa.py_buffer(ends), pa.py_buffer(values)])
+
+
+def _numbers(column: pa.Array) -> Integers:
+    numbers: Integers = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _check_blocks(lengths: Integers) -> None:
+    longest = int(lengths.max(initial=0))
+    if longest > MAX_PROPERTIES_LENGTH:
+        raise MessageError(
+            f"the properties of a row take {longest} bytes, {MAX_PROPERTIES_LENGTH} are possible"
+        )

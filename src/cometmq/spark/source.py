@@ -1,0 +1,56 @@
+"""The data source `rocketmq`: topics as tables and streams to read, and to write to.
+
+    spark.read.format("rocketmq").option("namesrvAddr", "host:9876").option("topic", "orders").load()
+
+Rules kept here:
+- Options are checked where the query is made, so that a mistake is told before anything runs.
+- With a schema of its own (`.schema("queueOffset bigint, body binary")`) a query gets, and costs, only these
+  columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from cometmq.spark.columns import SPARK_SCHEMA, check_columns
+from cometmq.spark.live_options import live_options
+from cometmq.spark.pushdown import filters_are_pushed
+from cometmq.spark.reader import FilteringReader, RocketmqReader
+from cometmq.spark.stream import RocketmqStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+
+class RocketmqSource(DataSource):
+    """Messages of RocketMQ brokers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        return SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        check_columns(schema, SPARK_SCHEMA)
+        options = live_options(self.options, streaming=False)
+        kind = FilteringReader if filters_are_pushed() else RocketmqReader
+        return kind(options, schema.names)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
+        check_columns(schema, SPARK_SCHEMA)
+        return RocketmqStreamReader(live_options(self.options, streaming=True), schema.names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from cometmq.spark.sink import RocketmqWriter  # readers need none of it
+
+        return RocketmqWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark calls it so
+        from cometmq.spark.sink import RocketmqStreamWriter
+
+        return RocketmqStreamWriter(self.options, schema, overwrite)

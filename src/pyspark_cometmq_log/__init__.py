@@ -1,0 +1,8 @@
+"""Lets Spark find the data source `rocketmq-log` by itself: it looks for modules named `pyspark_…`.
+
+Each of them can bring one source, and `pyspark_cometmq` brings `rocketmq`.
+"""
+
+from cometmq.spark.log_source import RocketmqLogSource as DefaultSource
+
+__all__ = ["DefaultSource"]
