@@ -11,6 +11,9 @@ NODE := $(PEERS)/node/.fetched
 CPP := $(PEERS)/cpp/.fetched
 KAFKA := $(PEERS)/kafka/.fetched
 
+# Most tests wait for something most of the time, so several files run at once.
+WORKERS := --numprocesses 3 --dist loadfile
+
 .PHONY: help setup quickstart test compat bench fuzz check format clean
 
 help: ## list the targets
@@ -30,10 +33,10 @@ quickstart: $(SETUP) ## start the system, use it end to end, show the result
 	@$(BIN)/python examples/quickstart.py
 
 test: $(SETUP) ## all tests that need no foreign peer
-	$(BIN)/python -m pytest tests --ignore=tests/compat
+	$(BIN)/python -m pytest tests --ignore=tests/compat $(WORKERS)
 
 compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against other people's clients and servers
-	$(BIN)/python -m pytest tests/compat
+	$(BIN)/python -m pytest tests/compat $(WORKERS) --no-loadscope-reorder
 
 bench: $(SETUP) $(APACHE) $(CPP) $(KAFKA) ## measure, with ratios against Apache RocketMQ and Kafka in the same run
 	$(BIN)/python -m bench

@@ -2,7 +2,9 @@
 
 Rules kept here:
 - One process is broker and controller, with the settings that Kafka comes with and the heap that its own
-  scripts give it. Topics are made when they are first written to, each with the same number of partitions.
+  scripts give it.
+- Topics are made before anything is written: a producer that makes one by writing to it may send batches of
+  one partition before and after it is there, and then waits for ever for their order.
 - The jars are where `make bench` puts them; nothing is fetched from here.
 """
 
@@ -18,7 +20,7 @@ LIB = PEERS / "kafka" / "lib"
 SPARK_JARS = PEERS / "kafka" / "spark"
 HEAP = ("-Xms1g", "-Xmx1g")
 CLUSTER_ID = "Y29tZXRtcS1iZW5jaC0wMA"
-_FORMAT_SECONDS = 120.0
+_TOOL_SECONDS = 120.0
 
 
 def spark_jars() -> str:
@@ -34,9 +36,8 @@ class KafkaServer(Server):
 
     ready_text = "Kafka Server started"
 
-    def __init__(self, home: Path, partitions: int) -> None:
+    def __init__(self, home: Path) -> None:
         super().__init__(home, free_port(1))
-        self._partitions = partitions
 
     def configure(self) -> None:
         if not LIB.is_dir():
@@ -50,24 +51,31 @@ class KafkaServer(Server):
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self.home / "data"),
-            "num.partitions": str(self._partitions),
+            "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            "broker.session.timeout.ms": "60000",  # on a busy machine it would lose its partitions to nobody
         }
         (self.home / "server.properties").write_text(properties_text(settings))
         if not (self.home / "data").is_dir():
             self._format()
 
     def _format(self) -> None:
-        command = [*self._java(*SHORT_LIFE), "kafka.tools.StorageTool", "format"]
-        command += ["-t", CLUSTER_ID, "-c", "server.properties"]
+        self._run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties")
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        place = ("--bootstrap-server", self.address, "--topic", topic)
+        shape = ("--partitions", str(partitions), "--replication-factor", "1")
+        self._run("org.apache.kafka.tools.TopicCommand", "--create", *place, *shape)
+
+    def _run(self, main: str, *args: str) -> None:
+        """Run one of Kafka's tools to its end."""
+        command = [*self._java(*SHORT_LIFE), main, *args]
         done = subprocess.run(
-            command, cwd=self.home, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False
+            command, cwd=self.home, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
         )
         if done.returncode:
-            raise ServerError(f"Kafka's storage was not made:\n{done.stdout}{done.stderr}")
+            raise ServerError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
     def command(self) -> list[str]:
         return [*self._java(*HEAP, "-server", "-XX:+UseG1GC"), "kafka.Kafka", "server.properties"]

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.broker_load import create_topic
+from bench.broker_load import QUEUES, create_topic
 from bench.contest import Contestant
 from bench.errors import BenchmarkError
 from bench.kafka import KafkaServer
@@ -90,6 +90,8 @@ class Kafka:
     def __init__(self, spark: SparkSession, server: KafkaServer) -> None:
         self._spark = spark
         self._servers = {"kafka.bootstrap.servers": server.address}
+        for topic in (READ, SUNK):
+            server.create_topic(topic, QUEUES)
 
     def read(self, topic: str = READ) -> DataFrame:
         return self._spark.read.format("kafka").options(**self._reading(topic)).load()
@@ -99,8 +101,7 @@ class Kafka:
         return self._spark.readStream.format("kafka").options(**options).load()
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        patience = {"kafka.delivery.timeout.ms": "600000"}
-        rows.write.format("kafka").mode("append").options(**self._servers, **patience, topic=topic).save()
+        rows.write.format("kafka").mode("append").options(**self._servers, topic=topic).save()
 
     def _reading(self, topic: str) -> Mapping[str, str]:
         return {**self._servers, "subscribe": topic, "startingOffsets": "earliest"}

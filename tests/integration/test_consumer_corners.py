@@ -289,7 +289,9 @@ async def test_a_suspended_consumer_takes_nothing_until_it_goes_on() -> None:
         await eventually(lambda: len(cluster.broker.held) == 2, "both queues are pulled")
         consumer.suspend()
         cluster.broker.add("a")
-        await pulling_engine(consumer).offsets.read(queue())  # comes behind the answer, over the same connection
+        await pulling_engine(consumer).offsets.read(
+            queue()
+        )  # comes behind the answer, over the same connection
         assert cluster.bodies == []
         consumer.resume()
         await cluster.sees("a")

@@ -124,7 +124,7 @@ async def test_a_try_may_have_a_limit_of_its_own_so_that_there_is_time_for_anoth
     """P5."""
     async with (
         running_cluster(brokers=2) as cluster,
-        producer_of(cluster, max_timeout_per_try_ms=50) as producer,
+        producer_of(cluster, max_timeout_per_try_ms=400) as producer,
     ):
         cluster.brokers[0].always = SILENT
         for _ in range(4):

@@ -105,8 +105,7 @@ async def follow(
 
 
 def in_order(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """By the time at which they were stored; of the same time, by queue and offset."""
+    """By the time at which they were stored; of the same time, by their place in the broker's log."""
     return sorted(
-        messages,
-        key=lambda each: (each.store_timestamp_ms, each.broker_name, each.queue_id, each.queue_offset),
+        messages, key=lambda each: (each.store_timestamp_ms, each.broker_name, each.commit_log_offset)
     )

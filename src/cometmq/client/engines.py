@@ -27,9 +27,6 @@ class HeldQueues(Protocol):
     @property
     def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
 
-    async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Read exactly these queues of a topic."""
-
 
 class Loops(Protocol):
     """What gets messages."""
