@@ -18,7 +18,12 @@ from tests.integration.documents import ROOT, Snippet, snippets
 
 PATIENCE_S = 60.0
 PAGES = ("README.md", "docs/PYTHON.md")
-PROGRAMS = [each for page in PAGES for each in snippets(page, "python")]
+PROGRAMS = [
+    each
+    for page in PAGES
+    for each in snippets(page, "python")
+    if "pyspark" not in each.text  # those are run in tests/spark/test_guide.py
+]
 
 
 def run_program(program: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -16,6 +16,7 @@ from tests.integration.documents import snippets
 from tests.spark.live_kit import Live, numbers
 
 PROGRAMS = list(snippets("docs/SPARK.md", "python"))
+STREAM = next(each for each in snippets("README.md", "python") if "readStream" in each.text)
 
 
 def test_the_programs_of_the_guide_run_one_after_the_other(
@@ -37,6 +38,16 @@ def test_the_programs_of_the_guide_run_one_after_the_other(
     assert printed[-2:] == ["4", "4"]
     assert numbers(live.spark.read.parquet(str(tmp_path / "lake" / "orders"))) == [0, 1, 2, 3]
     assert [bytes(row.body) for row in live.table("invoices").collect()] == [b'{"id":42}']
+
+
+def test_the_stream_of_the_readme_counts_what_was_sent(live: Live) -> None:
+    """D1: everything that is there, then it ends."""
+    live.rocketmq.call(live.rocketmq.create_topic("orders", queues=2))
+    live.send(*(Message("orders", b"x", tags="paid") for _ in range(5)))
+    there = live.table("orders").count()
+    names: dict[str, Any] = {"__name__": STREAM.name}
+    exec(compile(STREAM.on(live.rocketmq.namesrv), STREAM.name, "exec"), names)
+    assert sum(progress.numInputRows for progress in names["query"].recentProgress) == there >= 5
 
 
 def run_patiently(program: str) -> None:
