@@ -127,9 +127,8 @@ async def test_a_try_may_have_a_limit_of_its_own_so_that_there_is_time_for_anoth
         producer_of(cluster, max_timeout_per_try_ms=400) as producer,
     ):
         cluster.brokers[0].always = SILENT
-        for _ in range(4):
+        while not cluster.brokers[0].received:  # where the rotation begins is chance
             assert (await producer.send(Message(TOPIC, b"x"))).queue.broker_name == "broker-b"
-        assert cluster.brokers[0].received
 
 
 async def test_a_name_server_that_is_silent_cannot_hold_a_send_beyond_its_time() -> None:

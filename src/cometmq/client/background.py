@@ -50,12 +50,15 @@ class BackgroundLoop:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run something there; the future gives its result to any thread."""
         future: Future[T] = Future()
+        self._hand_in(work, future)
+        return future
+
+    def _hand_in(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
         with self._lock:
             self._inbox.append((work, future))
             wake, self._woken = not self._woken, True
         if wake:
             self.loop.call_soon_threadsafe(self._take)
-        return future
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something there and wait for it; an interrupt of the waiting thread cancels it."""
@@ -64,8 +67,9 @@ class BackgroundLoop:
             raise StateError(
                 "a blocking client cannot be waited for on its own event loop; use cometmq.aio there"
             )
-        future = self.submit(work)
+        future: Future[T] = Future()
         try:
+            self._hand_in(work, future)  # here, because an interrupt may come as soon as the work has begun
             return future.result()
         except BaseException:
             future.cancel()  # does nothing to one that is done

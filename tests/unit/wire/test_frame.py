@@ -186,12 +186,12 @@ def test_a_large_frame_in_tiny_chunks_takes_linear_time() -> None:
         splitter = FrameSplitter()
         data = whole((JSON, b"{}", bytes(body_bytes)))
         best = float("inf")
-        for _ in range(3):
-            started = time.perf_counter()
+        for _ in range(5):
+            started = time.thread_time()
             for start in range(0, len(data), 16):
                 splitter.feed(data[start : start + 16])
                 frame = splitter.next_frame()
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
             assert frame is not None
             assert len(frame.body) == body_bytes
         return best
