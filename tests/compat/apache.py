@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from tests.compat.ask import SUCCESS, ask, brokers_of
+from tests.compat.ask import GET_BROKER_RUNTIME_INFO, SUCCESS, ask, brokers_of
 from tests.compat.jvm import (
     JAVA_LIB,
     AdminShell,
@@ -130,13 +130,21 @@ class Broker(_Configured):
         return self.address in brokers_of(namesrv_address).get(self.name, {}).values()
 
     def wait_registered(self, *namesrv_addresses: str) -> None:
-        """Wait until these name servers know the broker; being ready does not mean that."""
+        """Wait until these name servers know the broker, and it can tell about itself.
+
+        Being ready means neither: Apache's registers later, and its statistics begin a second after that.
+        """
         for address in namesrv_addresses:
             wait_until(
                 partial(self._is_registered_at_last, address),
                 seconds=REGISTER_SECONDS,
                 what=f"{self.name} is registered with {address}",
             )
+        wait_until(
+            lambda: ask(self.address, GET_BROKER_RUNTIME_INFO).code == SUCCESS,
+            seconds=REGISTER_SECONDS,
+            what=f"{self.name} has statistics",
+        )
 
     def _is_registered_at_last(self, namesrv_address: str) -> bool:
         if self.is_registered(namesrv_address):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 GET_ALL_TOPIC_CONFIG = 21
+GET_BROKER_RUNTIME_INFO = 28
 PUT_KV_CONFIG = 100
 GET_KV_CONFIG = 101
 DELETE_KV_CONFIG = 102
