@@ -31,6 +31,7 @@ def running_process(command: list[str], log: Path) -> Iterator[subprocess.Popen[
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_TESTING": "1",  # with it, Spark Connect takes a free port
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
