@@ -12,7 +12,7 @@ CPP := $(PEERS)/cpp/.fetched
 KAFKA := $(PEERS)/kafka/.fetched
 
 # Most tests wait for something most of the time, so several files run at once.
-WORKERS := --numprocesses 3 --dist loadfile
+WORKERS := --numprocesses 2 --dist loadfile
 
 .PHONY: help setup quickstart test compat bench fuzz check format clean
 

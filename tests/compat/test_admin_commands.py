@@ -148,9 +148,9 @@ SCRIPT = (
     Step("printMsg -t Parade -s red -d false", "Parade", any_order=True),
     Step("printMsgByQueue -t Parade -a broker-a -i 2 -p true -d true", "message 10"),
     Step("printMsgByQueue -t Parade -a broker-a -i 2 -f true -s blue", "Count: 1"),
-    Step("consumeMessage -t Parade", "message 11", any_order=True),
-    Step("consumeMessage -t Parade -b broker-a -i 1 -o 1 -c 1", "message 5"),
-    Step("consumeMessage -t Parade -g sleepers", "Parade", any_order=True),
+    Step("consumeMessage -t Parade", "message 11", any_order=True, awaits=True),
+    Step("consumeMessage -t Parade -b broker-a -i 1 -o 1 -c 1", "message 5", awaits=True),
+    Step("consumeMessage -t Parade -g sleepers", "Parade", any_order=True, awaits=True),
     Step(
         "sendMessage -t Parade -p hello -k greeting -c green -b broker-a -i 0 -m true",
         "SEND_OK",

@@ -145,6 +145,7 @@ public class StoreShell {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(newInstance());
+        consumer.setConsumerPullTimeoutMillis(60_000);  // of a machine that is busy with other tests
         consumer.start();
         return consumer;
     }
