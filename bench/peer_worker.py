@@ -19,10 +19,13 @@ from rocketmq.client import Message, Producer, PushConsumer  # type: ignore[impo
 
 BODY = b"x" * 128
 CONSUME_SECONDS = 120.0
+# Its clients stay referenced to the end: the library may abort the process when one is destroyed.
+CLIENTS: list[Any] = []
 
 
 def send(namesrv: str, topic: str, in_flight: int, seconds: float) -> tuple[int, float]:
     producer = Producer("bench-producer")
+    CLIENTS.append(producer)
     producer.set_namesrv_addr(namesrv)
     producer.start()
     producer.send_sync(_message(topic))
@@ -66,6 +69,7 @@ def consume(namesrv: str, topic: str, count: int) -> tuple[int, float, int]:
             ended.set()
 
     consumer = PushConsumer(f"bench-consumer-{time.time_ns()}")
+    CLIENTS.append(consumer)
     consumer.set_namesrv_addr(namesrv)
     consumer.subscribe(topic, listen)
     consumer.start()

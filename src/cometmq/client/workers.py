@@ -232,9 +232,7 @@ class TaskWorkers(Generic[J, R]):
         self._jobs.extend(jobs)
         wanted = min(len(self._jobs), self._limit - len(self._tasks))
         for _ in range(wanted):
-            task = self._loop.create_task(self._work(), name=self._name)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.add(self._loop.create_task(self._work(), name=self._name))
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -256,6 +254,9 @@ class TaskWorkers(Generic[J, R]):
                     await asyncio.sleep(0)
                     now = turn_began = clock()
         finally:
+            # At once, not by a callback of the loop: a job that is handed over before that callback would find
+            # every worker busy, and wait for the next job.
+            self._tasks.discard(task)
             self._current.pop(task, None)
 
     def _collect(self) -> None:

@@ -146,3 +146,22 @@ async def test_tasks_that_never_wait_leave_room_for_others() -> None:
         await asyncio.sleep(0)
     assert turns > 3
     assert await workers.stop(1.0)
+
+
+async def test_a_job_handed_over_as_the_last_one_ends_is_run_too() -> None:
+    ended = asyncio.Event()
+
+    async def run(job: int) -> int:
+        return job
+
+    def finished(report: list[tuple[int, int, float]]) -> None:
+        if report[-1][0] == 1:
+            workers.submit([2])  # the task that ran job 1 has ended, and the loop has not heard of it yet
+        else:
+            ended.set()
+
+    workers: TaskWorkers[int, int] = TaskWorkers("w", 1, run, finished)
+    workers.submit([1])
+    async with asyncio.timeout(PATIENCE_S):
+        await ended.wait()
+    assert await workers.stop(1.0)
