@@ -12,13 +12,13 @@ Rules kept here:
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Self
+
+import msgspec
 
 from bench.errors import FrameError
 
@@ -40,8 +40,21 @@ _OPAQUE_IN_JSON = re.compile(rb'"opaque"\s*:\s*-?\d+')
 _JAVA = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class _JsonHeader(msgspec.Struct):
+    """The header of an answer, as far as anybody here wants to know it."""
+
+    code: int
+    opaque: int
+    flag: int
+    remark: str | None = None
+    extFields: dict[str, str] | None = None  # noqa: N815 - as it is written
+
+
+_read_json_header = msgspec.json.Decoder(_JsonHeader).decode
+_write_json = msgspec.json.Encoder().encode
+
+
+class Answer(msgspec.Struct, frozen=True):
     """One frame as the peer meant it, fully read."""
 
     code: int
@@ -49,7 +62,7 @@ class Answer:
     flag: int
     remark: str
     body: bytes
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = {}
     """The fields of a JSON header."""
 
     @property
@@ -69,7 +82,7 @@ def json_request(code: int, fields: Mapping[str, str] | None, body: bytes = b"",
         "serializeTypeCurrentRPC": "JSON",
         "version": VERSION_5_3_3,
     }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _write_json(header)
     return PREFIX.pack(4 + len(text) + len(body), len(text)) + text + body
 
 
@@ -125,17 +138,10 @@ def read_answer(frame: bytes | bytearray | memoryview) -> Answer:
         remark_length = int.from_bytes(header[13:17], "big")
         return Answer(code, opaque, flag, header[17 : 17 + remark_length].decode(), body)
     try:
-        decoded = json.loads(header)
-        return Answer(
-            int(decoded["code"]),
-            int(decoded["opaque"]),
-            int(decoded["flag"]),
-            decoded.get("remark") or "",
-            body,
-            decoded.get("extFields") or {},
-        )
-    except (ValueError, KeyError, TypeError) as problem:
-        raise FrameError(f"unreadable answer header {header[:200]!r}: {problem!r}") from problem
+        told = _read_json_header(header)
+    except msgspec.MsgspecError as problem:
+        raise FrameError(f"unreadable answer header {header[:200]!r}: {problem}") from problem
+    return Answer(told.code, told.opaque, told.flag, told.remark or "", body, told.extFields or {})
 
 
 class Caller:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from cometmq.ports import residency
 from cometmq.ports.files import Files, SystemFiles
 
 _FETCH_BYTES: Final = 1024 * 1024
@@ -62,6 +63,9 @@ class DiskFile(Protocol):
 
         A read through the buffer that has to wait holds up every thread; this call only its own.
         """
+
+    def is_in_memory(self, start: int, end: int) -> bool:
+        """Whether these bytes are there without the disk; False where that cannot be told."""
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """Where something may have been written, from a place on; everywhere else zeros are read."""
@@ -176,7 +180,7 @@ class SystemDisk(SystemFiles):
 class SystemFile:
     """A mapped file of the machine."""
 
-    __slots__ = ("buffer", "path", "size")
+    __slots__ = ("_address", "buffer", "path", "size")
 
     def __init__(self, path: Path, handle: int, *, writable: bool, scattered: bool) -> None:
         self.path = path
@@ -185,6 +189,7 @@ class SystemFile:
         self.buffer: Buffer = mmap.mmap(handle, self.size, access=access) if self.size else bytearray()
         if scattered and isinstance(self.buffer, mmap.mmap):
             self.buffer.madvise(mmap.MADV_RANDOM)
+        self._address = residency.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
 
     def reserve(self, start: int, end: int) -> None:
         handle = os.open(self.path, os.O_RDWR)
@@ -206,6 +211,9 @@ class SystemFile:
                 start += len(read)
         finally:
             os.close(handle)
+
+    def is_in_memory(self, start: int, end: int) -> bool:
+        return self._address is not None and residency.is_in_memory(self._address, start, end)
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         ranges: list[tuple[int, int]] = []

@@ -8,13 +8,17 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Final
 
 from cometmq.store.log_groups import GroupWalk
 from cometmq.store.log_walk import LogWalk
 from cometmq.store.mapped_files import MappedFiles
 from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
+
+_NEAR: Final = 16 * 1024
+"""Records this near to each other are fetched together."""
 
 
 class LogReader:
@@ -44,17 +48,29 @@ class LogReader:
         end = at + size
         return mapped.view[at:end] if end <= mapped.wrote else None
 
-    def fetch(self, places: Iterable[tuple[int, int]]) -> None:
-        """Bring records, given by offset and size, into memory; those that are no longer there do not matter.
-
-        Blocks, but holds up nobody else.
-        """
+    def on_disk(self, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of these records, given by offset and size, whose bytes the disk may have to be asked for."""
+        found: list[tuple[int, int]] = []
         for offset, size in places:
             mapped = self.files.at(offset)
             if mapped is not None:
                 at = offset - mapped.start
+                if not mapped.file.is_in_memory(at, at + size):
+                    found.append((offset, size))
+        return found
+
+    def fetch(self, places: Iterable[tuple[int, int]]) -> None:
+        """Bring records, given by offset and size, into memory; those that are no longer there do not matter.
+
+        Blocks, but holds up nobody else. Records near each other are read together: beside a busy interpreter
+        every single call is a wait.
+        """
+        for offset, size in _joined(places, self.files.file_size):
+            mapped = self.files.at(offset)
+            if mapped is not None:
+                at = offset - mapped.start
                 with suppress(FileNotFoundError):
-                    mapped.file.fetch(at, at + size)
+                    mapped.file.fetch(at, min(at + size, mapped.wrote))
 
     def record_at(self, offset: int) -> memoryview | None:
         """The bytes of the record that begins at an offset; None if none does."""
@@ -105,3 +121,17 @@ class LogReader:
             one_by_one=one_by_one,
             with_arrivals=with_arrivals,
         )
+
+
+def _joined(places: Iterable[tuple[int, int]], file_size: int) -> Iterator[tuple[int, int]]:
+    """Places in their order, those near each other in one file as one, with what lies between them."""
+    begin = end = -1
+    for offset, size in sorted(places):
+        if begin >= 0 and (offset - end > _NEAR or offset // file_size != begin // file_size):
+            yield begin, end - begin
+            begin = -1
+        if begin < 0:
+            begin = end = offset
+        end = max(end, offset + size)
+    if begin >= 0:
+        yield begin, end - begin

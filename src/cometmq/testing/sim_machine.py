@@ -158,6 +158,9 @@ class SimulatedFile:
     def fetch(self, start: int, end: int) -> None:
         """It is in memory already."""
 
+    def is_in_memory(self, start: int, end: int) -> bool:
+        return True
+
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """As on a file system that cannot tell."""
         return [(start, self.size)] if start < self.size else []

@@ -51,14 +51,12 @@ AT_ONCE: Final = 16
 LATE_AT_ONCE: Final = 48
 """The same while deliveries are late: beside a full load of sends this takes a fifth of the time."""
 READ_AT_ONCE: Final = 512
-"""Records of the timer log that are read in one go, beside the event loop."""
+"""Records of the timer log, or messages, that are read in one go, beside the event loop."""
 PASSED_AT_ONCE: Final = 2000
 """Empty slots that are passed before others get their turn."""
 RETRY_S: Final = 0.5
 TRIES: Final = 3
 """So often a message is tried that cannot be put for a reason that does not pass by itself."""
-HOT_BYTES: Final = 1024**3
-"""What lies further back in the log may be on the disk only."""
 NEVER_ENQUEUED: Final = str(2**63 - 1)
 
 _HOPELESS: Final = frozenset(
@@ -116,16 +114,20 @@ class TimerDelivery:
     async def _deliver_slot(self, last: int) -> None:
         positions, cancellations = await self._read_chain(last)
         cancelled = await self._read_cancellations(cancellations)
-        end = len(positions)
-        while end > 0:
-            is_late = self._state.clock.now_ms() > self.read_time_ms + 2 * self._slot_ms
-            start = max(end - (LATE_AT_ONCE if is_late else AT_ONCE), 0)
-            timers = map(self._log.read, reversed(positions[start:end]))
+        for end in range(len(positions), 0, -READ_AT_ONCE):
+            timers = map(self._log.read, reversed(positions[max(end - READ_AT_ONCE, 0) : end]))
             found = [timer for timer in timers if timer is not None]
-            end = start
             await self._fetch(found)
-            for timer in found:
+            await self._deliver_all(found, cancelled)
+
+    async def _deliver_all(self, timers: Sequence[TimerRecord], cancelled: set[str]) -> None:
+        start = 0
+        while start < len(timers):
+            is_late = self._state.clock.now_ms() > self.read_time_ms + 2 * self._slot_ms
+            end = start + (LATE_AT_ONCE if is_late else AT_ONCE)
+            for timer in timers[start:end]:
                 await self._deliver(timer, cancelled)
+            start = end
             await asyncio.sleep(0)  # others get their turn
 
     async def _read_chain(self, last: int) -> tuple[Sequence[int], list[TimerRecord]]:
@@ -157,15 +159,11 @@ class TimerDelivery:
         return cancelled
 
     async def _fetch(self, timers: Sequence[TimerRecord]) -> None:
-        """Bring the messages of timers into memory, where that may need the disk."""
-        coldest = self._state.store.log.max_offset - HOT_BYTES
-        cold = [
-            (timer.commit_log_offset, timer.message_size)
-            for timer in timers
-            if timer.commit_log_offset < coldest
-        ]
+        """Bring the messages of timers into memory, those for which the disk has to be asked."""
+        read = self._state.store.log
+        cold = read.on_disk((timer.commit_log_offset, timer.message_size) for timer in timers)
         if cold:
-            await self._beside(lambda: self._state.store.log.fetch(cold))
+            await self._beside(lambda: read.fetch(cold))
 
     async def _beside(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
