@@ -1,4 +1,8 @@
-"""`python -m bench`: run the benchmarks, show figure, ratio and target, and keep the results as JSON."""
+"""`python -m bench`: run the benchmarks, show figure, ratio and target, and keep the results.
+
+Rules kept here: a full run of a benchmark replaces what was kept of it, and the page and the plot are then
+made from all that is kept. A quick run is shown and not kept, unless it is told where.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import report
+from bench import page, report, results
 from bench.errors import BenchmarkError
 from bench.report import Section
+from bench.results import Result
 
 Benchmark = Callable[[bool, Callable[[str], None]], Section]
 
@@ -66,7 +71,14 @@ def _spark(quick: bool, say: Callable[[str], None]) -> Section:
     return spark.run(spark.QUICK if quick else spark.FULL, say)
 
 
+def _growth(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench import growth
+
+    return growth.run(growth.QUICK if quick else growth.FULL, say)
+
+
 WIDTH_IN_FILES = 140
+HOME = Path(__file__).resolve().parent
 
 BENCHMARKS: dict[str, Benchmark] = {
     "codec": _codec,
@@ -75,6 +87,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "message-store": _message_store,
     "broker": _broker,
     "kinds": _kinds,
+    "growth": _growth,
     "client": _client,
     "spark": _spark,
 }
@@ -84,11 +97,16 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure CometMQ, beside Apache RocketMQ where there is something to compare.",
-        epilog="A full run takes some twenty minutes, best on a machine with nothing else to do.",
+        epilog="A full run takes some forty minutes, best on a machine with nothing else to do.",
     )
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="run one benchmark")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: to try a change out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="FOLDER",
+        help="keep results, page and plot there; otherwise in bench/, and those of a quick run nowhere",
+    )
     return parser.parse_args(argv)
 
 
@@ -102,18 +120,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         progress.print(f"[{time.monotonic() - begun:5.0f} s] {text}", markup=False, highlight=False)
 
-    sections: list[Section] = []
+    home = wanted.into or (None if wanted.quick else HOME)
     failed = False
     for name in [wanted.only] if wanted.only else BENCHMARKS:
         try:
-            sections.append(BENCHMARKS[name](wanted.quick, say))
+            result = _measure(name, wanted.quick, say)
         except BenchmarkError as problem:
             failed = True
             say(f"{name} failed: {problem}")
-        else:
-            report.show(sections[-1], tables)
-    say(f"results written to {report.write_json(sections, wanted.json)}")
+            continue
+        report.show(result.section, tables)
+        if home is not None:
+            results.keep(result, home / "results")
+    if home is not None:
+        _publish(home, say)
     return 1 if failed else 0
+
+
+def _measure(name: str, quick: bool, say: Callable[[str], None]) -> Result:
+    machine, at, begun = results.this_machine(), results.now(), time.monotonic()
+    section = BENCHMARKS[name](quick, say)
+    took = round(time.monotonic() - begun, 1)
+    return Result(name, at, quick, machine, results.versions(), section, took)
+
+
+def _publish(home: Path, say: Callable[[str], None]) -> None:
+    """Write the page and the plot again, from the newest result of every benchmark."""
+    kept = list(results.newest(BENCHMARKS, home / "results"))
+    try:
+        from bench import plot
+    except ImportError:
+        say("no plot: it needs matplotlib, `pip install -e '.[bench]'` has it")
+        with_plot = False
+    else:
+        plot.draw(kept, home / page.PLOT_NAME)
+        with_plot = True
+    page.write_page(kept, home / "RESULTS.md", with_plot=with_plot)
+    say("the results are in RESULTS.md")
 
 
 if __name__ == "__main__":

@@ -18,13 +18,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import cold
-from bench.broker_load import GET_MAX_OFFSET, GET_ROUTE, create_topic, fill, pull_frames, send_frames
-from bench.contest import Contestant, Load, busy_note, cluster, figures, take_turns
+from bench.broker_load import BATCH, GET_MAX_OFFSET, GET_ROUTE, create_topic, fill, pull_frames, send_frames
+from bench.contest import HEAP, SETTINGS, Contestant, Load, busy_note, cluster, figures, take_turns
 from bench.errors import BenchmarkError
 from bench.frames import json_request
 from bench.report import Figure, Section, Target
 from bench.starts import start_once
-from tests.compat.apache import JavaError, Server, ServerError, free_port, run_java
+from tests.compat.apache import (
+    ApacheBroker,
+    ApacheNamesrv,
+    Broker,
+    CometBroker,
+    CometNamesrv,
+    JavaError,
+    Server,
+    ServerError,
+    free_port,
+    run_java,
+)
 
 PULLED_BATCHES = 64
 SENT, PULLED, PROBED = "bench-sent", "bench-pulled", "bench-probed"
@@ -36,10 +47,11 @@ SENDS = (
     Load("sends", 4, 64, AS_FAST),
     Load("sends", 8, 128, AS_FAST),
 )
-PULLS = (Load("pulls of 32", 4, 1, AS_FAST), Load("pulls of 32", 4, 4, AS_FAST))
+PULLS = (Load("pulls of 32", 4, 1, AS_FAST, BATCH), Load("pulls of 32", 4, 4, AS_FAST, BATCH))
 FLUSHED = (Load("flushed sends", 1, 1, AS_FAST), Load("flushed sends", 8, 32, AS_FAST))
 P50, P99 = Target(ratio_at_most=0.7), Target(ratio_at_most=1.0)
 COLD_FACTOR = Target(below=2)
+ANY_QUEUE = json_request(GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
 READY_SECONDS, IDLE_MB = Target(below=1), Target(below=90)
 
 Say = Callable[[str], None]
@@ -95,6 +107,7 @@ def _run(effort: Effort, say: Say) -> Section:
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
         root = Path(folder)
         section.figures += _starts(root / "starts", effort, say)
+        section.figures += _broker_starts(root / "broker-starts", effort, say)
         with _both(root / "plain") as contestants:
             section.figures += _plain(contestants, effort, say)
             section.figures += _latencies(contestants, root / "probe", effort, say)
@@ -207,10 +220,27 @@ def _starts(home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
         server = Standalone(home / str(number))
         questions = [
             (("127.0.0.1", server.namesrv_port), json_request(GET_ROUTE, {"topic": "TBW102"})),
-            (("127.0.0.1", server.port), json_request(GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})),
+            (("127.0.0.1", server.port), ANY_QUEUE),
         ]
         measured.append(start_once(server, questions))
         say(f"standalone ready in {measured[-1][0]:.2f} s, {measured[-1][1]:.0f} MB")
     seconds, megabytes = zip(*measured, strict=True)
     yield Figure("standalone, start to ready", "s", seconds, target=READY_SECONDS)
     yield Figure("standalone, resident when idle", "MB", megabytes, target=IDLE_MB)
+
+
+def _broker_starts(home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
+    """A broker alone, its name server being there: until it answers, and its memory then."""
+    apache: list[tuple[float, float]] = []
+    comet: list[tuple[float, float]] = []
+    with ApacheNamesrv(home / "apache") as theirs, CometNamesrv(home / "comet") as ours:
+        for number in range(effort.starts):
+            brokers: list[tuple[Broker, list[tuple[float, float]]]] = [
+                (ApacheBroker(home / f"a{number}", theirs.address, settings=SETTINGS, heap=HEAP), apache),
+                (CometBroker(home / f"c{number}", ours.address, settings=SETTINGS), comet),
+            ]
+            for broker, measured in brokers:
+                measured.append(start_once(broker, [(("127.0.0.1", broker.port), ANY_QUEUE)]))
+                say(f"{type(broker).__name__} ready in {measured[-1][0]:.2f} s, {measured[-1][1]:.0f} MB")
+    for place, name, unit in ((0, "broker, start to ready", "s"), (1, "broker, resident when idle", "MB")):
+        yield Figure(name, unit, [one[place] for one in comet], [one[place] for one in apache])

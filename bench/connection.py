@@ -82,10 +82,10 @@ class Cycle:
 class _Inbox:
     """The bytes received and not yet taken, at the front of one buffer that is used again and again."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         self.filled = 0
         self.buffer = bytearray()
-        self._make_room(RECEIVE_BUFFER_BYTES)
+        self._make_room(capacity)
 
     def _make_room(self, capacity: int) -> None:
         kept = self.buffer[: self.filled]
@@ -151,14 +151,16 @@ class _Ending:
 class LoadConnection:
     """A socket with a fixed number of requests in flight."""
 
-    def __init__(self, address: tuple[str, int], cycle: Cycle, first: int, tally: Tally) -> None:
+    def __init__(
+        self, address: tuple[str, int], cycle: Cycle, first: int, tally: Tally, receive_bytes: int
+    ) -> None:
         self._address = address
         self._cycle = cycle
         self._next = first
         self._tally = tally
         self._sent_at_ns: dict[bytes, int] = {}
         self._unsent = memoryview(b"")
-        self._inbox = _Inbox()
+        self._inbox = _Inbox(receive_bytes)
         self._unread_in_full = ANSWERS_READ_IN_FULL
         self._shape = _Shape(b"(nothing learnt yet)")
         self._ending = _Ending(b"(nothing learnt yet)")

@@ -13,17 +13,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-import psutil
-
 from bench.errors import BenchmarkError
-from bench.loadgen import LoadResult, run_load
+from bench.load_results import LoadResult, Shape
+from bench.loadgen import run_load
 from bench.report import Figure, Target
 from tests.compat.apache import ApacheBroker, ApacheNamesrv, Broker, CometBroker, CometNamesrv, Server
 
 Say = Callable[[str], None]
+Measure = Callable[[LoadResult], float]
 
 # As brokers run outside of tests. A request that waits is measured as such, not refused.
 SETTINGS = {
@@ -51,6 +52,14 @@ class Load:
     connections: int
     in_flight: int
     target: Target = field(default_factory=Target)
+    messages: int = 1
+    """How many each request carries, or asks for."""
+    in_turn: bool = False
+    idle: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.connections, self.in_flight, self.in_turn, self.idle)
 
     def __str__(self) -> str:
         return f"{self.what}, {self.connections} × {self.in_flight}"
@@ -66,14 +75,13 @@ class Contestant:
         self.namesrv_address = namesrv.address
         self.broker = broker
         self.results: dict[Load, list[LoadResult]] = {}
-        self._cpu_shares: dict[Load, list[float]] = {}
 
     @property
     def is_a_jvm(self) -> bool:
         return isinstance(self.broker, ApacheBroker)
 
     def run(self, load: Load, frames: Sequence[bytes], seconds: float) -> LoadResult:
-        result = run_load(self.address, frames, load.connections, load.in_flight, seconds)
+        result = run_load(self.address, frames, load.shape, seconds, watched=self.broker.pid)
         if result.errors:
             raise BenchmarkError(f"{self.name}, {load}: {result.errors} errors: {result.first_error}")
         return result
@@ -82,24 +90,19 @@ class Contestant:
         return self.keep(load, lambda: self.run(load, frames, seconds))
 
     def keep(self, load: Load, run: Callable[[], LoadResult]) -> LoadResult:
-        """Run a load, and keep its result and what it cost."""
-        before = self._cpu_seconds()
+        """Run a load, and keep its result."""
         result = run()
-        self._cpu_shares.setdefault(load, []).append((self._cpu_seconds() - before) / result.seconds)
         self.results.setdefault(load, []).append(result)
         return result
 
     def cpu_note(self) -> str:
         """Who was busy: a figure is the broker's only where the generator was not."""
         shares = (
-            f"{load}: {median(self._cpu_shares[load]):.2f} and {median(r.cpu_share for r in results):.2f}"
+            f"{load}: {median(r.server_cpu_share for r in results):.2f}"
+            f" and {median(r.cpu_share for r in results):.2f}"
             for load, results in self.results.items()
         )
         return f"cores used by {self.name} and by the load generator: {'; '.join(shares)}"
-
-    def _cpu_seconds(self) -> float:
-        times = psutil.Process(self.broker.pid).cpu_times()
-        return float(times.user + times.system)
 
 
 @contextmanager
@@ -134,14 +137,28 @@ def take_turns(
 
 
 def figures(apache: Contestant, comet: Contestant) -> Iterator[Figure]:
-    """Rates with their targets, then the percentiles."""
-    for load, ours in comet.results.items():
-        theirs = apache.results[load]
-        yield Figure(
-            str(load), "a second", [one.rate for one in ours], [one.rate for one in theirs], load.target
+    """Rates with their targets, then the percentiles, what a message cost, and the memory that it took."""
+
+    def compared(name: str, unit: str, loads: Sequence[Load], of: Measure, target: Target) -> Figure:
+        theirs, ours = ([of(one) for load in loads for one in side.results[load]] for side in (apache, comet))
+        return Figure(name, unit, ours, theirs, target)
+
+    every = list(comet.results)
+    for load in every:
+        yield compared(str(load), "a second", [load], lambda one: one.rate, load.target)
+    for load in every:
+        yield compared(f"99th percentile, {load}", "ms", [load], lambda one: one.p99_ms, Target())
+    for load in every:
+        cost = partial(_cost, load.messages)
+        yield compared(f"CPU a million messages, {load}", "s", [load], cost, Target())
+    for what in dict.fromkeys(load.what for load in every):
+        loads = [load for load in every if load.what == what]
+        yield compared(f"resident, after {what}", "MB", loads, lambda one: one.server_resident_mb, Target())
+        yield compared(
+            f"not of files, after {what}", "MB", loads, lambda one: one.server_private_mb, Target()
         )
-    for load, ours in comet.results.items():
-        theirs = apache.results[load]
-        yield Figure(
-            f"99th percentile, {load}", "ms", [one.p99_ms for one in ours], [one.p99_ms for one in theirs]
-        )
+
+
+def _cost(messages: int, result: LoadResult) -> float:
+    """Microseconds a message, which are seconds a million messages."""
+    return result.server_cpu_us / messages

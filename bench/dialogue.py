@@ -11,7 +11,8 @@ The result is one JSON object on standard output. As a library: `run_dialogues`,
 
 Rules kept here: what counts is what a dialogue has done when it ends before the time is over; the dialogues
 still going then are carried on to their end, so that nothing is left half done, but are part of no figure. An
-answer with an error ends the run. The generator's own processor time is part of every result.
+answer with an error ends the run. The generator's own processor time is part of every result, and that of the
+process that is watched, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from pathlib import Path
 from bench.errors import BenchmarkError, LoadError
 from bench.frames import Answer, read_answer
 from bench.latency import LatencyHistogram
-from bench.loadgen import LoadResult
+from bench.load_results import LoadResult, Shape, Window, load_result
+from bench.usage import Usage, usage_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 10.0
@@ -108,10 +110,11 @@ class _Load:
     """All connections of a run, and what they have done."""
 
     def __init__(
-        self, address: tuple[str, int], begin: Callable[[], Dialogue], connections: int, in_flight: int
+        self, address: tuple[str, int], begin: Callable[[], Dialogue], shape: Shape, watched: int | None
     ) -> None:
-        self._connections = [_Connection(address, begin, in_flight) for _ in range(connections)]
-        self._going = connections * in_flight
+        self._connections = [_Connection(address, begin, shape.in_flight) for _ in range(shape.connections)]
+        self._going = shape.connections * shape.in_flight
+        self._watched = watched
         self.done = 0
         self.latency = LatencyHistogram()
         self.sending = True
@@ -125,9 +128,10 @@ class _Load:
         self.latency.record(latency_us)
         return slot.start()
 
-    def run(self, seconds: float) -> tuple[float, float]:
-        """Carry the dialogues on for a time, then to their ends; the time measured, and ours of it."""
+    def run(self, seconds: float) -> Window:
+        """Carry the dialogues on for a time, then to their ends; what was seen in that time."""
         with selectors.DefaultSelector() as selector:
+            server_before = self._look_at_server()
             cpu_before, begun = time.process_time(), time.perf_counter()
             for connection in self._connections:
                 selector.register(connection.socket, selectors.EVENT_READ, connection)
@@ -135,11 +139,15 @@ class _Load:
             while (left := begun + seconds - time.perf_counter()) > 0:
                 self._turn(selector, min(left, SILENCE_SECONDS))
             elapsed, cpu = time.perf_counter() - begun, time.process_time() - cpu_before
+            server_after = self._look_at_server()
             self.sending = False
             while self._going:
                 if not self._turn(selector, SILENCE_SECONDS):
                     raise LoadError(f"no answer for {SILENCE_SECONDS:g} s")
-        return elapsed, cpu
+        return Window(self.done, elapsed, self.latency, cpu, server_before, server_after)
+
+    def _look_at_server(self) -> Usage | None:
+        return usage_of(self._watched) if self._watched else None
 
     def _turn(self, selector: selectors.BaseSelector, seconds: float) -> bool:
         ready = selector.select(seconds)
@@ -153,34 +161,27 @@ class _Load:
 
 
 def dialogues_in_this_process(
-    address: tuple[str, int], begin: Callable[[], Dialogue], connections: int, in_flight: int, seconds: float
+    address: tuple[str, int],
+    begin: Callable[[], Dialogue],
+    shape: Shape,
+    seconds: float,
+    watched: int | None = None,
 ) -> LoadResult:
-    load = _Load(address, begin, connections, in_flight)
+    load = _Load(address, begin, shape, watched)
     try:
-        elapsed, cpu = load.run(seconds)
+        return load_result(shape, load.run(seconds))
     finally:
         load.close()
-    return LoadResult(
-        connections=connections,
-        in_flight=in_flight,
-        requests=load.done,
-        seconds=elapsed,
-        rate=load.done / elapsed,
-        p50_ms=load.latency.percentile_us(0.50) / 1000,
-        p99_ms=load.latency.percentile_us(0.99) / 1000,
-        p999_ms=load.latency.percentile_us(0.999) / 1000,
-        max_ms=load.latency.percentile_us(1.0) / 1000,
-        errors=0,
-        cpu_seconds=cpu,
-    )
 
 
 def run_dialogues(
-    address: tuple[str, int], what: str, topic: str, connections: int, in_flight: int, seconds: float
+    address: tuple[str, int], what: str, topic: str, shape: Shape, seconds: float, watched: int | None = None
 ) -> LoadResult:
     """Run the load in a process of its own and wait for its result."""
     command = [sys.executable, "-m", "bench.dialogue", f"{address[0]}:{address[1]}", what, topic]
-    command += ["--connections", str(connections), "--in-flight", str(in_flight), "--seconds", str(seconds)]
+    command += ["--connections", str(shape.connections), "--in-flight", str(shape.in_flight)]
+    command += ["--seconds", str(seconds)]
+    command += ["--watch", str(watched)] if watched else []
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if finished.returncode != 0:
         raise LoadError(finished.stderr.strip() or "the load generator died")
@@ -197,13 +198,13 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--in-flight", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--watch", type=int, metavar="PID")
     wanted = parser.parse_args()
     host, _, port = wanted.address.rpartition(":")
     try:
         begin = DIALOGUES[wanted.what](wanted.topic)
-        result = dialogues_in_this_process(
-            (host, int(port)), begin, wanted.connections, wanted.in_flight, wanted.seconds
-        )
+        shape = Shape(wanted.connections, wanted.in_flight)
+        result = dialogues_in_this_process((host, int(port)), begin, shape, wanted.seconds, wanted.watch)
     except (BenchmarkError, OSError) as problem:
         print(f"load failed: {problem}", file=sys.stderr)
         return 1

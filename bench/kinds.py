@@ -20,7 +20,7 @@ from bench.broker_load import create_topic, fill
 from bench.contest import Contestant, Load, busy_note, cluster, figures
 from bench.dialogue import run_dialogues
 from bench.errors import BenchmarkError
-from bench.loadgen import LoadResult
+from bench.load_results import LoadResult
 from bench.report import Figure, Section, Target
 from tests.compat.apache import JavaError, ServerError
 
@@ -112,7 +112,7 @@ def _compared(contestants: Sequence[Contestant], effort: Effort, say: Say) -> It
 
 def _run_load(contestant: Contestant, load: Load, seconds: float) -> LoadResult:
     what, topic = LOADS[load]
-    return run_dialogues(contestant.address, what, topic, load.connections, load.in_flight, seconds)
+    return run_dialogues(contestant.address, what, topic, load.shape, seconds, contestant.broker.pid)
 
 
 def _timers(home: Path, effort: Effort, notes: list[str], say: Say) -> Iterator[Figure]:

@@ -12,6 +12,10 @@ FILE holds request frames one after the other, length prefixes included (`-` is 
 sent in turn, with opaques of the generator's own. The result is one JSON object on standard output.
 As a library: `run_load`, which starts that program.
 
+What a load looks like is its `Shape`. With `--in-turn` the number in flight is that of all connections
+together, and every request goes out on the next of them; `--idle` opens more that say nothing. With
+`--watch` the result has what that process used in the measured time.
+
 Rules kept here: a request counts when it is answered before the time is over; the answers still due then
 are waited for and checked, but are part of no figure. Answers with a code other than 0 are counted as
 errors. A server that closes a connection, or is silent for too long, ends the run with an error.
@@ -22,47 +26,28 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import resource
 import select
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 
-from bench.connection import Cycle, LoadConnection, Tally
+from bench.connection import RECEIVE_BUFFER_BYTES, Cycle, LoadConnection, Tally
 from bench.errors import BenchmarkError, LoadError
 from bench.frames import split
 from bench.latency import LatencyHistogram
+from bench.load_results import LoadResult, Shape, Window, load_result
+from bench.usage import usage_of
 
 _ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What a run showed. Latencies are per request, from `send` to the answer's arrival."""
-
-    connections: int
-    in_flight: int
-    requests: int
-    seconds: float
-    rate: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
-    max_ms: float
-    errors: int
-    error_codes: dict[str, int] = field(default_factory=dict)
-    first_error: str = ""
-    bytes_in: int = 0
-    bytes_out: int = 0
-    cpu_seconds: float = 0.0
-
-    @property
-    def cpu_share(self) -> float:
-        """The part of one core that the generator itself used."""
-        return self.cpu_seconds / self.seconds if self.seconds else 0.0
+_ALL_BUFFERS_BYTES = 64 * 1024 * 1024
+"""What the receive buffers of all connections may have together, as long as no answer is larger."""
 
 
 class _Load:
@@ -72,26 +57,32 @@ class _Load:
         self,
         address: tuple[str, int],
         frames: Sequence[bytes],
-        connections: int,
-        in_flight: int,
+        shape: Shape,
         silence_seconds: float,
     ) -> None:
         self._address = address
-        self._in_flight = in_flight
+        self._in_flight = shape.in_flight
         self._silence_seconds = silence_seconds
         self._poller = select.epoll()
         self._by_fd: dict[int, LoadConnection] = {}
         self.tally = Tally()
-        cycle = Cycle(frames, in_flight)
+        requests, connections = Cycle(frames, shape.in_flight), shape.connections
+        receive_bytes = min(RECEIVE_BUFFER_BYTES, _ALL_BUFFERS_BYTES // connections)
         for number in range(connections):
             # Each begins elsewhere in the cycle, so that they do not all ask the same thing at once.
-            connection = LoadConnection(address, cycle, number * cycle.length // connections, self.tally)
+            first = number * requests.length // connections
+            connection = LoadConnection(address, requests, first, self.tally, receive_bytes)
             self._by_fd[connection.socket.fileno()] = connection
             self._poller.register(connection.socket, select.EPOLLIN)
+        self._idle = [_open(address) for _ in range(shape.idle)]
         # A single connection needs no poll: to wait in its `recv` is one system call less a turn.
         self._only = connection if connections == 1 else None
+        self._turns = cycle(self._by_fd.values()) if shape.in_turn and connections > 1 else None
 
     def begin(self) -> None:
+        if self._turns is not None:
+            self._send_in_turn(self._in_flight, time.perf_counter_ns())
+            return
         for connection in self._by_fd.values():
             connection.send_requests(self._in_flight, time.perf_counter_ns())
             self._watch(connection)
@@ -119,6 +110,8 @@ class _Load:
         self._poller.close()
         for connection in self._by_fd.values():
             connection.socket.close()
+        for idle in self._idle:
+            idle.close()
 
     def _take_turn(self, wait_ns: int, sending: bool) -> int:
         """Wait for any connection and serve every one that is ready; the number of answers."""
@@ -139,10 +132,21 @@ class _Load:
         now_ns = time.perf_counter_ns()
         answered = connection.take_answers(now_ns)
         if answered and sending:
+            if self._turns is not None:
+                self._send_in_turn(answered, now_ns)
+                return answered
             connection.send_requests(answered, now_ns)
             if connection.has_unsent:
                 self._watch(connection)
         return answered
+
+    def _send_in_turn(self, count: int, now_ns: int) -> None:
+        """Put a request in flight on each of the connections whose turn it is."""
+        assert self._turns is not None
+        for _, connection in zip(range(count), self._turns, strict=False):
+            connection.send_requests(1, now_ns)
+            if connection.has_unsent:
+                self._watch(connection)
 
     def _watch(self, connection: LoadConnection) -> None:
         writable = select.EPOLLOUT if connection.has_unsent else 0
@@ -160,66 +164,69 @@ class _Load:
         return LoadError(f"{host}:{port} with {self._due()} requests in flight: {waited}")
 
 
+def _open(address: tuple[str, int]) -> socket.socket:
+    try:
+        return socket.create_connection(address, timeout=5.0)
+    except OSError as problem:
+        raise LoadError(f"no more connections to {address[0]}:{address[1]}: {problem}") from problem
+
+
 def load_in_this_process(
     address: tuple[str, int],
     frames: Sequence[bytes],
-    connections: int,
-    in_flight: int,
+    shape: Shape,
     seconds: float,
     silence_seconds: float = 10.0,
+    watched: int | None = None,
 ) -> LoadResult:
     """Run the load here and now; `run_load` does it in a process of its own, which measures better."""
-    load = _Load(address, frames, connections, in_flight, silence_seconds)
+    load = _Load(address, frames, shape, silence_seconds)
     # The collector would walk the cycle's frames again and again in the middle of the measurement.
     gc.collect()
     gc.freeze()
     try:
+        server_before = usage_of(watched) if watched else None
         cpu_before, begun_ns = time.process_time(), time.perf_counter_ns()
         load.begin()
         load.carry_on_until(begun_ns + int(seconds * 1e9))
         elapsed = (time.perf_counter_ns() - begun_ns) / 1e9
         cpu_seconds = time.process_time() - cpu_before
+        server_after = usage_of(watched) if watched else None
         measured = copy(load.tally)
         load.tally.latency = LatencyHistogram()
         load.finish()
     finally:
         load.close()
         gc.unfreeze()
-    errors = load.tally.error_codes
-    return LoadResult(
-        connections=connections,
-        in_flight=in_flight,
-        requests=measured.answers,
-        seconds=elapsed,
-        rate=measured.answers / elapsed,
-        **_latencies(measured.latency),
-        errors=errors.total(),
-        error_codes={str(code): count for code, count in sorted(errors.items())},
-        first_error=load.tally.first_error,
-        bytes_in=measured.bytes_in,
-        bytes_out=measured.bytes_out,
-        cpu_seconds=cpu_seconds,
+    window = Window(
+        measured.answers,
+        elapsed,
+        measured.latency,
+        cpu_seconds,
+        server_before,
+        server_after,
+        measured.bytes_in,
+        measured.bytes_out,
     )
-
-
-def _latencies(latency: LatencyHistogram) -> dict[str, float]:
-    shares = {"p50_ms": 0.50, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
-    return {name: latency.percentile_us(share) / 1000 for name, share in shares.items()}
+    return load_result(shape, window, load.tally.error_codes, load.tally.first_error)
 
 
 def run_load(
     address: tuple[str, int],
     frames: Sequence[bytes],
-    connections: int,
-    in_flight: int,
+    shape: Shape,
     seconds: float,
     silence_seconds: float = 10.0,
+    watched: int | None = None,
 ) -> LoadResult:
     """Run the load in a process of its own and wait for its result."""
     host, port = address
     command = [sys.executable, "-m", "bench.loadgen", f"{host}:{port}", "--frames", "-"]
-    command += ["--connections", str(connections), "--in-flight", str(in_flight)]
+    command += ["--connections", str(shape.connections), "--in-flight", str(shape.in_flight)]
+    command += ["--in-turn"] if shape.in_turn else []
+    command += ["--idle", str(shape.idle)]
     command += ["--seconds", str(seconds), "--silence-seconds", str(silence_seconds)]
+    command += ["--watch", str(watched)] if watched else []
     finished = subprocess.run(command, cwd=_ROOT, input=b"".join(frames), capture_output=True, check=False)
     if finished.returncode != 0:
         raise LoadError(finished.stderr.decode(errors="replace").strip() or "the load generator died")
@@ -248,6 +255,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--frames", required=True, help="file of request frames, or - for standard input")
     parser.add_argument("--connections", type=_count, default=1, help="default: %(default)s")
     parser.add_argument("--in-flight", type=_count, default=1, help="per connection; default: %(default)s")
+    parser.add_argument(
+        "--in-turn", action="store_true", help="--in-flight is of all together, which take turns"
+    )
+    parser.add_argument(
+        "--idle", type=int, default=0, help="connections that say nothing; default: %(default)s"
+    )
+    parser.add_argument("--watch", type=int, metavar="PID", help="tell what this process used meanwhile")
     parser.add_argument("--seconds", type=float, default=5.0, help="default: %(default)s")
     parser.add_argument(
         "--silence-seconds",
@@ -260,15 +274,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     wanted = _arguments(argv)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         stream = sys.stdin.buffer.read() if wanted.frames == "-" else Path(wanted.frames).read_bytes()
         result = load_in_this_process(
             wanted.address,
             list(split(stream)),
-            wanted.connections,
-            wanted.in_flight,
+            Shape(wanted.connections, wanted.in_flight, wanted.in_turn, wanted.idle),
             wanted.seconds,
             wanted.silence_seconds,
+            wanted.watch,
         )
     except (BenchmarkError, OSError) as problem:
         print(f"load failed: {problem}", file=sys.stderr)

@@ -12,23 +12,19 @@ Rules kept here:
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
 
-import psutil
-
 from bench.cluster import RegisteredCluster, route_requests, topic_names
 from bench.errors import BenchmarkError
-from bench.frames import Caller
-from bench.loadgen import LoadResult, run_load
+from bench.load_results import LoadResult, Shape
+from bench.loadgen import run_load
 from bench.report import Figure, Section, Target
+from bench.starts import resident_mb, start_once
 from tests.compat.apache import ApacheNamesrv, CometNamesrv, JavaError, Server, ServerError
 
 BROKERS = 8
@@ -41,8 +37,8 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How a load asks: over how many connections, with how many requests in flight on each."""
+class LookUps:
+    """How look-ups are asked: over how many connections, with how many requests in flight on each."""
 
     connections: int
     in_flight: int
@@ -53,7 +49,7 @@ class Shape:
         return f"{self.connections} × {self.in_flight}{headers}"
 
 
-SHAPES = (Shape(1, 1), Shape(1, 8), Shape(8, 64), Shape(8, 64, binary=True))
+SHAPES = (LookUps(1, 1), LookUps(1, 8), LookUps(8, 64), LookUps(8, 64, binary=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +96,7 @@ def _run(effort: Effort, say: Say) -> Section:
         section.figures.append(
             Figure("resident, after load", "MB", [comet.resident_mb()], [apache.resident_mb()])
         )
+        section.figures += _costs(comet, apache)
     section.notes += [contestant.cpu_note() for contestant in contestants]
     if effort is QUICK:
         section.notes.append("a quick run: the JVM is not warm yet, so these ratios flatter us")
@@ -112,8 +109,7 @@ class _Contestant:
     def __init__(self, server: Server, warm_up_seconds: float, stack: ExitStack) -> None:
         self.name = type(server).__name__
         self.warm_up_seconds = warm_up_seconds
-        self.results: dict[Shape, list[LoadResult]] = {shape: [] for shape in SHAPES}
-        self.cpu_shares: dict[Shape, list[float]] = {shape: [] for shape in SHAPES}
+        self.results: dict[LookUps, list[LoadResult]] = {shape: [] for shape in SHAPES}
         self._server = server
         self._address = ("127.0.0.1", server.port)
         topics = topic_names(TOPICS)
@@ -124,32 +120,33 @@ class _Contestant:
         for shape in SHAPES:
             self._load(shape, self.warm_up_seconds / len(SHAPES))
 
-    def measure(self, shape: Shape, seconds: float) -> LoadResult:
+    def measure(self, shape: LookUps, seconds: float) -> LoadResult:
         self._cluster.heartbeat()
-        cpu_before = self._cpu_seconds()
         result = self._load(shape, seconds)
-        self.cpu_shares[shape].append((self._cpu_seconds() - cpu_before) / result.seconds)
         self.results[shape].append(result)
         return result
 
     def resident_mb(self) -> float:
-        return _resident_mb(self._server.pid)
+        return resident_mb(self._server.pid)
 
     def cpu_note(self) -> str:
         """Who was busy: a figure is the server's only where the generator was not."""
         shares = (
-            f"{shape}: {median(self.cpu_shares[shape]):.2f} and {median(r.cpu_share for r in results):.2f}"
+            f"{shape}: {median(r.server_cpu_share for r in results):.2f}"
+            f" and {median(r.cpu_share for r in results):.2f}"
             for shape, results in self.results.items()
         )
         return f"cores used by {self.name} and by the load generator: {'; '.join(shares)}"
 
-    def _cpu_seconds(self) -> float:
-        times = psutil.Process(self._server.pid).cpu_times()
-        return float(times.user + times.system)
-
-    def _load(self, shape: Shape, seconds: float) -> LoadResult:
+    def _load(self, shape: LookUps, seconds: float) -> LoadResult:
         frames = self._requests[shape.binary]
-        result = run_load(self._address, frames, shape.connections, shape.in_flight, seconds)
+        result = run_load(
+            self._address,
+            frames,
+            Shape(shape.connections, shape.in_flight),
+            seconds,
+            watched=self._server.pid,
+        )
         if result.errors:
             raise BenchmarkError(
                 f"{self.name} answered {result.errors} look-ups with an error: {result.first_error}"
@@ -186,16 +183,27 @@ def _look_ups(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
         )
 
 
+def _costs(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
+    for shape in SHAPES:
+        ours, theirs = comet.results[shape], apache.results[shape]
+        yield Figure(
+            f"CPU a million look-ups, {shape}",
+            "s",
+            [result.server_cpu_us for result in ours],
+            [result.server_cpu_us for result in theirs],
+        )
+
+
 def _starts(homes: Iterator[Path], effort: Effort, say: Say) -> Iterator[Figure]:
     kinds: Sequence[type[CometNamesrv | ApacheNamesrv]] = (CometNamesrv, ApacheNamesrv)
     seconds: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
     megabytes: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
     for _ in range(effort.starts):
         for kind in kinds:
-            ready_seconds, resident_mb = _start_once(kind(next(homes)))
-            say(f"{kind.__name__} ready in {ready_seconds:.2f} s, {resident_mb:.0f} MB")
+            ready_seconds, idle_mb = _start_once(kind(next(homes)))
+            say(f"{kind.__name__} ready in {ready_seconds:.2f} s, {idle_mb:.0f} MB")
             seconds[kind.__name__].append(ready_seconds)
-            megabytes[kind.__name__].append(resident_mb)
+            megabytes[kind.__name__].append(idle_mb)
     ours, theirs = seconds.values()
     yield Figure("start to ready", "s", ours, theirs, READY_SECONDS)
     ours, theirs = megabytes.values()
@@ -203,34 +211,5 @@ def _starts(homes: Iterator[Path], effort: Effort, say: Say) -> Iterator[Figure]
 
 
 def _start_once(server: Server) -> tuple[float, float]:
-    """Seconds from the start of the process to its first answer, and its idle memory in megabytes."""
-    server.command()  # compiles what has to be compiled once, which is no part of a start
-    gone = threading.Event()
-    with ThreadPoolExecutor(1) as watcher:
-        begun = time.perf_counter()
-        answered = watcher.submit(_first_answer, ("127.0.0.1", server.port), gone)
-        try:
-            with server:
-                ready_seconds = answered.result(timeout=60) - begun
-                return ready_seconds, _resident_mb(server.pid)
-        finally:
-            gone.set()
-
-
-def _first_answer(address: tuple[str, int], gone: threading.Event) -> float:
-    """Ask until there is an answer, and tell when it came."""
     question = route_requests(["no-such-topic"])[0]
-    while not gone.wait(0.002):
-        try:
-            with Caller(address) as caller:
-                caller.ask(question)
-                return time.perf_counter()
-        except OSError:
-            continue  # not listening yet
-    raise BenchmarkError("the server was gone before it answered")
-
-
-def _resident_mb(pid: int) -> float:
-    process = psutil.Process(pid)
-    family = (process, *process.children(recursive=True))
-    return sum(int(one.memory_info().rss) for one in family) / 1e6
+    return start_once(server, [(("127.0.0.1", server.port), question)])

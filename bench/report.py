@@ -1,23 +1,18 @@
-"""Figures, the targets they are held against, and the tables and files they end up in.
+"""Figures, the targets they are held against, curves, and the tables that show them.
 
-A figure keeps all its rounds: the table shows the median and the spread, the file has everything.
+A figure keeps all its rounds: tables show the median and the spread, files have everything. A curve shows how
+a figure goes with the size of something.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
-
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +56,24 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        return median(self.ours) / median(self.theirs) if self.theirs else None
+        return median(self.ours) / median(self.theirs) if self.theirs and median(self.theirs) else None
 
     @property
     def is_met(self) -> bool | None:
         """Whether the target is reached; None when there is none."""
         return self.target.is_met(median(self.ours), self.ratio) if self.target.text else None
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "cometmq": median(self.ours),
-            "cometmq_rounds": list(self.ours),
-            "peer": median(self.theirs) if self.theirs else None,
-            "peer_rounds": list(self.theirs),
-            "ratio": self.ratio,
-            "target": self.target.text,
-            "met": self.is_met,
-        }
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What something costs at one size after the other, in ours and perhaps in a peer's."""
+
+    name: str
+    over: str
+    """What grows."""
+    unit: str
+    ours: Mapping[int, float]
+    theirs: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,73 +85,80 @@ class Section:
     notes: list[str] = field(default_factory=list)
     peer: str = "Apache"
     """Whom ours is compared with."""
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "title": self.title,
-            "peer": self.peer,
-            "figures": [figure.as_json() for figure in self.figures],
-            "notes": self.notes,
-        }
+    curves: list[Curve] = field(default_factory=list)
 
 
-def _number(value: float) -> str:
+Row = list[str]
+VERDICTS = {True: "met", False: "missed", None: ""}
+
+
+def number(value: float) -> str:
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 10 else f"{value:.1f}"
 
 
-def _with_spread(rounds: Sequence[float]) -> str:
+def with_spread(rounds: Sequence[float]) -> str:
+    """The median, and the least and the most where there was more than one round."""
     if not rounds:
         return ""
-    middle = _number(median(rounds))
-    return (
-        middle if len(rounds) == 1 else f"{middle} [dim]({_number(min(rounds))}–{_number(max(rounds))})[/dim]"
-    )
+    middle = number(median(rounds))
+    return middle if len(rounds) == 1 else f"{middle} ({number(min(rounds))}–{number(max(rounds))})"
 
 
-_VERDICTS = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
+def figure_rows(section: Section) -> tuple[Row, list[Row]]:
+    """A section's figures as the head and the rows of a table; the first column is text."""
+    compared = any(figure.theirs for figure in section.figures)
+    head = ["figure", "unit", *([section.peer] if compared else []), "CometMQ"]
+    head += [*(["ratio"] if compared else []), "target", ""]
+    rows = []
+    for figure in section.figures:
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}×"
+        row = [figure.name, figure.unit, *([with_spread(figure.theirs)] if compared else [])]
+        row += [with_spread(figure.ours), *([ratio] if compared else [])]
+        rows.append([*row, figure.target.text, VERDICTS[figure.is_met]])
+    return head, rows
+
+
+def curve_tables(section: Section) -> Iterator[tuple[str, Row, list[Row]]]:
+    """A section's curves as tables: a title, a head and a row for every size; units are side by side."""
+    for name, over in dict.fromkeys((curve.name, curve.over) for curve in section.curves):
+        curves = [one for one in section.curves if (one.name, one.over) == (name, over)]
+        sides = [
+            (heading, points)
+            for one in curves
+            for heading, points in (
+                (f"CometMQ, {one.unit}", one.ours),
+                (f"{section.peer}, {one.unit}", one.theirs),
+            )
+            if points
+        ]
+        sizes = sorted({size for _, points in sides for size in points})
+        rows = [
+            [f"{size:,}", *(number(points[size]) if size in points else "" for _, points in sides)]
+            for size in sizes
+        ]
+        yield f"{name} over {over}", [over, *(heading for heading, _ in sides)], rows
+
+
+_STYLES = {"met": "[green]met[/green]", "missed": "[red]missed[/red]"}
 
 
 def show(section: Section, console: Console) -> None:
-    """Print the figures as a table: medians, the spread of the rounds, the ratio and its target."""
-    compared = any(figure.theirs for figure in section.figures)
-    table = Table(title=section.title, title_justify="left")
-    table.add_column("figure", no_wrap=True)
-    table.add_column("unit")
-    if compared:
-        table.add_column(section.peer, justify="right")
-    table.add_column("CometMQ", justify="right")
-    if compared:
-        table.add_column("ratio", justify="right")
-    table.add_column("target", justify="right")
-    table.add_column("")
-    for figure in section.figures:
-        theirs = [_with_spread(figure.theirs)] if compared else []
-        ratio = ["" if figure.ratio is None else f"{figure.ratio:.2f}×"] if compared else []
-        verdict = _VERDICTS[figure.is_met]
-        table.add_row(
-            figure.name, figure.unit, *theirs, _with_spread(figure.ours), *ratio, figure.target.text, verdict
-        )
-    console.print(table)
+    """Print the figures as a table, the curves as one each, and the notes."""
+    head, rows = figure_rows(section)
+    _print_table(section.title, head, rows, console)
+    for title, head, rows in curve_tables(section):
+        _print_table(title, head, rows, console)
     for note in section.notes:
-        console.print(f"  {note}", style="dim")
+        console.print(f"  {note}", style="dim", markup=False)
 
 
-def write_json(sections: Sequence[Section], file: Path | None) -> Path:
-    """Write the results; without a file of the caller's choice, to a new one among the earlier results."""
-    file = file or RESULTS / time.strftime("%Y%m%d-%H%M%S.json")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    machine = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "load_average": os.getloadavg(),
-    }
-    results = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": machine,
-        "sections": [section.as_json() for section in sections],
-    }
-    file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return file
+def _print_table(title: str, head: Row, rows: list[Row], console: Console) -> None:
+    table = Table(title=title, title_justify="left")
+    for place, name in enumerate(head):
+        is_text = name in ("figure", "unit", "")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=place == 0)
+    for row in rows:
+        table.add_row(*(_STYLES.get(cell, escape(cell)) for cell in row))
+    console.print(table)

@@ -33,6 +33,7 @@ from bench.broker_load import (
 from bench.contest import Contestant, Load, Say, cluster
 from bench.errors import BenchmarkError
 from bench.frames import Caller, json_request
+from bench.usage import usage_of
 
 GET_BROKER_RUNTIME_INFO = 28
 SENT, TIMED = "bench-sent", "bench-timed"
@@ -115,9 +116,7 @@ def _timer(number: int, due: int) -> bytes:
 
 
 def _private_mb(contestant: Contestant) -> float:
-    status = Path(f"/proc/{contestant.broker.pid}/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
-    return int(line.split()[1]) * 1024 / 1e6
+    return usage_of(contestant.broker.pid).private_mb
 
 
 def _told(contestant: Contestant, name: str) -> int:

@@ -59,7 +59,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     auto_create_subscription_group: bool = True
-    message_store_plug_in: str = ""  # no effect
+    message_store_plug_in: str = ""
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     trace_topic_enable: bool = False
     send_message_thread_pool_nums: int = 4  # no effect
@@ -300,6 +300,21 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for key, value in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not value.strip():
                 raise SettingsError(f"{key} is empty; clients find a broker by its name")
+        if self.enable_controller_mode:
+            raise SettingsError(
+                "enableControllerMode = true is not supported: there would be nobody to elect this broker; "
+                "set it to false, and give the broker its role with brokerRole and brokerId"
+            )
+        if self.config_manager_version != "v1":
+            raise SettingsError(
+                f"configManagerVersion = {self.config_manager_version} is not supported: it keeps topics, "
+                "groups and offsets in a database; choose v1, which keeps them in files"
+            )
+        if self.message_store_plug_in.strip():
+            raise SettingsError(
+                f"messageStorePlugIn = {self.message_store_plug_in} is not supported: what it keeps elsewhere "
+                "would be missing; leave it out if all messages are in the files of this broker"
+            )
 
     @property
     def is_writable(self) -> bool:

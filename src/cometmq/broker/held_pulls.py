@@ -90,6 +90,7 @@ class HeldPulls:
         # What it was read from need not be kept for so long.
         pull.request.received_fields = None
         pull.request.body = b""
+        pull.request.is_held = True
         if self._timer is None:
             self._rechecked_ms = now_ms
             self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1000, self._look_at_clock)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.kinds_metrics import KindsMetrics
 from cometmq.broker.lag_metrics import LagMetrics
+from cometmq.broker.processors import SEND, running
 from cometmq.broker.state import BrokerState
 from cometmq.broker.traffic_metrics import TrafficMetrics
 from cometmq.remoting.families import Families, one
@@ -89,8 +90,17 @@ class BrokerExporter(MetricsExporter):
             ("delayed_messages", "Messages of delay levels that were delivered.", counters.delayed),
         ):
             yield families.counter(f"cometmq_{name}", what, one(count))
+        yield self._watermarks(families)
         for part in self._parts:
             yield from part.collect(families)
+
+    def _watermarks(self, families: Families) -> Metric:
+        waiting = running(self._metrics)
+        waiting[SEND] += self._state.pressure.waiting
+        samples = [({"processor": name}, count) for name, count in waiting.items()]
+        return families.gauge(
+            "rocketmq_processor_watermark", "Requests that wait with their answer.", samples
+        )
 
     def _clients(self, families: Families) -> Iterator[Metric]:
         clients = self._state.clients

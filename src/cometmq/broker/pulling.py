@@ -172,7 +172,7 @@ class Puller:
         counters.found_pulls += 1
         counters.got_messages += count
         counters.got_bytes += result.size
-        self._state.statistics.got(header.topic, header.consumer_group, count, result.size)
+        self._state.statistics.got(header.topic, header.consumer_group, header.queue_id, count, result.size)
         return Answer(body=result.records, fields=fields, remark=status.value)
 
     def _suggested_broker(self, permit: Permit, result: GetResult) -> int:

@@ -51,8 +51,7 @@ class SendTarget(msgspec.Struct):
     sys_flag: int
     """Bits that every message of this topic has."""
     is_plain: bool
-    """Whether messages need no more than to be put: no retry topic, no compaction."""
-    needs_keys: bool
+    """Whether messages need no more than to be put: no retry topic."""
     config: TopicConfig
     shape: Shape | None = None
     """That of the properties of the last plain message; the next one mostly has the same."""
@@ -126,14 +125,11 @@ class SendChecks:
 
 
 def _target(topic: TopicConfig) -> SendTarget:
-    attributes = topic.attributes or {}
-    is_compacted = attributes.get("cleanup.policy") == "COMPACTION"
     return SendTarget(
         topic.topic_name,
         max(topic.read_queue_nums, topic.write_queue_nums),
         topic.write_queue_nums,
         MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0,
-        not topic.topic_name.startswith(RETRY_PREFIX) and not is_compacted,
-        is_compacted,
+        not topic.topic_name.startswith(RETRY_PREFIX),
         topic,
     )

@@ -27,14 +27,12 @@ from cometmq.model.errors import ProtocolError
 from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     CLUSTER,
-    KEYS,
     ONCE,
     POP_CK,
     REAL_TOPIC,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
-    is_blank,
 )
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.remoting.connection import Connection
@@ -139,8 +137,6 @@ class Sending:
             redirect_retry(self._state, header, request.version, record, properties)
         properties.setdefault(UNIQ_KEY, self._ids.next_id())
         properties[CLUSTER] = self._state.config.broker_cluster_name
-        if target.needs_keys and is_blank(properties.get(KEYS, "")):
-            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         return record, properties
 
     def _properties(self, header: AnySend) -> dict[str, str]:

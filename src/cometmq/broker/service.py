@@ -23,6 +23,7 @@ from cometmq.broker.periodic import Periodic
 from cometmq.broker.ports import HeldPorts
 from cometmq.broker.runtime_info import SAMPLE_S
 from cometmq.broker.slow_groups import disable_slow_groups
+from cometmq.broker.start_checks import refuse_store
 from cometmq.broker.state import BrokerState
 from cometmq.broker.statistics import SAMPLE_S as STATISTICS_S
 from cometmq.model.errors import MessageError, SettingsError
@@ -167,6 +168,9 @@ class Broker:
         state = self.state
         if self.exporter is not None:
             await self.exporter.start()  # who asks meanwhile is told that the store is being recovered
+        await asyncio.get_running_loop().run_in_executor(
+            state.worker, refuse_store, state.disk, state.store_config
+        )
         await state.store.start()
         self._has_store = True
         state.statistics.start()

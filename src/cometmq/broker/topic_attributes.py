@@ -20,6 +20,9 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 MESSAGE_TYPE: Final = "message.type"
 RESERVE_TIME: Final = "reserve.time"
 
+UNSUPPORTED: Final = ((QUEUE_TYPE, "BatchCQ"), (CLEANUP_POLICY, "COMPACTION"))
+"""What RocketMQ has and this broker has not."""
+
 _LONGEST: Final = 2**63 - 1
 
 
@@ -92,8 +95,8 @@ def _check(key: str, value: str | None, *, is_new: bool) -> None:
         raise _wrong(f"value is not in set: {', '.join(known.values)}")
     if not known.values and not (value.lstrip("-").isdecimal() and -1 <= int(value) <= _LONGEST):
         raise _wrong(f"value is not in range(-1, {_LONGEST})")
-    if key == QUEUE_TYPE and value == "BatchCQ":
-        raise _wrong("queue.type BatchCQ is not supported by this broker; leave it out")
+    if (key, value) in UNSUPPORTED:
+        raise _wrong(f"{key} {value} is not supported by this broker; leave it out")
 
 
 def _wrong(message: str) -> CometError:

@@ -55,8 +55,20 @@ class TrafficMetrics:
             ("rocketmq_consumer_group_number", "Consumer groups.", len(state.groups.table)),
         ):  # fmt: skip
             yield families.gauge(name, what, one(value))
-        waiting = one(state.pressure.waiting, processor="send")
-        yield families.gauge("rocketmq_processor_watermark", "Sends that wait for the disk.", waiting)
+        yield families.histogram(
+            "rocketmq_topic_create_execution_time_milliseconds", "Time to make or change topics.",
+            (
+                ({"invocation_status": ending, "is_system": _text(is_system)}, ranges_of(times))
+                for (ending, is_system), times in list(state.traffic.topic_creations.times.items())
+            ),
+        )  # fmt: skip
+        yield families.histogram(
+            "rocketmq_consumer_group_create_execution_time_milliseconds", "Time to make or change groups.",
+            (
+                ({"invocation_status": ending}, ranges_of(times))
+                for (ending, _), times in list(state.traffic.group_creations.times.items())
+            ),
+        )  # fmt: skip
 
     def _incoming(self, families: Families) -> Iterator[Metric]:
         sizes: dict[tuple[str, str], Ranges] = {}
@@ -84,11 +96,13 @@ class TrafficMetrics:
         )  # fmt: skip
 
     def _outgoing(self, families: Families) -> Iterator[Metric]:
-        given = self._state.statistics.given()
-        retries = [str(topic.startswith(RETRY_PREFIX)).lower() for topic, *_ in given]
         labelled = [
-            ({**self._group_labels(topic, group), "is_retry": is_retry}, messages, size)
-            for (topic, group, messages, size), is_retry in zip(given, retries, strict=True)
+            (
+                {**self._group_labels(topic, group), "is_retry": _text(topic.startswith(RETRY_PREFIX))},
+                given.messages,
+                given.size,
+            )
+            for (topic, group), given in self._state.statistics.gets.totals().items()
         ]
         yield families.counter(
             "rocketmq_messages_out", "Messages given to consumers.",

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "doctor": "Look at a running cluster from a client's side and say what is wrong with it.",
     "store": "Look at a store directory, verify it, print its messages, make its queues and index again.",
     "pipeline": "Run data pipelines on Spark: archive, replay, mirror, SQL, reports.",
+    "bench": "Measure a running system: how much it takes and gives, how fast, and what that costs.",
     "completion": "Print the completion script of a shell.",
 }
 

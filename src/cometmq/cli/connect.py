@@ -81,11 +81,16 @@ class Link(NamedTuple):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command to its end; what clients log is not for its reader."""
+    """Run a command to its end."""
+    silence_clients()
+    return asyncio.run(work)
+
+
+def silence_clients() -> None:
+    """What clients log is not for the reader of a command."""
     log = logging.getLogger("cometmq")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
-    return asyncio.run(work)
 
 
 def ask(link: Link, work: Callable[[Admin], Awaitable[T]]) -> T:

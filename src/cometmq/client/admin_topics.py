@@ -58,7 +58,7 @@ class TopicAdmin(AdminBase):
     ) -> None:
         """Create a topic with this many queues on every master, or change it.
 
-        `attributes` are changes such as `+message.type=FIFO,+cleanup.policy=COMPACTION`.
+        `attributes` are changes such as `+message.type=FIFO,+cleanup.policy=DELETE`.
         """
         check_topic(topic)
         if queues < 1:

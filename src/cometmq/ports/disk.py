@@ -67,6 +67,9 @@ class DiskFile(Protocol):
     def is_in_memory(self, start: int, end: int) -> bool:
         """Whether these bytes are there without the disk; False where that cannot be told."""
 
+    def expect(self, *, scattered: bool) -> None:
+        """From now on the file is touched here and there, or is not; see `Disk.create`."""
+
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """Where something may have been written, from a place on; everywhere else zeros are read."""
 
@@ -180,15 +183,15 @@ class SystemDisk(SystemFiles):
 class SystemFile:
     """A mapped file of the machine."""
 
-    __slots__ = ("_address", "buffer", "path", "size")
+    __slots__ = ("_address", "_scattered", "buffer", "path", "size")
 
     def __init__(self, path: Path, handle: int, *, writable: bool, scattered: bool) -> None:
         self.path = path
         self.size = os.fstat(handle).st_size
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.buffer: Buffer = mmap.mmap(handle, self.size, access=access) if self.size else bytearray()
-        if scattered and isinstance(self.buffer, mmap.mmap):
-            self.buffer.madvise(mmap.MADV_RANDOM)
+        self._scattered = False
+        self.expect(scattered=scattered)
         self._address = residency.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
 
     def reserve(self, start: int, end: int) -> None:
@@ -204,9 +207,17 @@ class SystemFile:
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
 
+    def expect(self, *, scattered: bool) -> None:
+        if scattered != self._scattered:
+            self._scattered = scattered
+            if isinstance(self.buffer, mmap.mmap):
+                self.buffer.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
+
     def fetch(self, start: int, end: int) -> None:
         handle = os.open(self.path, os.O_RDONLY)
         try:
+            if self._scattered:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
             while start < end and (read := os.pread(handle, min(end - start, _FETCH_BYTES), start)):
                 start += len(read)
         finally:

@@ -122,6 +122,7 @@ class Connection(Caller):
                 self._finish_request(command, result, metrics, seconds)
             else:
                 metrics.requests += 1
+                command.started_s = started
         if frames:
             metrics.requests += len(frames)
             metrics.seconds += seconds * len(frames)
@@ -170,6 +171,7 @@ class Connection(Caller):
             self._finish_request(command, result, metrics, perf_counter() - started)
         elif isinstance(result, Deferred):
             metrics.requests += 1
+            command.started_s = started
         else:
             self._await_answer(command, result, metrics, started)
 
@@ -214,6 +216,7 @@ class Connection(Caller):
             return
         self._running += 1
         endpoint.metrics.running += 1
+        metrics.running += 1
         task = asyncio.ensure_future(self._run_to_answer(command, result, metrics, started))
         endpoint.tasks.add(task)
         task.add_done_callback(endpoint.tasks.discard)
@@ -231,21 +234,31 @@ class Connection(Caller):
             answer = self._answer_of_error(error, command)
         self._running -= 1
         self.endpoint.metrics.running -= 1
+        metrics.running -= 1
         self._finish_request(command, answer, metrics, perf_counter() - started)
         self.flush_soon()
         self._go_on()
 
     def answer(self, request: Command, answer: Answer) -> None:
         """Answer a request whose handler returned `DEFERRED`."""
+        metrics = self.endpoint.metrics.of(request.code)
         if answer.code != _SUCCESS:
-            self.endpoint.metrics.of(request.code).count_failure(answer.code)
+            metrics.count_failure(answer.code)
+        if request.started_s:  # its handler has returned
+            metrics.count_late(answer.code, perf_counter() - request.started_s, is_held=request.is_held)
         self._run_after_hooks(request, answer)
         if not request.flag & ONEWAY_FLAG:
             self._put_answer(request, answer)
             self.flush_soon()
 
-    def answer_run(self, frames: Sequence[bytes]) -> None:
-        """Answer requests of a run whose handler returned `DEFERRED` for them, with encoded answers."""
+    def answer_run(self, first: Command, frames: Sequence[bytes]) -> None:
+        """Answer requests of a run whose handler returned `DEFERRED` for them, with encoded answers.
+
+        They are all successes, and came together with the `first` of them.
+        """
+        if frames and first.started_s:
+            seconds = perf_counter() - first.started_s
+            self.endpoint.metrics.of(first.code).count_late(_SUCCESS, seconds, times=len(frames))
         self._put_frames(frames)
         self.flush_soon()
 

@@ -1,8 +1,9 @@
 """What an endpoint counts, code by code. Plain integers on the hot path; readers take a snapshot.
 
 Codes that nobody serves are counted together, so that a peer cannot grow the table by inventing codes. How
-long an answer took is counted by range, once a request; of an answer that was deferred it is not known. These
-are dataclasses because counting in one costs a fraction of counting in a struct.
+long an answer took is counted by range, once a request; those that were deferred are counted apart, because
+of theirs most was spent waiting. These are dataclasses because counting in one costs a fraction of counting
+in a struct.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ def _no_latencies() -> list[int]:
 
 
 @dataclass(slots=True)
-class FailureTimes:
-    """How long answers with one code, which is no success, took."""
+class AnswerTimes:
+    """How long answers with one code took."""
 
     latencies: list[int] = field(default_factory=_no_latencies)
     seconds: float = 0.0
+
+    def count(self, seconds: float, times: int = 1) -> None:
+        self.latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += times
+        self.seconds += seconds * times
 
 
 @dataclass(slots=True)
@@ -43,18 +48,31 @@ class CodeMetrics:
     """How often each response code other than success was answered."""
     latencies: list[int] = field(default_factory=_no_latencies)
     """How many successes there were in each range of `LATENCY_BOUNDS_S`."""
-    failure_times: dict[int, FailureTimes] = field(default_factory=dict)
+    failure_times: dict[int, AnswerTimes] = field(default_factory=dict)
     """The same of the other response codes."""
+    late_times: dict[int, AnswerTimes] = field(default_factory=dict)
+    """The same of answers that were deferred, of all response codes."""
+    held_times: dict[int, AnswerTimes] = field(default_factory=dict)
+    """The same of those that waited for a message."""
+    running: int = 0
+    """Handlers that have not answered yet."""
 
     def count_failure(self, code: int, seconds: float | None = None) -> None:
         """Note an answer that was no success, and how long it took, if that is known."""
         self.failures[code] = self.failures.get(code, 0) + 1
         if seconds is not None:
-            times = self.failure_times.get(code)
-            if times is None:
-                times = self.failure_times[code] = FailureTimes()
-            times.latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
-            times.seconds += seconds
+            _times_of(self.failure_times, code).count(seconds)
+
+    def count_late(self, code: int, seconds: float, *, is_held: bool = False, times: int = 1) -> None:
+        """Note how long an answer took that was deferred, or so many of the same."""
+        _times_of(self.held_times if is_held else self.late_times, code).count(seconds, times)
+
+
+def _times_of(table: dict[int, AnswerTimes], code: int) -> AnswerTimes:
+    times = table.get(code)
+    if times is None:
+        times = table[code] = AnswerTimes()
+    return times
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.model.errors import CometError
 from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
 from cometmq.remoting.loop_probe import LoopProbe
-from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics, RemotingMetrics
+from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, AnswerTimes, CodeMetrics, RemotingMetrics
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -210,32 +210,35 @@ def _failures(codes: _Codes) -> list[tuple[Labels, float]]:
 
 
 def _latencies(codes: _Codes) -> list[tuple[Labels, Ranges]]:
-    found: dict[tuple[int, int], Ranges] = {}
+    found: dict[tuple[int, int, bool], Ranges] = {}
     for code, counted in codes:
-        failures = list(counted.failure_times.items())
-        success_s = max(counted.seconds - sum(times.seconds for _, times in failures), 0.0)
-        measured = [(ResponseCode.SUCCESS.value, counted.latencies, success_s)]
-        measured += [(response, times.latencies, times.seconds) for response, times in failures]
-        for response, latencies, seconds in measured:
-            before = found.get((code, response))
-            counts = list(latencies)
+        for response, times, is_held in _times(counted):
+            before = found.get((code, response, is_held))
+            counts = list(times.latencies)
             if before is not None:
                 counts = [a + b for a, b in zip(counts, before.counts, strict=True)]
-            total = seconds * 1000 + (0.0 if before is None else before.total)
-            found[code, response] = Ranges(_BOUNDS_MS, counts, total)
-    return [
-        (_rpc_labels(code, response), ranges)
-        for (code, response), ranges in found.items()
-        if any(ranges.counts)
-    ]
+            total = times.seconds * 1000 + (0.0 if before is None else before.total)
+            found[code, response, is_held] = Ranges(_BOUNDS_MS, counts, total)
+    return [(_rpc_labels(*key), ranges) for key, ranges in found.items() if any(ranges.counts)]
 
 
-def _rpc_labels(code: int, response: int) -> Mapping[str, str]:
+def _times(counted: CodeMetrics) -> Iterator[tuple[int, AnswerTimes, bool]]:
+    """How long answers to a request code took: by response code, and whether they waited for a message."""
+    failures = list(counted.failure_times.items())
+    success_s = max(counted.seconds - sum(times.seconds for _, times in failures), 0.0)
+    yield ResponseCode.SUCCESS.value, AnswerTimes(counted.latencies, success_s), False
+    for response, times in failures + list(counted.late_times.items()):
+        yield response, times, False
+    for response, times in list(counted.held_times.items()):
+        yield response, times, True
+
+
+def _rpc_labels(code: int, response: int, is_held: bool) -> Mapping[str, str]:
     return {
         "protocol_type": "remoting",
         "request_code": request_name(code).lower(),
         "response_code": response_name(response).lower(),
-        "is_long_polling": "false",
+        "is_long_polling": "true" if is_held else "false",
         "result": "success",
     }
 

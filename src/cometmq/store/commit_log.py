@@ -78,6 +78,7 @@ def open_commit_log(
         config.mapped_file_size_commit_log,
         config.delete_unexpired_above_percent,
     )
+    files.expect(scattered=not config.data_read_ahead_enable)
     warm_up = None
     if config.warm_mapped_file_enable:
         in_steps = config.flush_disk_type == "SYNC_FLUSH"

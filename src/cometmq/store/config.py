@@ -146,7 +146,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cold_data_scan_enable: bool = False
     timer_cold_data_check_interval_ms: Natural = 60_000
     sample_steps: Positive = 32
-    data_read_ahead_enable: bool = True  # no effect
+    data_read_ahead_enable: bool = True
     mapped_file_swap_enable: bool = True  # no effect: the kernel takes cold pages back by itself
     commit_log_force_swap_map_interval: Long = 43_200_000  # no effect
     commit_log_swap_map_interval: Long = 3_600_000  # no effect

@@ -170,6 +170,12 @@ class MappedFiles:
         """Where a new file that begins at an offset is to be."""
         return self.folder / f"{start:0{NAME_DIGITS}}"
 
+    def expect(self, *, scattered: bool) -> None:
+        """From now on these files, and those to come, are touched here and there, or are not."""
+        self._scattered = scattered
+        for mapped in self.files:
+            mapped.file.expect(scattered=scattered)
+
     @property
     def min_offset(self) -> int:
         return self.files[0].start if self.files else 0

@@ -184,11 +184,12 @@ class MessageStore:
     def change_config(self, config: StoreConfig) -> None:
         """Put other settings in force, as far as they can change while the store runs.
 
-        These are the size of a message, and what is deleted and refused when. What shapes files, and how and
-        when they are flushed, stays as it was at the start.
+        These are the size of a message, what is deleted and refused when, and whether the log is read ahead.
+        What shapes files, and how and when they are flushed, stays as it was at the start.
         """
         self.retention.configure(config)
         self.log.max_message_size = config.max_message_size
+        self.log.files.expect(scattered=not config.data_read_ahead_enable)
 
     def delete_expired(self) -> None:
         """Delete expired files soon, whatever the hour is."""

@@ -161,6 +161,9 @@ class SimulatedFile:
     def is_in_memory(self, start: int, end: int) -> bool:
         return True
 
+    def expect(self, *, scattered: bool) -> None:
+        """Nothing is read ahead here."""
+
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """As on a file system that cannot tell."""
         return [(start, self.size)] if start < self.size else []

@@ -70,6 +70,10 @@ class Command(msgspec.Struct, gc=False):
     map already read."""
     typed: Header | None = None
     """The custom fields as their declared struct, where they were read together with the rest."""
+    started_s: float = 0.0
+    """When its handler was called, if its answer is deferred."""
+    is_held: bool = False
+    """Whether it waits for a message."""
 
     @property
     def is_response(self) -> bool:

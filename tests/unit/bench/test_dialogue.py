@@ -15,6 +15,7 @@ from bench.dialogue import Dialogue, dialogues_in_this_process
 from bench.errors import LoadError
 from bench.frames import json_request, read_answer
 from bench.kinds_load import transactions
+from bench.load_results import Shape
 
 ASK = partial(json_request, 1, {}, b"")
 
@@ -70,7 +71,7 @@ def test_what_dialogues_have_done_is_counted_and_each_is_carried_to_its_end() ->
 
     server = Server()
     with running(server) as address:
-        result = dialogues_in_this_process(address, dialogue, 1, 4, 0.3)
+        result = dialogues_in_this_process(address, dialogue, Shape(1, 4), 0.3)
     assert len(begun) == len(ended)
     assert 4 * len(ended) == len(server.codes)
     assert 0 < result.requests <= 3 * len(ended)
@@ -81,7 +82,7 @@ def test_a_transaction_is_a_half_message_and_its_end() -> None:
     told = {"msgId": "7F00000100002A9F" + f"{77:016X}", "queueOffset": "5", "transactionId": "T"}
     server = Server(fields=told)
     with running(server) as address:
-        result = dialogues_in_this_process(address, transactions("orders"), 1, 1, 0.2)
+        result = dialogues_in_this_process(address, transactions("orders"), Shape(1, 1), 0.2)
     assert result.requests > 0
     assert server.codes == [310, 37] * (len(server.codes) // 2)
 
@@ -93,4 +94,4 @@ def test_a_transaction_is_a_half_message_and_its_end() -> None:
 )
 def test_a_server_that_does_not_play_along_ends_the_run(server: Server, problem: str) -> None:
     with running(server) as address, pytest.raises(LoadError, match=problem):
-        dialogues_in_this_process(address, transactions("orders"), 1, 2, 5.0)
+        dialogues_in_this_process(address, transactions("orders"), Shape(1, 2), 5.0)

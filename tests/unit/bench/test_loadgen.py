@@ -20,7 +20,8 @@ from bench.frames import (
     split,
 )
 from bench.latency import LatencyHistogram
-from bench.loadgen import LoadResult, load_in_this_process, run_load
+from bench.load_results import LoadResult, Shape
+from bench.loadgen import load_in_this_process, run_load
 
 REQUESTS = [json_request(105, {"topic": f"topic-{number}"}) for number in range(10)]
 BINARY_REQUESTS = [binary_request(105, {"topic": f"topic-{number}"}) for number in range(10)]
@@ -89,7 +90,8 @@ def answer_at_once(stream: socket.socket, opaques: Iterator[int]) -> None:
 
 def load(serve: Serve, connections: int = 1, in_flight: int = 4, seconds: float = 0.2) -> LoadResult:
     with server(serve) as address:
-        return load_in_this_process(address, REQUESTS, connections, in_flight, seconds, silence_seconds=0.3)
+        shape = Shape(connections, in_flight)
+        return load_in_this_process(address, REQUESTS, shape, seconds, silence_seconds=0.3)
 
 
 @pytest.mark.parametrize(("connections", "in_flight"), [(1, 1), (1, 8), (4, 16)])
@@ -169,7 +171,7 @@ def test_both_header_forms_are_understood() -> None:
             stream.sendall(binary_answer(opaque) if opaque % 2 else json_answer(opaque))
 
     with server(serve) as address:
-        result = load_in_this_process(address, BINARY_REQUESTS, 1, 4, 0.2, silence_seconds=0.3)
+        result = load_in_this_process(address, BINARY_REQUESTS, Shape(1, 4), 0.2, silence_seconds=0.3)
     assert result.requests > 20
     assert result.errors == 0
 
@@ -254,14 +256,14 @@ def test_requests_that_the_socket_does_not_take_at_once_are_sent_later() -> None
     frames = [json_request(310, {"topic": "t"}, bytes(400_000))]
 
     with server(answer_at_once) as address:
-        result = load_in_this_process(address, frames, 1, 16, 0.5)
+        result = load_in_this_process(address, frames, Shape(1, 16), 0.5)
     assert result.requests > 16
     assert result.errors == 0
 
 
 def test_the_library_call_runs_in_a_process_of_its_own() -> None:
     with server(answer_at_once) as address:
-        result = run_load(address, REQUESTS, connections=2, in_flight=4, seconds=0.2)
+        result = run_load(address, REQUESTS, Shape(2, 4), seconds=0.2)
     assert (result.connections, result.in_flight) == (2, 4)
     assert result.requests > 0
     assert 0 < result.cpu_seconds <= result.seconds
@@ -271,7 +273,7 @@ def test_the_library_call_reports_what_went_wrong() -> None:
     with server(answer_at_once) as address:
         pass
     with pytest.raises(LoadError, match="no connection"):
-        run_load(address, REQUESTS, connections=1, in_flight=1, seconds=0.1)
+        run_load(address, REQUESTS, Shape(1, 1), seconds=0.1)
 
 
 def test_a_caller_gets_the_answer_in_full() -> None:

@@ -58,12 +58,14 @@ class GroupAdminHandlers:
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader)
     async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Make a group or change it."""
-        return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
+        with self._state.traffic.group_creations.measured():
+            return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
     async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """The same for several groups: all of them, or none."""
-        return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
+        with self._state.traffic.group_creations.measured():
+            return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
         for group in groups:

@@ -205,7 +205,7 @@ class SendHandlers:
                     frames.append(result)
                 else:
                     sends.connection.answer(request, result)
-            sends.connection.answer_run(frames)
+            sends.connection.answer_run(sends.requests[0], frames)
 
         self._pressure.waits(run.count)
         self._flusher.when_flushed(run.end_offset, done)

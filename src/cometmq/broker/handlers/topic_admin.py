@@ -7,6 +7,7 @@ servers that can be reached know of it.
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -74,7 +75,8 @@ class TopicAdminHandlers:
             header.topic_sys_flag or 0,
             header.order,
         )
-        return await self._put([self._checked(topic, parse_changes(header.attributes))])
+        with self._measured(header.topic):
+            return await self._put([self._checked(topic, parse_changes(header.attributes))])
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopicListRequest)
     async def update_list(
@@ -83,7 +85,12 @@ class TopicAdminHandlers:
         """The same for several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
         log.info("%s updates %d topics", connection.remote_address, len(wanted))
-        return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
+        with self._measured(*(topic.topic_name for topic in wanted)):
+            return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
+
+    def _measured(self, *topics: str) -> AbstractContextManager[None]:
+        is_system = any(map(self._state.topics.is_system_topic, topics))
+        return self._state.traffic.topic_creations.measured(is_system=is_system)
 
     def _checked(self, topic: TopicConfig, changes: dict[str, str]) -> TopicConfig:
         """The topic as it will be; raises if it cannot be like that."""

@@ -223,6 +223,8 @@ class Acks:
         self._in_flight.remove(
             checkpoint.topic, checkpoint.group, checkpoint.queue_id, len(offsets), checkpoint.pop_time_ms
         )
+        if put.status is _OK:
+            self._state.statistics.acknowledged(checkpoint.topic, checkpoint.group, len(offsets))
         return put
 
     # Another time
@@ -266,6 +268,8 @@ class Acks:
         put = self._revive_log.put_ack(old, handle.revive_queue, deliver_ms)
         if put.status is not _OK:  # it may come twice then, and does not get lost
             raise not_written(put.status)
+        self._state.statistics.popped(header.topic, header.consumer_group)
+        self._state.statistics.acknowledged(header.topic, header.consumer_group, 1)
         answer = ChangeInvisibleTimeResponse(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=handle.revive_queue
         )

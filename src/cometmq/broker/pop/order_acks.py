@@ -76,6 +76,7 @@ class OrderAcks:
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
             self._places.move(connection.remote_address, topic, group, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
+        self._state.statistics.acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
             self._on_free(topic, group, queue_id)
         return put

@@ -235,6 +235,7 @@ class Taker:
         put = self._revive_log.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
         if put.status is not _OK:
             return False
+        self._state.statistics.popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
         self._places.move(pop.host, topic, group, queue_id, result.next_offset)
         return True
@@ -251,7 +252,7 @@ class Taker:
         counters.got_messages += len(offsets)
         counters.got_bytes += result.size
         counters.found_pulls += 1
-        self._state.statistics.got(topic, pop.header.consumer_group, len(offsets), result.size)
+        self._state.statistics.got(topic, pop.header.consumer_group, queue_id, len(offsets), result.size)
         if not is_retry or self._state.config.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return

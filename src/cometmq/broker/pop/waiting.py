@@ -137,6 +137,7 @@ class Waiters:
         # What it was read from need not be kept for so long.
         waiter.request.received_fields = None
         waiter.request.body = b""
+        waiter.request.is_held = True
         ending = self._ends.get(waiter.tick)
         if ending is None:
             ending = self._ends[waiter.tick] = set()

@@ -46,7 +46,7 @@ log = logging.getLogger("cometmq.broker")
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 24
 """Messages that are delivered before others get their turn."""
 LATE_AT_ONCE: Final = 48
 """The same while deliveries are late: beside a full load of sends this takes a fifth of the time."""

@@ -133,13 +133,16 @@ class TimerEnqueuing:
         block = bytes(message.properties_block)
         text = find_property(block, TIMER_OUT_MS) or ""
         due_ms = int(text) if text.isdecimal() else 0
+        topic = find_property(block, REAL_TOPIC)
+        if topic is not None:
+            self._state.traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
         if due_ms < self._delivery.read_time_ms:
             await self._delivery.deliver_late(message)
             return
         self.set(
             message,
             due_ms,
-            find_property(block, REAL_TOPIC),
+            topic,
             is_cancellation=find_property(block, TIMER_DEL_UNIQKEY) is not None,
         )
 

@@ -78,6 +78,7 @@ class TransactionEnding:
         if outcome is TransactionType.COMMIT:
             self._put(committed(half, *target))
             ended = self.committed
+            self._state.traffic.committed(topic, self._state.clock.now_ms() - half.born_timestamp_ms)
         ended[topic] = ended.get(topic, 0) + 1
         self._ends.end(half.queue_id, half.queue_offset, outcome)
         self._counts.add(topic, -1)

@@ -85,6 +85,7 @@ def _check_java(environment: Mapping[str, str]) -> None:
 @contextmanager
 def spark_session(place: Place) -> Iterator[SparkSession]:
     """A session, until the pipeline is done."""
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -94,6 +95,8 @@ def spark_session(place: Place) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as home:
         session = _started(place, Path(home))
         session.sparkContext.setLogLevel("ERROR")
+        # Spark's Python writes down errors that are caught and told in one sentence by pipelines.
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         try:
             yield session
         finally:
