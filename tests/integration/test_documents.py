@@ -14,15 +14,17 @@ import pytest
 from cometmq import Admin
 from cometmq.cli.reference import reference
 from cometmq.testing import EmbeddedBroker
+from tests.integration import documents
 from tests.integration.documents import ROOT, Snippet, snippets
 
 PATIENCE_S = 60.0
-PAGES = ("README.md", "docs/PYTHON.md")
+PAGES = ("docs/PYTHON.md",)
 PROGRAMS = [
     each
     for page in PAGES
     for each in snippets(page, "python")
-    if "pyspark" not in each.text  # those are run in tests/spark/test_guide.py
+    # Those for Spark are run in tests/spark/test_guide.py, files by the commands of their page.
+    if "pyspark" not in each.text and each.file_name is None
 ]
 
 
@@ -69,6 +71,21 @@ def test_a_program_in_the_documents_runs_as_it_stands(
         run_until_joined(program, rocketmq, found[1])
     else:
         run_program(program)
+
+
+def test_every_program_of_the_documents_is_run() -> None:
+    """Here, in tests/spark/test_guide.py, or by a command of its page that names its file."""
+    nowhere = [
+        program.name
+        for page in documents.PAGES
+        for program in snippets(page, "python")
+        if program.file_name is None and page not in PAGES and not is_for_spark(program)
+    ]
+    assert nowhere == []
+
+
+def is_for_spark(program: Snippet) -> bool:
+    return "pyspark" in program.text and program.page in ("README.md", "docs/SPARK.md")
 
 
 def test_the_configuration_reference_is_what_the_declarations_say() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import runpy
+import shlex
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +15,24 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cometmq import Admin, Message
-from tests.integration.documents import snippets
+from cometmq.testing.embedded import EmbeddedBroker
+from tests.integration.cli_kit import Cometmq
+from tests.integration.documents import Snippet, every_snippet, snippets
 from tests.spark.live_kit import Live, numbers
 
 PROGRAMS = list(snippets("docs/SPARK.md", "python"))
-STREAM = next(each for each in snippets("README.md", "python") if "readStream" in each.text)
+STREAMS = [
+    next(each for each in snippets(page, "python") if "readStream" in each.text)
+    for page in ("README.md", "docs/GETTING_STARTED.md")
+]
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """What the page says to type at `cometmq` and leaves to these tests."""
+    for block in every_snippet(page):
+        if block.note == "run by tests/spark/test_guide.py":
+            typed = (shlex.split(step.command) for step in block.steps())
+            yield from (words[1:] for words in typed if words[0] == "cometmq")
 
 
 def test_the_programs_of_the_guide_run_one_after_the_other(
@@ -40,14 +56,45 @@ def test_the_programs_of_the_guide_run_one_after_the_other(
     assert [bytes(row.body) for row in live.table("invoices").collect()] == [b'{"id":42}']
 
 
-def test_the_stream_of_the_readme_counts_what_was_sent(live: Live) -> None:
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.page)
+def test_a_first_stream_counts_what_was_sent(live: Live, stream: Snippet) -> None:
     """D1: everything that is there, then it ends."""
     live.rocketmq.call(live.rocketmq.create_topic("orders", queues=2))
     live.send(*(Message("orders", b"x", tags="paid") for _ in range(5)))
     there = live.table("orders").count()
-    names: dict[str, Any] = {"__name__": STREAM.name}
-    exec(compile(STREAM.on(live.rocketmq.namesrv), STREAM.name, "exec"), names)
+    names: dict[str, Any] = {"__name__": stream.name}
+    exec(compile(stream.on(live.rocketmq.namesrv), stream.name, "exec"), names)
     assert sum(progress.numInputRows for progress in names["query"].recentProgress) == there >= 5
+
+
+def test_the_pipelines_of_the_guide_run_as_they_are_typed(live: Live, tmp_path: Path) -> None:
+    """D1, D2, D3: one after the other, from one cluster to another, and on a copy of a store."""
+    live.rocketmq.call(live.rocketmq.create_topic("orders", queues=2))
+    live.rocketmq.call(live.rocketmq.create_topic("orders-again", queues=1))
+    live.send(*(Message("orders", b"x", tags="paid") for _ in range(5)))
+    there = live.table("orders").count()
+    cometmq = Cometmq(live.rocketmq.namesrv)
+    with EmbeddedBroker() as other:
+        for words in commands("docs/SPARK.md"):
+            if "rebuild" in words:
+                shutil.copytree(other.folder, tmp_path / "store")
+            here = [
+                word.replace("/data", str(tmp_path)).replace("10.0.0.2:9876", other.namesrv) for word in words
+            ]
+            cometmq.ok(*here)
+        with Admin(namesrv=other.namesrv) as admin:
+            mirrored = sum(each.max_offset for each in admin.topic_status("orders").values())
+    assert mirrored == live.table("orders-again").count() == there
+
+
+def test_the_query_that_a_newcomer_types_counts_orders(live: Live) -> None:
+    """D1: as docs/GETTING_STARTED.md has it."""
+    live.rocketmq.call(live.rocketmq.create_topic("orders", queues=2))
+    live.send(Message("orders", b"x", tags="shipped"))
+    (typed,) = commands("docs/GETTING_STARTED.md")
+    shown = Cometmq(live.rocketmq.namesrv).ok(*typed).out
+    assert shown.split()[:2] == ["tags", "orders"]
+    assert ["shipped", "1"] in [line.split() for line in shown.splitlines()]
 
 
 def run_patiently(program: str) -> None:

@@ -221,8 +221,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     channel_expired_timeout: Long = 120_000
     subscription_expired_timeout: Long = 600_000
     estimate_accumulation: bool = True
-    cold_ctr_strategy_enable: bool = False
-    use_pid_cold_ctr_strategy: bool = field(name="usePIDColdCtrStrategy", default=True)
+    cold_ctr_strategy_enable: bool = False  # no effect: thresholds do not change by themselves
+    use_pid_cold_ctr_strategy: bool = field(name="usePIDColdCtrStrategy", default=True)  # no effect
     cg_cold_read_threshold: Long = 3_145_728
     global_cold_read_threshold: Long = 104_857_600
     fetch_namesrv_addr_interval: Long = 10_000
@@ -312,8 +312,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             )
         if self.message_store_plug_in.strip():
             raise SettingsError(
-                f"messageStorePlugIn = {self.message_store_plug_in} is not supported: what it keeps elsewhere "
-                "would be missing; leave it out if all messages are in the files of this broker"
+                f"messageStorePlugIn = {self.message_store_plug_in} is not supported: what it keeps elsewhere"
+                " would be missing; leave it out if all messages are in the files of this broker"
             )
 
     @property

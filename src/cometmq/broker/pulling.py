@@ -6,6 +6,8 @@ Rules kept here:
 - Answer code and next offset follow from how the read ended, as RocketMQ has it.
 - Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
 - A bulk pull differs from an ordinary one in how much it brings, and in nothing else.
+- Of a group that reads too much from far back (`cold_reads.py`), a consumer that is pushed to is refused, and
+  one that asks by itself waits and gets a single message.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.cold_reads import HOLD_S, REFUSAL
 from cometmq.broker.held_pulls import HeldPull
 from cometmq.broker.pull_checks import Permit, PullChecks
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
 from cometmq.store.message_reader import GetResult, GetStatus
+from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
@@ -104,7 +108,16 @@ class Puller:
         max_count: int,
         first: bool,
     ) -> Answer:
-        result = await self._state.store.get(
+        """Answer a pull when its messages are in memory, or hold it back if its group reads too many such."""
+        state, group = self._state, header.consumer_group
+        if state.cold_reads.is_over(group):
+            consumers = state.clients.consumers.get(group)
+            if consumers is not None and consumers.consume_type is ConsumeType.CONSUME_PASSIVELY:
+                return Answer(ResponseCode.SYSTEM_BUSY, remark=REFUSAL)
+            await asyncio.sleep(HOLD_S)
+            max_count = 1
+        began_ms = state.clock.monotonic_ms()
+        result = await state.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -112,6 +125,10 @@ class Puller:
             wanted=permit.wanted,
             bulk=bool(header.bulk),
         )
+        if result.status is GetStatus.FOUND:
+            waited_ms = state.clock.monotonic_ms() - began_ms
+            state.statistics.gets.waited(header.topic, group, header.queue_id, waited_ms)
+            state.cold_reads.count(group, result.size)
         return self._answer(header, permit, connection, result, first)
 
     def _finish(

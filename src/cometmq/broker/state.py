@@ -10,6 +10,7 @@ import msgspec
 
 from cometmq.broker.broadcast_offsets import BroadcastOffsets
 from cometmq.broker.clients import Clients
+from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.consumer_filters import ConsumerFilters
 from cometmq.broker.delay_levels import DelayService
@@ -124,6 +125,7 @@ class BrokerState:
         self.filters = ConsumerFilters(self)
         self.held_pulls = HeldPulls(self)
         self.broadcast_offsets = BroadcastOffsets(self)
+        self.cold_reads = ColdReads(self)
         self.pop = PopService(self)
         self.request_modes = RequestModes(self)
         self.once = ExactlyOnce(self)

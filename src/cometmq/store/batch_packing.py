@@ -26,6 +26,7 @@ from cometmq.wire.record_layout import HOST_BITS
 
 SIGN_CLEARED: Final = 0x7FFFFFFF
 _PAIR_END: Final = b"\x02"
+_PAIR_END_BYTE: Final = _PAIR_END[0]
 
 Part = bytes | bytearray | memoryview
 
@@ -95,16 +96,19 @@ def pack_records(
     queue_id, queue_offset = head.queue_id, head.queue_offset
     parts: list[Part] = []
     sizes: list[int] = []
+    last_length, between = -1, b""
     for item in batch.items:
         body, block = item.body, item.properties_block
         rest = own  # written behind the block, which need not be copied for that
-        if sealed or (own and block and block[-1:] != _PAIR_END):
+        if sealed or (block and block[-1] != _PAIR_END_BYTE and own):
             block, rest = behind_each_other(block, own) if own else bytes(block), b""
             if sealed:
                 block = with_crc_room(block)
         body_length, block_length = len(body), len(block) + len(rest)
-        if block_length > MAX_PROPERTIES_LENGTH:
-            raise PropertiesTooLongError
+        if block_length != last_length:  # it is that of the item before, mostly
+            if block_length > MAX_PROPERTIES_LENGTH:
+                raise PropertiesTooLongError
+            last_length, between = block_length, topic + block_length.to_bytes(2, "big")
         size = overhead + body_length + block_length
         fixed = pack(
             size,
@@ -118,9 +122,9 @@ def pack_records(
             body_length,
         )
         if sealed:
-            parts += _sealed(fixed, body, topic, block_length.to_bytes(2, "big"), block)
+            parts += _sealed(fixed, body, between, block)
         else:
-            parts += (fixed, body, topic, block_length.to_bytes(2, "big"), block, rest)
+            parts += (fixed, body, between, block, rest)
         sizes.append(size)
         physical_offset += size
         queue_offset += 1

@@ -143,9 +143,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     disk_fall_recorded: bool = True
     enable_batch_push: bool = False  # no effect
     cold_data_flow_control_enable: bool = False
-    cold_data_scan_enable: bool = False
-    timer_cold_data_check_interval_ms: Natural = 60_000
-    sample_steps: Positive = 32
+    cold_data_scan_enable: bool = False  # no effect: what is cold is asked of each read, not looked for
+    timer_cold_data_check_interval_ms: Natural = 60_000  # no effect
+    sample_steps: Positive = 32  # no effect
     data_read_ahead_enable: bool = True
     mapped_file_swap_enable: bool = True  # no effect: the kernel takes cold pages back by itself
     commit_log_force_swap_map_interval: Long = 43_200_000  # no effect

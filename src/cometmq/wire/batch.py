@@ -5,7 +5,8 @@ Rules kept here:
   it.
 - What is read has to be items and nothing else, from the first byte to the last. Magic and checksum are
   ignored, as the peers do; a total size that does not fit the lengths inside is an error.
-- Decoded bodies and properties are views of the request.
+- Decoded bodies and properties are views of the request; those of small messages are copies, which cost less
+  than a view.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _FIXED: Final = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")
 _BODY_AT: Final = _FIXED.size
 _LENGTH_SIZE: Final = _PROPERTIES_LENGTH.size
+_SMALL: Final = 1024
+"""Up to this size of its first item a batch is taken for one of small messages."""
 MIN_ITEM_SIZE: Final = _BODY_AT + _LENGTH_SIZE
 
 
@@ -62,11 +65,13 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
     """The messages in the body of a batch."""
-    view = memoryview(buffer)
+    view: memoryview | bytes = memoryview(buffer)
     items: list[BatchItem] = []
     add, fixed, properties_length = items.append, _FIXED.unpack_from, _PROPERTIES_LENGTH.unpack_from
     position, length = 0, len(view)
     last = length - MIN_ITEM_SIZE
+    if last >= 0 and fixed(view)[0] <= _SMALL:
+        view = bytes(view)
     # As `_decode_item` reads them, without a call for each; what is wrong is left to it.
     while position <= last:
         total_size, _, _, flag, body_length = fixed(view, position)
@@ -100,7 +105,7 @@ def item_ends(buffer: ReadableBuffer) -> list[int]:
     return ends
 
 
-def _decode_item(view: memoryview, offset: int) -> tuple[BatchItem, int]:
+def _decode_item(view: memoryview | bytes, offset: int) -> tuple[BatchItem, int]:
     """The item at this offset, and where the next one begins."""
     available = len(view) - offset
     if available < MIN_ITEM_SIZE:

@@ -1,10 +1,9 @@
 """Reading of messages that are not in memory: what groups may read of them, and how the log is read ahead.
 
 Rules kept here:
-- The thresholds of groups are kept until the broker stops, and shown, as RocketMQ does; nothing is held back
-  by them: what is not in memory is read beside the event loop, where it holds up nobody else.
-- The read-ahead mode is kept as the setting `dataReadAheadEnable`. A cold message is read here by its exact
-  place, so that there is nothing to read ahead.
+- The thresholds of groups are kept until the broker stops, as RocketMQ does; `broker/cold_reads.py` says what
+  they do.
+- The read-ahead mode is the setting `dataReadAheadEnable`, in force at once for all files of the log.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ log = logging.getLogger("cometmq.broker")
 
 NORMAL: Final = 0
 RANDOM: Final = 1
-MOST_GROUPS: Final = 10_000
-"""Groups that may have a threshold of their own; a request that would make more is refused."""
 
 
 class ColdReadHandlers:
@@ -39,8 +36,7 @@ class ColdReadHandlers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._thresholds: dict[str, int] = {}
-        """By group: how many bytes that are not in memory it may read in a while."""
+        self._reads = state.cold_reads
 
     @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
     def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -52,29 +48,34 @@ class ColdReadHandlers:
         except (HeaderError, UnicodeDecodeError):
             return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
         changes = {group: _threshold(group, text) for group, text in wanted.items()}
-        if len(self._thresholds.keys() | changes.keys()) > MOST_GROUPS:
-            remark = f"{MOST_GROUPS} groups have a threshold already; remove one that is not needed first"
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        self._reads.set_thresholds(changes)
         log.info("%s sets cold read thresholds: %s", connection.remote_address, changes)
-        self._thresholds.update(changes)
         return Answer()
 
     @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
     def remove(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Let a group have the threshold of all others again."""
-        self._thresholds.pop(str(request.body, "utf-8", "replace"), None)
+        self._reads.thresholds.pop(str(request.body, "utf-8", "replace"), None)
         return Answer()
 
     @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader)
     def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """The thresholds."""
+        """The thresholds, and what was read of late."""
         config = self._state.config
+        self._reads.renew()
         members = {
             "cgColdReadThreshold": config.cg_cold_read_threshold,
-            "configTable": self._thresholds,
-            "globalAcc": 0,
+            "configTable": self._reads.thresholds,
+            "globalAcc": self._reads.total,
             "globalColdReadThreshold": config.global_cold_read_threshold,
-            "runtimeTable": {},
+            "runtimeTable": {
+                group: {
+                    "coldAcc": read.size,
+                    "createTimeMills": read.first_ms,
+                    "lastColdReadTimeMills": read.last_ms,
+                }
+                for group, read in self._reads.groups.items()
+            },
         }
         return Answer(body=fastjson.dumps(members))
 
