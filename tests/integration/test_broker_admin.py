@@ -102,6 +102,7 @@ async def test_attributes_are_set_changed_and_removed() -> None:
         ({"attributes": "+message.type=ODD"}, 1, "value is not in set"),
         ({"attributes": "+reserve.time=soon"}, 1, "value is not in range"),
         ({"attributes": "+queue.type=BatchCQ"}, 1, "not supported by this broker"),
+        ({"attributes": "+cleanup.policy=COMPACTION"}, 1, "not supported by this broker"),
         ({"attributes": "message.type=FIFO"}, 1, "add/alter attribute format is wrong"),
         ({"attributes": "message.type"}, 1, "delete attribute format is wrong"),
     ],

@@ -18,6 +18,7 @@ from tests.integration.message_kinds_kit import (
 from tests.integration.pop_kit import QUICK, Consumer, filled
 
 NODE = {"cluster": "DefaultCluster", "node_id": "embedded", "node_type": "broker"}
+BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 
 
@@ -32,7 +33,8 @@ def scrape(kit: BrokerKit) -> dict[tuple[str, frozenset[tuple[str, str]]], float
 
 
 def value(kit: BrokerKit, name: str, labels: Mapping[str, str] = {}) -> float | None:
-    node = {**NODE, **STORAGE} if name.startswith(("rocketmq_timer_", "rocketmq_timing_")) else NODE
+    stored = ("rocketmq_timer_", "rocketmq_timing_", "rocketmq_delay_")
+    node = {**NODE, **STORAGE} if name.startswith(stored) else NODE
     return scrape(kit).get((name, frozenset({**node, **labels}.items())))
 
 
@@ -47,6 +49,9 @@ async def test_transactions_are_counted_by_topic() -> None:
         orders = {"topic": "Orders"}
         assert value(kit, "rocketmq_commit_messages_total", orders) == 2
         assert value(kit, "rocketmq_rollback_messages_total", orders) == 1
+        assert value(kit, "rocketmq_finish_message_latency_milliseconds_count", orders) == 2
+        at_once = {**orders, "le": "5.0"}
+        assert value(kit, "rocketmq_finish_message_latency_milliseconds_bucket", at_once) == 2
         assert value(kit, "rocketmq_half_messages", orders) in (0, 1)
         await eventually(
             lambda: value(kit, "cometmq_given_up_transactions_total") == 1, "the open one is given up"
@@ -60,12 +65,18 @@ async def test_timers_are_counted() -> None:
     async with running_broker(settings={**QUICK, "recallMessageEnable": "true"}) as kit:
         for number, delay_ms in enumerate((300, 600_000)):
             properties = {"UNIQ_KEY": f"{ID}{number}", "TIMER_DELAY_MS": str(delay_ms)}
-            assert (await kit.send(properties=properties)).code == 0
+            assert (await kit.send(properties=properties, born_timestamp=now_ms())).code == 0
         await eventually(lambda: value(kit, "rocketmq_timer_enqueue_total") == 2, "both are set")
         await eventually(lambda: value(kit, "rocketmq_timer_dequeue_total") == 1, "one is delivered")
         assert value(kit, "rocketmq_timing_messages", {"topic": "Orders"}) == 1
         assert value(kit, "rocketmq_timer_dequeue_lag") == 1
         assert value(kit, "rocketmq_timer_enqueue_lag") == 0
+        assert value(kit, "rocketmq_timer_enqueue_latency_milliseconds") == 0
+        spans = [value(kit, "rocketmq_timer_message_snapshot", {"timer_bound_s": str(s)}) for s in BOUNDS_S]
+        assert spans == [0, 0, 0, 1, 0, 0, 0, 0]
+        delays = "rocketmq_delay_message_latency_seconds_bucket"
+        counts = [value(kit, delays, {"topic": "Orders", "le": le}) for le in ("60.0", "600.0", "+Inf")]
+        assert counts == [1, 2, 2]
         assert value(kit, "cometmq_cancelled_timers_total") == 0
         late_ms = value(kit, "rocketmq_timer_dequeue_latency_milliseconds")
         assert late_ms is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from cometmq.wire.bodies.heartbeat import HeartbeatData, ProducerData, encode_he
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest
 from cometmq.wire.headers.session import HeartbeatRequest
+from cometmq.wire.headers.topic import CreateTopicRequest
 from tests.integration.broker_kit import ID, BrokerKit, eventually, running_broker
 from tests.integration.consumer_kit import Visitor, tags
 from tests.integration.status_kit import PROMETHEUS, Samples, ask, scrape, value
@@ -28,6 +30,7 @@ from tests.integration.status_kit import PROMETHEUS, Samples, ask, scrape, value
 APACHE: Final = {
     "rocketmq_broker_permission": "",
     "rocketmq_consumer_connections": "consume_mode consumer_group is_system language protocol_type version",
+    "rocketmq_consumer_group_create_execution_time_milliseconds_bucket": "invocation_status le",
     "rocketmq_consumer_group_number": "",
     "rocketmq_consumer_inflight_messages": "consumer_group is_retry is_system topic",
     "rocketmq_consumer_lag_latency_milliseconds": "consumer_group is_retry is_system topic",
@@ -53,6 +56,9 @@ APACHE: Final = {
     "rocketmq_timer_dequeue_lag": "storage_medium storage_type",
     "rocketmq_timer_dequeue_latency_milliseconds": "storage_medium storage_type",
     "rocketmq_timer_enqueue_lag": "storage_medium storage_type",
+    "rocketmq_timer_enqueue_latency_milliseconds": "storage_medium storage_type",
+    "rocketmq_timer_message_snapshot": "storage_medium storage_type timer_bound_s",
+    "rocketmq_topic_create_execution_time_milliseconds_bucket": "invocation_status is_system le",
     "rocketmq_topic_number": "",
 }
 """The labels of metrics, without those of the broker."""
@@ -72,6 +78,19 @@ async def commit(kit: BrokerKit, queue_id: int, offset: int) -> None:
         consumer_group="billing", topic="Orders", queue_id=queue_id, commit_offset=offset
     )
     await kit.ok(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def make_topic(kit: BrokerKit, name: str) -> None:
+    header = CreateTopicRequest(
+        topic=name,
+        default_topic="TBW102",
+        read_queue_nums=4,
+        write_queue_nums=4,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        order=False,
+    )
+    await kit.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 
 async def test_what_came_in_is_counted_by_topic_and_kind() -> None:
@@ -103,7 +122,7 @@ async def test_what_came_in_is_counted_by_topic_and_kind() -> None:
         assert value(samples, "cometmq_append_latency_seconds_count") == 6
         assert value(samples, "rocketmq_topic_number") == len(kit.broker.state.topics.table)
         sends = {"request_code": "send_message_v2", "response_code": "success", "result": "success"}
-        assert value(samples, "rocketmq_rpc_latency_milliseconds_count", sends) == 4  # the first is deferred
+        assert value(samples, "rocketmq_rpc_latency_milliseconds_count", sends) == 5
         assert value(samples, "cometmq_requests_total", {"code": "SEND_MESSAGE_V2"}) == 5
 
 
@@ -152,6 +171,8 @@ async def test_names_and_labels_are_those_of_rocketmq() -> None:
             await visitor.heartbeat(tags("Orders"), group="billing")
             assert (await visitor.pull(topic="Orders", group="billing")).code == 0
             await commit(kit, 0, 1)
+            await make_topic(kit, "Bills")
+            await kit.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName":"audit"}')
             samples = await scraped(kit)
         finally:
             await visitor.client.stop()
@@ -160,6 +181,68 @@ async def test_names_and_labels_are_those_of_rocketmq() -> None:
         ours.setdefault(name, set()).update(label for label, _ in labels)
     for name, text in APACHE.items():
         assert ours.get(name, set()) >= {"cluster", "node_type", "node_id", *text.split()}, name
+
+
+async def test_a_pull_that_was_held_counts_with_the_time_that_it_waited() -> None:
+    """B13: and is told apart from those that were answered at once."""
+    async with running_broker(settings=PROMETHEUS) as kit:
+        await kit.send()
+        visitor = Visitor(kit.embedded.address)
+        try:
+            await visitor.heartbeat(tags("Orders"), group="billing")
+            pulling = asyncio.ensure_future(visitor.pull(1, topic="Orders", group="billing", flag=2))
+            await eventually(lambda: kit.broker.state.held_pulls.count == 1, "the pull is held")
+            began = time.perf_counter()
+            await kit.send()
+            assert (await pulling).code == 0
+            samples = await scraped(kit)
+        finally:
+            await visitor.client.stop()
+        pulls = {"request_code": "pull_message", "response_code": "success"}
+        held = {**pulls, "is_long_polling": "true"}
+        assert value(samples, "rocketmq_rpc_latency_milliseconds_count", held) == 1
+        assert value(samples, "rocketmq_rpc_latency_milliseconds_sum", held) > 0
+        assert value(samples, "cometmq_request_seconds_total", {"code": "PULL_MESSAGE"}) < (
+            time.perf_counter() - began
+        )
+
+
+async def test_making_topics_and_groups_is_timed_by_how_it_ended() -> None:
+    """B13: what a request of an administrator took, in milliseconds."""
+    async with running_broker(settings=PROMETHEUS) as kit:
+        for name in ("Bills", "Bills", "not a name"):
+            await make_topic(kit, name)
+        for group in (b"audit", b"not a name"):
+            body = b'{"groupName":"%b"}' % group
+            await kit.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+        samples = await scraped(kit)
+        succeeded, failed = ({"invocation_status": status} for status in ("success", "failure"))
+        topics = "rocketmq_topic_create_execution_time_milliseconds"
+        assert value(samples, f"{topics}_count", {**succeeded, "is_system": "false"}) == 2
+        assert value(samples, f"{topics}_count", {**failed, "is_system": "false"}) == 1
+        groups = "rocketmq_consumer_group_create_execution_time_milliseconds"
+        assert value(samples, f"{groups}_count", succeeded) == 1
+        assert value(samples, f"{groups}_count", failed) == 1
+        assert value(samples, f"{groups}_bucket", {**failed, "le": "5000.0"}) == 1
+
+
+async def test_what_a_processor_waits_with_is_counted() -> None:
+    """B13: nothing while nothing waits, under the names of RocketMQ's processors."""
+    async with running_broker(settings=PROMETHEUS) as kit:
+        await kit.send()
+        idle = await scraped(kit)
+        names = "send pull lite_pull ack query_message heartbeat client_manager consumer_manager"
+        for name in (*names.split(), "transaction", "reply", "admin"):
+            assert value(idle, "rocketmq_processor_watermark", {"processor": name}) == 0
+        kit.broker.server.metrics.of(RequestCode.PULL_MESSAGE).running = 2
+        kit.broker.fast_server.metrics.of(RequestCode.GET_BROKER_CONFIG).running = 1
+        kit.broker.state.pressure.waits(3)
+        busy = await scraped(kit)
+        counts = {
+            name: value(busy, "rocketmq_processor_watermark", {"processor": name})
+            for name in ("pull", "admin", "send")
+        }
+        assert counts == {"pull": 2, "admin": 1, "send": 3}
 
 
 async def test_a_message_that_is_given_up_is_counted_for_its_group() -> None:
@@ -195,12 +278,14 @@ async def test_series_beyond_a_limit_are_left_out_and_told(monkeypatch: pytest.M
         "cometmq_oneway_requests": 1,
         "cometmq_request_seconds": 1,
         "cometmq_request_longest_seconds": 1,
+        "rocketmq_processor_watermark": 10,
         "rocketmq_messages_in": 1,
         "rocketmq_throughput_in": 1,
         "rocketmq_message_size": 1,
         "rocketmq_consumer_lag_latency_milliseconds": 1,
         "rocketmq_consumer_queueing_latency_milliseconds": 1,
         "cometmq_consumer_queue_lag_messages": 3,
+        "rocketmq_timer_message_snapshot": 7,
         "rocketmq_pop_revive_in_message": 1,
         "rocketmq_pop_revive_out_message": 1,
         "rocketmq_pop_revive_lag_milliseconds": 7,

@@ -214,14 +214,6 @@ async def test_a_message_that_is_too_large_is_refused() -> None:
         assert (await kit.send(body=b"x" * 1000)).code == 0
 
 
-async def test_a_compacted_topic_wants_keys() -> None:
-    """B7."""
-    async with running_broker() as kit:
-        await kit.embedded.create_topic("Orders", attributes={"cleanup.policy": "COMPACTION"})
-        assert await refused(kit) == (13, "Required message key is missing")
-        assert (await kit.send(properties={"KEYS": "k", "UNIQ_KEY": ID})).code == 0
-
-
 async def test_a_broker_that_does_not_write_refuses_ordered_topics() -> None:
     """B7: others are left to the clients, which see the permission in the route."""
     async with running_broker(settings={"brokerPermission": "4"}) as kit:

@@ -138,15 +138,17 @@ class Statistics:
                 series.sample(now_ms, tick)
         yield from self.gets.sample(now_ms, tick)
         yield from self.puts.sample(now_ms, tick)
-        is_system, counters = self._state.topics.is_system_topic, self._state.counters
-        own_puts = sum(puts.numbers.value for topic, puts in self.puts.topics.items() if not is_system(topic))
-        own_gets = sum(
-            gets.numbers.value for (topic, _), gets in self.gets.groups.items() if not is_system(topic)
+        counters = self._state.counters
+        values = (
+            counters.put_messages,
+            counters.got_messages,
+            self.puts.own_messages(),
+            self.gets.own_messages(),
+            self._acknowledged,
+            self._popped,
         )
-        values = [counters.put_messages, counters.got_messages, own_puts, own_gets]
-        values += [self._acknowledged, self._popped]
         for series, value in zip(self._of_broker.values(), values, strict=True):
-            series.sample_as(now_ms, tick, value, value)
+            series.sample_as(now_ms, tick, value, 0)  # RocketMQ does not note how often here
 
     # Asking
 

@@ -39,3 +39,19 @@ def test_groups_beyond_the_limit_are_counted_together(monkeypatch: pytest.Monkey
     for group in ("billing", "billing", "mail", "audit"):
         traffic.gave_up("Orders", group)
     assert traffic.dead_letters == {("Orders", "billing"): 2, (OTHERS, OTHERS): 2}
+
+
+def test_times_of_topics_beyond_the_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_TOPICS", 1)
+    traffic = Traffic()
+    for topic, delay_ms in (("Orders", 59_999), ("Bills", 70_000), ("Parcels", 80_000)):
+        traffic.delayed(topic, delay_ms)
+        traffic.committed(topic, delay_ms)
+    assert {topic: times.counts[:2] for topic, times in traffic.delays.items()} == {
+        "Orders": [1, 0],
+        OTHERS: [0, 2],
+    }
+    assert {topic: times.total for topic, times in traffic.commit_times.items()} == {
+        "Orders": 59,
+        OTHERS: 150,
+    }

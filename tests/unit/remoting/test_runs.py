@@ -154,11 +154,11 @@ async def test_a_handler_of_runs_may_refuse_some_and_answer_others_later(bench: 
     assert sorted(bench.answers()) == [(0, 0, "together"), (2, 1, "refused"), (4, 0, "together")]
     assert bench.endpoint.metrics.of(CODE).requests == 5
     assert bench.endpoint.metrics.of(CODE).failures == {1: 1}
-    bench.connection.answer_run(
-        [encode_response_head(kept.opaque, remark="late") for kept in bench.family.kept]
-    )
+    kept = bench.family.kept
+    bench.connection.answer_run(kept[0], [encode_response_head(each.opaque, remark="late") for each in kept])
     bench.connection.flush()
     assert bench.answers() == [(1, 0, "late"), (3, 0, "late")]
+    assert sum(bench.endpoint.metrics.of(CODE).late_times[0].latencies) == 2
 
 
 async def test_a_defect_in_a_handler_of_runs_is_answered(

@@ -1,0 +1,70 @@
+"""What a broker does not open, because it would be misread: asked before anything is touched.
+
+Rules kept here:
+- A store that this broker cannot serve whole is refused at the start, with the topic or folder that is the
+  reason and with what to do about it. Nothing in it is changed. Settings say themselves what they refuse.
+- What lies there unused is not asked about: an empty folder, or the attributes of a topic that say what is
+  usual anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cometmq.broker.topic_attributes import UNSUPPORTED
+from cometmq.model.errors import StoreError
+from cometmq.ports.disk import Disk
+from cometmq.store.config import StoreConfig
+from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.config_tables import TopicTable
+from cometmq.store.survey import BATCH_QUEUE_FOLDER, QUEUE_FOLDER
+
+_MOST_NAMED: Final = 5
+_DLEDGER_PREFIX: Final = "dledger-"
+_ROCKSDB_FILE: Final = "CURRENT"
+"""Every database of RocksDB has this file."""
+_PLAIN_STORES: Final = "only stores of plain files are read"
+
+
+def refuse_store(disk: Disk, config: StoreConfig) -> None:
+    """Raise `StoreError` if the directory of a store has what would be misread; blocks."""
+    for reason in _reasons(disk, config.root):
+        raise StoreError(f"{config.root} cannot be served by this broker: {reason}")
+
+
+def _reasons(disk: Disk, root: Path) -> Iterator[str]:
+    for name in _databases(disk, root):
+        yield f"{name} is a RocksDB database, and {_PLAIN_STORES}; let Apache's broker serve it"
+    for entry in disk.entries(root):
+        if entry.is_folder and entry.name.startswith(_DLEDGER_PREFIX):
+            yield (
+                f"{entry.name} is the log of a DLedger group, and {_PLAIN_STORES}; let Apache's broker serve "
+                "it, or move that folder away if its messages are not needed"
+            )
+    batch_topics = [entry.name for entry in disk.entries(root / BATCH_QUEUE_FOLDER) if entry.is_folder]
+    if batch_topics:
+        yield _of_topics(batch_topics, f"batch consume queues, in {BATCH_QUEUE_FOLDER}")
+    table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
+    topics = {} if table is None else table.topic_config_table
+    for key, value in UNSUPPORTED:
+        found = [name for name, topic in topics.items() if (topic.attributes or {}).get(key) == value]
+        if found:
+            yield _of_topics(found, f"{key} = {value}")
+
+
+def _databases(disk: Disk, root: Path) -> Iterator[str]:
+    config = root / CONFIG_FOLDER
+    folders = [config / entry.name for entry in disk.entries(config) if entry.is_folder]
+    for folder in (root / QUEUE_FOLDER, *folders):
+        if any(entry.name == _ROCKSDB_FILE and not entry.is_folder for entry in disk.entries(folder)):
+            yield str(folder.relative_to(root))
+
+
+def _of_topics(names: list[str], what: str) -> str:
+    shown = ", ".join(sorted(names)[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    return (
+        f"it has topics with {what}: {shown}; consume them to their end with Apache's broker and delete them "
+        "there, or let it serve this store"
+    )
