@@ -2,9 +2,9 @@
 
 Rules that the pages keep:
 - A block that begins with `# name.ext` is a file of that name; the commands behind it may use it.
-- A block of commands is `sh` (only what is typed) or `console` (`$ ` before what is typed, then what it prints).
+- A block of commands is `sh` (what is typed) or `console` (what is typed, behind `$ `, and what it prints).
 - A comment on the line before a block of commands says what is special about it: `<!-- not run: why -->`,
-  `<!-- run by tests/… -->`, or `<!-- runs on -->` for a command that is still running when the next one is typed.
+  `<!-- run by tests/… -->`, or `<!-- runs on -->` for a command that goes on while the next ones are typed.
 """
 
 from __future__ import annotations
