@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
+PLOT := $(VENV)/.plot-done
 PEERS := .peers
 APACHE := $(PEERS)/apache/.fetched
 OLD_JAVA := $(PEERS)/java-4.9.8/.fetched
@@ -29,6 +30,11 @@ $(SETUP): pyproject.toml Makefile
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 
+$(PLOT): $(SETUP)
+	@echo "installing what the plot of results needs into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
 quickstart: $(SETUP) ## start the system, use it end to end, show the result
 	@$(BIN)/python examples/quickstart.py
 
@@ -38,7 +44,7 @@ test: $(SETUP) ## all tests that need no foreign peer
 compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against other people's clients and servers
 	$(BIN)/python -m pytest tests/compat $(WORKERS) --no-loadscope-reorder
 
-bench: $(SETUP) $(APACHE) $(CPP) $(KAFKA) ## measure, with ratios against Apache RocketMQ and Kafka in the same run
+bench: $(PLOT) $(APACHE) $(CPP) $(KAFKA) ## measure beside Apache RocketMQ and Kafka; writes bench/RESULTS.md and a plot
 	$(BIN)/python -m bench
 
 fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
@@ -100,5 +106,5 @@ $(KAFKA): bench/peers/kafka.xml bench/peers/spark-kafka.xml
 	@touch $@
 
 clean: ## remove everything that the targets made
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

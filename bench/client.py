@@ -75,8 +75,8 @@ def _works(effort: Effort) -> list[Work]:
 
 def run(effort: Effort, say: Say) -> Section:
     """Measure both clients against our broker."""
-    about = "128-byte bodies; the peer, in the column of Apache, is the C++ client's binding for Python"
-    section = Section("Python client", notes=[about, *busy_note()])
+    about = "128-byte bodies; the peer is the C++ client's binding for Python"
+    section = Section("Python client", notes=[about, *busy_note()], peer="C++ binding")
     try:
         with (
             tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder,

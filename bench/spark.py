@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -186,8 +186,8 @@ class _Sides:
         return Contest(
             "to Parquet",
             {
-                "archive pipeline": (lambda: self._archive(properties=True), ARCHIVE),
-                "archive pipeline, no properties": (lambda: self._archive(properties=False), Target()),
+                "archive pipeline": (lambda: self._archive("user"), ARCHIVE),
+                "archive pipeline, all properties": (lambda: self._archive("all"), Target()),
                 "live source": (lambda: self._to_parquet(comet.read()), Target()),
                 _KAFKA: (lambda: self._to_parquet(kafka.read()), Target()),
             },
@@ -198,7 +198,7 @@ class _Sides:
         frame.write.parquet(str(folder))
         shutil.rmtree(folder)
 
-    def _archive(self, *, properties: bool) -> None:
+    def _archive(self, properties: Literal["user", "all"]) -> None:
         folder = self._new_folder()
         job = ArchiveJob(
             namesrv_addr=self._comet.namesrv, topics=(READ,), output=str(folder), properties=properties

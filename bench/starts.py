@@ -6,6 +6,8 @@ family of processes; a server may have files of an earlier run, and then its sta
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ Question = tuple[tuple[str, int], bytes]
 
 
 READY_SECONDS = 120.0
+STOP_SECONDS = 300.0
 
 
 def start_once(server: Server, questions: Sequence[Question]) -> tuple[float, float]:
@@ -44,6 +47,17 @@ def start(server: Server, questions: Sequence[Question]) -> float:
             return answered.result(timeout=READY_SECONDS) - begun
         finally:
             gone.set()
+
+
+def stop(server: Server) -> None:
+    """Stop a server orderly, however long it takes to write what it has."""
+    os.kill(server.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while server.is_running:
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"{server!r} did not stop in {STOP_SECONDS:g} s")
+        time.sleep(0.05)
+    server.kill()  # it is gone; this tells the object so
 
 
 def _all_answered(questions: Sequence[Question], gone: threading.Event) -> float:

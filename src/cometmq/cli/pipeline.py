@@ -77,7 +77,8 @@ def archive(
         int | None, typer.Option("--batch-rows", help="Messages of a batch at most.", metavar="N", min=1)
     ] = None,
     properties: Annotated[
-        bool | None, typer.Option("--properties/--no-properties", help="With properties, or without.")
+        str | None,
+        typer.Option("--properties", help="Which to archive: user, all or none.", metavar="WHICH"),
     ] = None,
     compression: Annotated[
         str | None, typer.Option("--compression", help="snappy, zstd, lz4_raw, gzip or none.", metavar="NAME")

@@ -9,6 +9,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -95,15 +96,17 @@ class AlikeProperties:
         offsets = np.arange(0, width * len(self) + 1, width, dtype=np.int32)
         return _texts(self._table[:, span[0] : span[1]], offsets)
 
-    def maps(self, kind: pa.MapType) -> pa.MapArray:
-        """All properties of each message."""
-        count = len(self._spans)
-        names = pa.array([name.decode("utf-8", "replace") for name in self._spans], pa.string())
+    def maps(self, kind: pa.MapType, without: Collection[str] = ()) -> pa.MapArray:
+        """All properties of each message, but for those that are not wanted."""
+        decoded = {name.decode("utf-8", "replace"): span for name, span in self._spans.items()}
+        spans = {name: span for name, span in decoded.items() if name not in without}
+        count = len(spans)
+        names = pa.array(list(spans), pa.string())
         places = pa.array(np.tile(np.arange(count, dtype=np.int32), len(self)))
         in_value = np.zeros(self._table.shape[1], np.bool_)
-        for start, end in self._spans.values():
+        for start, end in spans.values():
             in_value[start:end] = True
-        widths = np.array([end - start for start, end in self._spans.values()], np.int64)
+        widths = np.array([end - start for start, end in spans.values()], np.int64)
         value_ends = np.zeros(count * len(self) + 1, np.int32)
         np.cumsum(np.tile(widths, len(self)), out=value_ends[1:])
         values = _texts(self._table[:, in_value], value_ends)

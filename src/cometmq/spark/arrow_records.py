@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cometmq.model.errors import ProtocolError
-from cometmq.model.message_properties import KEYS, TAGS, UNIQ_KEY
+from cometmq.model.message_properties import KEYS, RESERVED, TAGS, UNIQ_KEY
 from cometmq.model.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -31,6 +31,7 @@ from cometmq.model.sysflag import (
 )
 from cometmq.spark.alike import AlikeProperties, alike_properties, common_piece
 from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema
+from cometmq.spark.options import IncludeProperties
 from cometmq.spark.property_columns import Properties, split_keys
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.record_scan import record_starts
@@ -58,7 +59,7 @@ def to_batch(
     *,
     broker_name: str,
     columns: Sequence[str] | None = None,
-    include_properties: bool = False,
+    include_properties: IncludeProperties = False,
 ) -> pa.RecordBatch:
     """The records that begin at `starts`, in ascending order, as a batch of these columns, or of all."""
     return fields_to_batch(
@@ -74,7 +75,7 @@ def fields_to_batch(
     *,
     broker_name: str,
     columns: Sequence[str] | None = None,
-    include_properties: bool = False,
+    include_properties: IncludeProperties = False,
 ) -> pa.RecordBatch:
     """The same for records that were looked at already."""
     fields.check()
@@ -126,7 +127,7 @@ def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
 class _Columns:
     """Makes the columns of some records."""
 
-    def __init__(self, fields: RecordFields, broker_name: str, include_properties: bool) -> None:
+    def __init__(self, fields: RecordFields, broker_name: str, include_properties: IncludeProperties) -> None:
         self._fields = fields
         self._broker_name = broker_name
         self._include_properties = include_properties
@@ -193,7 +194,7 @@ class _Columns:
         kind = _FIELDS["properties"].type
         if not self._include_properties:
             return pa.nulls(len(self._fields), kind)
-        return self._properties.maps(kind)
+        return self._properties.maps(kind, RESERVED if self._include_properties == "user" else ())
 
     def bodies(self) -> pa.Array:
         fields = self._fields

@@ -20,7 +20,7 @@ from cometmq.client.settings import ClientSettings
 from cometmq.client.subscription import Expression, Sql
 from cometmq.model.errors import CometError, SettingsError
 from cometmq.spark.offsets import EARLIEST, LATEST, Offsets, parse_offsets
-from cometmq.spark.options import CONNECTION_OPTIONS, Options
+from cometmq.spark.options import CONNECTION_OPTIONS, IncludeProperties, Options
 from cometmq.wire.bodies.heartbeat import ALL
 
 LIVE_OPTIONS: Final = (
@@ -76,7 +76,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of a partition."""
     fail_on_data_loss: bool = True
     expression: Expression = ALL
-    include_properties: bool = False
+    include_properties: IncludeProperties = False
     poll_timeout_s: float = 120.0
     """How long to wait for a broker that went away."""
 
@@ -115,7 +115,7 @@ def live_options(given: Mapping[str, str], *, streaming: bool) -> LiveOptions:
         max_records=options.number("maxRecordsPerPartition"),
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         expression=_expression(options),
-        include_properties=options.flag("includeProperties", default=False),
+        include_properties=options.included_properties("includeProperties"),
         poll_timeout_s=(options.number("pollTimeoutMs") or 120_000) / 1000,
     )
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from cometmq.model.errors import SettingsError
-from cometmq.spark.options import Options
+from cometmq.spark.options import IncludeProperties, Options
 
 LOG_OPTIONS: Final = (
     "path",
@@ -56,7 +56,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     times_ms: tuple[int, int] = (0, _FOR_EVER)
     """When a message has to be stored: the first moment that is wanted, and the one behind the last."""
     permissive: bool = False
-    include_properties: bool = False
+    include_properties: IncludeProperties = False
     include_deleted: bool = False
     check_crc: bool = False
     partition_bytes: int = DEFAULT_PARTITION_BYTES
@@ -76,7 +76,7 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
         pattern=pattern,
         times_ms=times,
         permissive=is_permissive(given),
-        include_properties=options.flag("includeProperties", default=False),
+        include_properties=options.included_properties("includeProperties"),
         include_deleted=options.flag("includeDeletedTopics", default=False),
         check_crc=options.flag("checkCrc", default=False),
         partition_bytes=options.number("partitionBytes", least=_LEAST_PARTITION_BYTES)

@@ -13,11 +13,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.tls import ClientTls
+
+IncludeProperties = bool | Literal["user"]
+"""Which properties a source makes: all, none, or those that senders chose."""
 
 CONNECTION_OPTIONS: Final = (
     "namesrvAddr",
@@ -77,6 +80,15 @@ class Options:
         value = (self.text(name) or str(default)).lower()
         if value not in _YES | _NO:
             raise SettingsError(f"{name} is {value!r}; it has to be true or false")
+        return value in _YES
+
+    def included_properties(self, name: str) -> IncludeProperties:
+        """True for all, `user` for those that are not the system's, or false for none."""
+        value = (self.text(name) or "false").lower()
+        if value == "user":
+            return "user"
+        if value not in _YES | _NO:
+            raise SettingsError(f"{name} is {value!r}; it has to be true, false or user")
         return value in _YES
 
     def time_ms(self, name: str) -> int | None:

@@ -9,6 +9,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -108,13 +109,20 @@ class Properties:
         start, end = self._row_starts[row], self._row_starts[row + 1]
         return decode_properties(self._content[start:end].tobytes())
 
-    def maps(self, kind: pa.MapType) -> pa.MapArray:
-        """All properties of each message."""
+    def maps(self, kind: pa.MapType, without: Collection[str] = ()) -> pa.MapArray:
+        """All properties of each message, but for those that are not wanted."""
         rows = self._rows_of(self._name_ends)
         names = as_text(gather(self._buffer, self._name_starts, self._name_ends))
+        value_starts, value_ends = self._name_ends + 1, self._value_ends
+        if without:
+            unwanted = pc.is_in(names, value_set=pa.array(sorted(without), pa.string()))
+            wanted = ~unwanted.to_numpy(zero_copy_only=False)
+            rows, names = rows[wanted], names.filter(pa.array(wanted))
+            value_starts, value_ends = value_starts[wanted], value_ends[wanted]
         if len(self._odd_rows) or _has_duplicates(rows, names):
-            return pa.array([list(self._decoded(row).items()) for row in range(len(self))], kind)
-        values = as_text(gather(self._buffer, self._name_ends + 1, self._value_ends))
+            decoded = (self._decoded(row).items() for row in range(len(self)))
+            return pa.array([[item for item in items if item[0] not in without] for items in decoded], kind)
+        values = as_text(gather(self._buffer, value_starts, value_ends))
         offsets = np.searchsorted(rows, np.arange(len(self) + 1)).astype(np.int32)
         items = pa.StructArray.from_arrays([names, values], fields=[kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets)], children=[items])

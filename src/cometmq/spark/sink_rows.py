@@ -24,7 +24,7 @@ from cometmq.spark.sink_columns import Columns
 from cometmq.spark.sink_items import Bytes, Integers, Items, checked_bodies, encode_items, properties_block
 from cometmq.wire.java_hash import java_hash
 
-MAX_REQUEST_ROWS: Final = 512
+MAX_REQUEST_ROWS: Final = 1024
 MAX_REQUEST_BYTES: Final = 512 * 1024
 SLICE_ROWS: Final = 8192
 SLICE_BYTES: Final = 8 * 1024 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -306,3 +307,44 @@ def test_percentiles_are_exact_to_the_microsecond_and_coarser_when_slow() -> Non
     assert histogram.percentile_us(0.99) == 99
     assert histogram.percentile_us(1.0) == 2_000_000
     assert LatencyHistogram().percentile_us(0.5) == 0
+
+
+def test_connections_in_turn_are_all_used_and_have_no_more_in_flight_together_than_wanted() -> None:
+    used: dict[int, int] = {}
+
+    def serve(stream: socket.socket, opaques: Iterator[int]) -> None:
+        for opaque in opaques:
+            stream.sendall(json_answer(opaque))
+            used[stream.fileno()] = used.get(stream.fileno(), 0) + 1
+
+    with server(serve) as address:
+        result = load_in_this_process(address, REQUESTS, Shape(12, 3, in_turn=True), 0.2)
+    assert len(used) == 12
+    assert max(used.values()) - min(used.values()) <= 3
+    # Each connection was used once before the time began.
+    assert result.requests + 12 <= sum(used.values()) <= result.requests + 12 + 3
+
+
+def test_idle_connections_are_open_and_say_nothing() -> None:
+    connected, spoken = set[int](), set[int]()
+    all_are_there = threading.Event()
+
+    def serve(stream: socket.socket, opaques: Iterator[int]) -> None:
+        connected.add(stream.fileno())
+        if len(connected) == 6:
+            all_are_there.set()
+        for opaque in opaques:
+            spoken.add(stream.fileno())
+            assert all_are_there.wait(5)
+            stream.sendall(json_answer(opaque))
+
+    with server(serve) as address:
+        load_in_this_process(address, REQUESTS, Shape(1, 4, idle=5), 0.2)
+    assert (len(connected), len(spoken)) == (6, 1)
+
+
+def test_a_watched_server_is_part_of_the_result() -> None:
+    with server(answer_at_once) as address:
+        result = run_load(address, REQUESTS, Shape(1, 4), seconds=0.3, watched=os.getpid())
+    assert result.server_cpu_seconds > 0
+    assert 0 < result.server_private_mb <= result.server_resident_mb

@@ -14,7 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from pyspark.sql import Observation
@@ -40,6 +40,8 @@ ARCHIVE_SCHEMA: Final = StructType(
 )
 """What the files have; said, since Spark would take a topic whose name is a number for a number."""
 DEFAULT_BATCH_ROWS: Final = 4_000_000
+_INCLUDED: Final = {"user": "user", "all": "true", "none": "false"}
+_WRITERS_AT_ONCE: Final = 16
 _COMPRESSIONS: Final = ("snappy", "zstd", "lz4_raw", "gzip", "none")
 
 Span = tuple[int, int]
@@ -61,8 +63,8 @@ class ArchiveJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_un
     """How long the messages of a batch are gathered, if it follows."""
     batch_rows: int = DEFAULT_BATCH_ROWS
     """How many messages a batch has at most."""
-    properties: bool = True
-    """Whether the properties of messages are archived, too."""
+    properties: Literal["user", "all", "none"] = "user"
+    """Which properties are archived: those that senders chose, those of the system as well, or none."""
     compression: str = "snappy"
 
 
@@ -90,7 +92,7 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     options = job.source_options(
         **job.topic_options(),
         group=job.group,
-        includeProperties=str(job.properties).lower(),
+        includeProperties=_INCLUDED[job.properties],
         maxOffsetsPerTrigger=str(job.batch_rows),
     )
     files = Files(spark)
@@ -115,6 +117,8 @@ class _Writing:
 
     def batch(self, frame: DataFrame, number: int) -> None:
         """Write one batch, or write it again."""
+        # Files of several topics and days are written side by side, instead of sorting all rows first.
+        frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_WRITERS_AT_ONCE))
         seen = Observation(f"batch-{number}")
         time = fn.unix_millis("storeTimestamp")
         rows = frame.observe(

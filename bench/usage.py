@@ -1,0 +1,49 @@
+"""What a process has used so far, as the kernel tells it.
+
+Rules kept here:
+
+- It is read at the two ends of a measured window, by whoever keeps that window: what a broker does for
+  connections that come and go before and after is part of no figure.
+- Resident memory counts the pages of mapped files, which the system takes back when it needs them; private
+  memory does not.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import BenchmarkError
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_USER_TIME, _SYSTEM_TIME = 11, 12
+"""Where they are in `/proc/PID/stat`, counted from behind the name, which may have spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time since the process began, and memory now."""
+
+    cpu_seconds: float
+    resident_mb: float
+    private_mb: float
+
+
+def usage_of(pid: int) -> Usage:
+    """What a process has used so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError as problem:
+        raise BenchmarkError(f"process {pid} cannot be looked at: {problem.strerror}") from problem
+    sizes = dict(line.split(":", 1) for line in status.splitlines())
+    return Usage(
+        cpu_seconds=(int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS,
+        resident_mb=_megabytes(sizes["VmRSS"]),
+        private_mb=_megabytes(sizes["RssAnon"]),
+    )
+
+
+def _megabytes(text: str) -> float:
+    return int(text.split()[0]) * 1024 / 1e6
