@@ -28,6 +28,7 @@ from bench.contest import Say, busy_note, cluster
 from bench.errors import BenchmarkError
 from bench.kafka import KafkaServer, spark_jars
 from bench.report import Figure, Section, Target
+from bench.spark_floor import floor_stream
 from bench.spark_sides import BARE, READ, SUNK, Comet, Kafka, Side, count, look_at_all, rows_of
 from bench.spark_watch import WorkerMemory, core_seconds
 from cometmq.model.errors import CometError
@@ -126,7 +127,7 @@ def _run(effort: Effort, say: Say) -> Section:
             section.figures += each.figures(effort.rows)
             section.notes.append(each.note(effort.rows))
         contest.check_sunk()
-        section.figures.append(contest.micro_batches(section.notes))
+        section.figures += contest.micro_batches(section.notes)
     section.figures.append(Figure("Python worker, most resident", "MB", [memory.most_mb], target=WORKER_MB))
     if effort is QUICK:
         section.notes.append(
@@ -232,30 +233,35 @@ class _Sides:
         ):
             count(frame, body, expected)
 
-    def micro_batches(self, notes: list[str]) -> Figure:
+    def micro_batches(self, notes: list[str]) -> Iterator[Figure]:
         """How long batches of few rows take, from one trigger to the next, and what they spend it on."""
-        rounds: dict[str, list[float]] = {}
-        for side in (self._comet, self._kafka):
-            batches = self._batches(side)
+        streams = {
+            self._comet.name: self._comet.stream(BATCH_ROWS),
+            self._kafka.name: self._kafka.stream(BATCH_ROWS),
+            "a Python source that does nothing": floor_stream(self._spark, BATCH_ROWS),
+        }
+        rounds: list[list[float]] = []
+        for name, stream in streams.items():
+            batches = self._batches(name, stream)
             phases = {name: median(batch.get(name, 0) for batch in batches) for name in batches[-1]}
             told = ", ".join(f"{name} {ms:.0f}" for name, ms in phases.items())
-            self._say(f"micro-batches of {side.name}, ms: {told}")
-            notes.append(f"micro-batch of {side.name}, ms: {told}")
-            rounds[side.name] = [float(batch["triggerExecution"]) for batch in batches]
-        name = f"micro-batch of {BATCH_ROWS:,} rows"
-        return Figure(name, "ms", rounds[self._comet.name], rounds[self._kafka.name], MICRO_BATCH)
+            self._say(f"micro-batches of {name}, ms: {told}")
+            notes.append(f"micro-batch of {name}, ms: {told}")
+            rounds.append([float(batch["triggerExecution"]) for batch in batches])
+        ours, theirs, nothing = rounds
+        yield Figure(f"micro-batch of {BATCH_ROWS:,} rows", "ms", ours, theirs, MICRO_BATCH)
+        yield Figure("the same, a Python source that does nothing", "ms", nothing, theirs)
 
-    def _batches(self, side: Side) -> list[dict[str, int]]:
+    def _batches(self, name: str, stream: DataFrame) -> list[dict[str, int]]:
         """What Spark says that each part of a batch took, in milliseconds."""
         effort, folder = self._effort, self._new_folder()
-        stream = side.stream(BATCH_ROWS)
         query = stream.writeStream.format("noop").option("checkpointLocation", str(folder)).start()
         try:
             done: list[dict[str, int]] = []
             deadline = time.monotonic() + _BATCH_LIMIT_S
             while len(done) < effort.warm_up_batches + effort.batches:
                 if time.monotonic() > deadline or not query.isActive:
-                    raise BenchmarkError(f"{side.name} made {len(done)} batches: {query.exception()}")
+                    raise BenchmarkError(f"{name} made {len(done)} batches: {query.exception()}")
                 time.sleep(0.2)
                 done = [
                     progress.durationMs

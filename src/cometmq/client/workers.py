@@ -254,8 +254,8 @@ class TaskWorkers(Generic[J, R]):
                     await asyncio.sleep(0)
                     now = turn_began = clock()
         finally:
-            # At once, not by a callback of the loop: a job that is handed over before that callback would find
-            # every worker busy, and wait for the next job.
+            # At once, not by a callback of the loop: a job that is handed over before that callback would
+            # find every worker busy, and wait for the next job.
             self._tasks.discard(task)
             self._current.pop(task, None)
 

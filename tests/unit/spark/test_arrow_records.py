@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cometmq.model.sysflag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
 from cometmq.spark.arrow_records import record_starts, to_batch
 from cometmq.spark.columns import ARROW_SCHEMA
+from cometmq.spark.options import IncludeProperties
 from cometmq.wire.batch import BatchItem, encode_batch
 from cometmq.wire.compression import compress
 from cometmq.wire.properties import encode_properties
@@ -32,7 +33,7 @@ DELETED_TOPICS = {"VecAuto", "VecAutoB"}
 """Their messages are in the log; the topics were deleted before the broker stopped."""
 
 
-def rows(content: bytes, *, include_properties: bool = True) -> list[dict[str, object]]:
+def rows(content: bytes, *, include_properties: IncludeProperties = True) -> list[dict[str, object]]:
     batch = to_batch(content, record_starts(content), broker_name="b", include_properties=include_properties)
     assert batch.schema.equals(ARROW_SCHEMA)
     batch.validate(full=True)
@@ -73,6 +74,30 @@ def test_properties_as_a_map_are_made_only_when_asked_for() -> None:
     (row,) = rows(content, include_properties=False)
     assert row["properties"] is None
     assert row["tags"] == "a"
+
+
+SENT = {"UNIQ_KEY": "ABC", "colour": "grün", "TAGS": "paid", "WAIT": "true", "__SHARDINGKEY": "7"}
+USER = [("colour", "grün"), ("__SHARDINGKEY", "7")]
+ODD = b"colour\x01a\x01b\x02UNIQ_KEY\x01ABC\x02"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ([encode_properties(SENT)] * 3, [USER] * 3),
+        ([encode_properties(SENT), encode_properties({"TAGS": "x"}), b""], [USER, [], []]),
+        ([encode_properties({"UNIQ_KEY": "ABC"})] * 2, [[], []]),
+        ([encode_properties(SENT), ODD], [USER, [("colour", "a\x01b")]]),
+        ([b"a\x011\x02TAGS\x01x\x02a\x012\x02"], [[("a", "2")]]),
+    ],
+    ids=["alike", "different", "none of users", "a separator in a value", "one name twice"],
+)
+def test_of_properties_those_of_the_system_can_be_left_out(
+    blocks: list[bytes], expected: list[list[tuple[str, str]]]
+) -> None:
+    """D1: what only the system writes costs an archive nothing."""
+    content = placed([record(block=block) for block in blocks])
+    assert [row["properties"] for row in rows(content, include_properties="user")] == expected
 
 
 def test_only_the_columns_that_are_asked_for_are_made_in_their_order() -> None:
