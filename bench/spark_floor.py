@@ -1,4 +1,4 @@
-"""A stream that Spark reads through Python and that does nothing: what a micro-batch costs without any source.
+"""A stream that Spark reads through Python and that does nothing: what a micro-batch costs without a source.
 
 Its rows are made on the worker. What its batches take is Spark's own share, which no source in Python is
 without.

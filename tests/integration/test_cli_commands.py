@@ -302,7 +302,7 @@ def test_progress_members_and_offsets_of_a_group(cometmq: Cometmq, rocketmq: Emb
     cometmq.ok("group", "reset", "readers", "--topic", "events", "--to", "earliest", "--yes")
     assert cometmq.ok("group", "progress", "readers", "--topic", "events", "--json").json["lag"] == 6
     assert (
-        "6 messages wait for readers in 2 queues"
+        "6 messages waiting for readers in 2 queues"
         in cometmq.ok("group", "progress", "readers", "--topic", "events").out
     )
 

@@ -55,7 +55,7 @@ def test_inspect_shows_log_queues_and_index(apache: Path) -> None:
     document = json.loads(store("inspect", apache, "--json").stdout)
 
     assert text.returncode == 0
-    assert "log: 1 files of 1048576 bytes, 0 to 50281" in text.stdout
+    assert "log: 1 file of 1048576 bytes, 0 to 50281" in text.stdout
     assert "VecNormal" in text.stdout
     assert document["log"]["maxOffset"] == 50281
     assert len(document["queues"]) == 53

@@ -81,7 +81,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reject_transaction_message: bool = False
     fetch_name_srv_addr_by_dns_lookup: bool = False
     fetch_namesrv_addr_by_address_server: bool = False
-    send_thread_pool_queue_capacity: Natural = 10_000  # no effect
+    send_thread_pool_queue_capacity: Natural = 10_000
     put_thread_pool_queue_capacity: Natural = 10_000  # no effect
     pull_thread_pool_queue_capacity: Natural = 100_000  # no effect
     lite_pull_thread_pool_queue_capacity: Natural = 100_000  # no effect

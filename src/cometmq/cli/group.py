@@ -36,7 +36,7 @@ from cometmq.cli.group_view import (
     members_of,
     queue_progress,
 )
-from cometmq.cli.output import confirm, note, print_json, print_table, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, print_table, time_text
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def progress(
             print_json({"group": group, "lag": lag, "queues": found}, compact=compact)
         else:
             show_queues(found)
-            typer.echo(f"{lag} messages wait for {group} in {len(found)} queues")
+            typer.echo(f"{counted(lag, 'message')} waiting for {group} in {counted(len(found), 'queue')}")
 
     watch(link, one, show, every, times)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.output import print_json, time_text
+from cometmq.cli.output import counted, print_json, time_text
 from cometmq.model.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
         if result.total_findings and not result.stopped_in_order:
             typer.echo("The last stop was not an orderly one: the next start of a broker recovers the store.")
         typer.echo(
-            f"{result.total_findings} findings in {result.records} messages, {result.queues} queues "
-            f"and {result.index_entries} index entries"
+            f"{counted(result.total_findings, 'finding')} in {counted(result.records, 'message')}, "
+            f"{counted(result.queues, 'queue')} and {result.index_entries} index entries"
         )
     if result.total_findings:
         raise typer.Exit(1)
@@ -176,7 +176,10 @@ def rebuild(
     if as_json:
         print_json(result)
         return
-    typer.echo(f"{result.messages} messages, {result.queues} queues, {result.indexed} messages in the index")
+    typer.echo(
+        f"{counted(result.messages, 'message')}, {counted(result.queues, 'queue')}, "
+        f"{counted(result.indexed, 'message')} in the index"
+    )
     if result.left_out_topics:
         typer.echo(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
 
@@ -229,7 +232,8 @@ def _show_summary(summary: StoreSummary) -> None:
     log = summary.log
     span = f"{time_text(log.first_store_time)} to {time_text(log.last_store_time)}"
     typer.echo(
-        f"log: {log.files} files of {log.file_size} bytes, {log.min_offset} to {log.max_offset}, {span}"
+        f"log: {counted(log.files, 'file')} of {log.file_size} bytes, "
+        f"{log.min_offset} to {log.max_offset}, {span}"
     )
     for each in summary.index:
         span = f"{time_text(each.first_store_time)} to {time_text(each.last_store_time)}"

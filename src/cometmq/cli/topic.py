@@ -23,7 +23,7 @@ from cometmq.cli.connect import (
     ask,
     watch,
 )
-from cometmq.cli.output import confirm, note, print_json, print_table, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, print_table, time_text
 from cometmq.cli.topic_view import (
     TopicLine,
     TopicPlace,
@@ -160,7 +160,7 @@ def status(
         ]
         titles = ("broker", "queue", "min", "max", "messages", "last message (UTC)")
         print_table(titles, rows, right=titles[1:5], marked=("broker",))
-        typer.echo(f"{total} messages in {len(queues)} queues")
+        typer.echo(f"{counted(total, 'message')} in {counted(len(queues), 'queue')}")
 
     watch(Link(namesrv, timeout), lambda admin: queue_lines(admin, topic), show, every, times)
 
@@ -245,7 +245,8 @@ def _say_changed(topic: str, places: list[TopicPlace], what: str, *, as_json: bo
         print_json(TopicView(topic, places))
         return
     where = ", ".join(
-        f"{each.broker_name} ({each.write_queues} queues, {permission_text(each.perm)})" for each in places
+        f"{each.broker_name} ({counted(each.write_queues, 'queue')}, {permission_text(each.perm)})"
+        for each in places
     )
     typer.echo(f"topic {topic} {what}: {where}")
 
