@@ -54,7 +54,7 @@ SCRIPT = (
     # Statistics, while the messages are of the last minute.
     Step(
         "statsAll -t Parade",
-        "<measured>             12",
+        "<measured>             12             12",  # came in, and went out, which is counted later
         awaits=True,
         measured=(RATE,),
         without=NO_SUCH_GROUP,

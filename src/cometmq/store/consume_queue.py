@@ -20,7 +20,7 @@ from pathlib import Path
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from cometmq.store.mapped_files import MappedFile
-from cometmq.store.queue_files import QueueFiles, Unit
+from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
 from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE
 
 log = logging.getLogger("cometmq.store")
@@ -279,11 +279,11 @@ class ConsumeQueue:
         """How many bytes may not be on the disk yet."""
         return self._files.unsynced
 
-    def sync(self) -> None:
-        """Put everything written so far on the disk."""
+    def sync(self, renamed: list[FolderFiles] | None = None) -> None:
+        """Put everything written so far on the disk; for `renamed` see `FolderFiles.sync`."""
         if self.ext is not None:
-            self.ext.sync()  # first, because the units refer to it
-        self._files.sync()
+            self.ext.sync(renamed)  # first, because the units refer to it
+        self._files.sync(renamed)
 
     def close(self) -> None:
         self._files.close()

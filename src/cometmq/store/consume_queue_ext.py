@@ -143,9 +143,9 @@ class ConsumeQueueExt:
         for mapped in [each for each in self._files.files if each.end < address - _FIRST_ADDRESS]:
             self._files.remove(mapped)
 
-    def sync(self) -> None:
-        """Put everything written so far on the disk."""
-        self._files.sync()
+    def sync(self, renamed: list[FolderFiles] | None = None) -> None:
+        """Put everything written so far on the disk; for `renamed` see `FolderFiles.sync`."""
+        self._files.sync(renamed)
 
     def close(self) -> None:
         self._files.close()

@@ -4,6 +4,7 @@ Rules kept here:
 - A queue comes into being when it is first asked for, and its files when the first unit is written.
 - The offset that a queue's next message gets is kept with the queue; after a start it follows from the units.
 - Only the writing thread adds and removes queues; other threads look at copies of the tables.
+- Queues are synced side by side, and a folder that many of them are in is synced once, after all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Final
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt
-from cometmq.store.queue_files import Unit
+from cometmq.store.queue_files import FolderFiles, Unit
 from cometmq.store.queue_units import whole_units
+from cometmq.store.side_by_side import SideBySide
 
 _PAGE_SIZE: Final = 4096
 _QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
@@ -36,14 +38,19 @@ class ConsumeQueues:
         ext_folder: Path | None = None,
         ext_file_size: int = 48 * 1024 * 1024,
         writable: bool = True,
+        side_by_side: SideBySide | None = None,
     ) -> None:
-        """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is."""
+        """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
+
+        Without `side_by_side` one queue is synced after the other.
+        """
         self._disk = disk
         self._folder = folder
         self._file_size = whole_units(file_size)
         self._ext_folder = ext_folder
         self._ext_file_size = ext_file_size
         self._writable = writable
+        self._side_by_side = side_by_side or SideBySide()
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
         self.before_find: Callable[[], None] | None = None
@@ -126,9 +133,16 @@ class ConsumeQueues:
     def sync(self, least_pages: int = 0) -> None:
         """Put on the disk what was written to the queues that have so many pages to write, or anything."""
         least = max(least_pages * _PAGE_SIZE, 1)
-        for queue in self:
-            if queue.unsynced >= least:
-                queue.sync()
+        renamed: list[FolderFiles] = []
+        try:
+            dirty = [queue for queue in self if queue.unsynced >= least]
+            self._side_by_side.each(lambda queue: queue.sync(renamed), dirty)
+            shared = {folder for files in renamed for folder in files.folders_above}
+            self._side_by_side.each(self._disk.sync_folder, sorted(shared))
+        except OSError:
+            for files in renamed:
+                files.names_changed = True
+            raise
 
     def destroy(self, topic: str, queues: list[ConsumeQueue]) -> None:
         """Remove the detached queues of a topic with all their files."""

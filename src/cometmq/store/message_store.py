@@ -3,7 +3,8 @@
 Rules kept here:
 - `put` and reads answer at once, in the turn of the loop that they are called in. What blocks happens on
   worker threads: syncs of the log on one, files of the log made on another, cold reads on a third, all the
-  rest on a fourth, one thing after the other.
+  rest on a fourth, one thing after the other. That one has help when it syncs queues, of which there may be
+  thousands.
 - A message is safe when `wait_flushed` says so; with asynchronous flush nobody has to wait.
 - What fails for lack of room is tried again until there is room; reads go on meanwhile. After a sync of the
   log that failed nothing is accepted any more.
@@ -34,6 +35,7 @@ from cometmq.store.message_writer import MessageWriter, PutResult
 from cometmq.store.recovery import Recovered
 from cometmq.store.retention import Retention
 from cometmq.store.running_flags import RunningFlags, Trouble
+from cometmq.store.side_by_side import SideBySide
 from cometmq.store.status import PutStatus
 from cometmq.store.store_files import StoreFiles
 from cometmq.wire.properties import find_property
@@ -46,6 +48,8 @@ Workers = Callable[[str], Executor]
 """Makes a worker that does one thing after the other; it is given a name."""
 
 FIRST_RETENTION_S: Final = 60
+QUEUE_SYNCS: Final = 8
+"""How many queues are synced at once."""
 _NO_WAIT: Final = f"{WAIT}\x01false".encode()
 USUAL_MEMORY: Final = 8 * 1024**3
 
@@ -73,7 +77,10 @@ class MessageStore:
         self._config = config
         self._allocating, self._syncing, self._working = map(workers, ("allocate", "sync", "work"))
         self._reading = workers("read")
-        self.files = StoreFiles(disk, clock, self._allocating, config, store_host)
+        self._syncing_queues = SideBySide([workers(f"queues-{number}") for number in range(QUEUE_SYNCS)])
+        self.files = StoreFiles(
+            disk, clock, self._allocating, config, store_host, side_by_side=self._syncing_queues
+        )
         self.log, self.queues, self.index = self.files.log, self.files.queues, self.files.index
         self.flags = RunningFlags()
         self.writer = MessageWriter(
@@ -253,3 +260,4 @@ class MessageStore:
     def _dismiss_workers(self) -> None:
         for worker in (self._allocating, self._syncing, self._working, self._reading):
             worker.shutdown()
+        self._syncing_queues.dismiss()

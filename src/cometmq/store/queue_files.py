@@ -36,38 +36,52 @@ class FolderFiles(MappedFiles):
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, *, writable: bool = True) -> None:
         super().__init__(disk, folder, file_size, writable=writable, scattered=True)
-        self._names_changed = False
+        self.names_changed = False
+        """Whether a name in the folder, or the way to it, may not be on the disk yet."""
 
     def load(self) -> None:
         super().load()
-        self._names_changed = bool(self.files)  # by the process before, and maybe in memory only
+        self.names_changed = bool(self.files)  # by the process before, and maybe in memory only
 
     @property
     def unsynced(self) -> int:
         """How many bytes may not be on the disk yet; a new or removed name counts as one."""
-        return self.max_offset - self.flushed_offset or int(self._names_changed)
+        return self.max_offset - self.flushed_offset or int(self.names_changed)
 
     def add(self, mapped: MappedFile) -> MappedFile:
-        self._names_changed = True
+        self.names_changed = True
         return super().add(mapped)
 
     def erase(self, mapped: MappedFile) -> None:
         if self._writable:
             super().erase(mapped)
-            self._names_changed = True
+            self.names_changed = True
         else:
             mapped.close()
 
-    def sync(self) -> int:
-        names_changed, self._names_changed = self._names_changed, False
+    @property
+    def folders_above(self) -> tuple[Path, Path]:
+        """Where the names of the folders of queue and topic are, which come and go with the files."""
+        return self.folder.parent, self.folder.parent.parent
+
+    def sync(self, renamed: list[FolderFiles] | None = None) -> int:
+        """Put everything written so far on the disk, and every name; the answer is up to which offset.
+
+        Many queues have the folders above in common. With `renamed`, those who need them add themselves to
+        it, and whoever gave it syncs each of these folders once, or says that names have changed still.
+        """
+        names_changed, self.names_changed = self.names_changed, False
         try:
             synced = super().sync()
             if names_changed:
-                # The folders of queue and topic may be new as well.
-                for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
-                    self._disk.sync_folder(folder)
+                self._disk.sync_folder(self.folder)
+                if renamed is None:
+                    for folder in self.folders_above:
+                        self._disk.sync_folder(folder)
+                else:
+                    renamed.append(self)
         except OSError:
-            self._names_changed = True
+            self.names_changed = True
             raise
         return synced
 

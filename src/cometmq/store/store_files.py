@@ -29,6 +29,7 @@ from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.index import Index
 from cometmq.store.lifecycle import StoreDirectory
 from cometmq.store.recovery import Recovered, Recovery
+from cometmq.store.side_by_side import SideBySide
 
 log = logging.getLogger("cometmq.store")
 
@@ -40,9 +41,15 @@ class StoreFiles:
     """Log, queues, index and checkpoint of a store directory."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, executor: Executor, config: StoreConfig, store_host: bytes
+        self,
+        disk: Disk,
+        clock: Clock,
+        executor: Executor,
+        config: StoreConfig,
+        store_host: bytes,
+        side_by_side: SideBySide | None = None,
     ) -> None:
-        """Nothing is touched yet; files of the log are made on the executor."""
+        """Nothing is touched yet; files of the log are made on the executor, queues synced side by side."""
         root = config.root
         self._disk = disk
         self._config = config
@@ -54,6 +61,7 @@ class StoreFiles:
             config.consume_queue_file_size,
             ext_folder=root / "consumequeue_ext" if config.enable_consume_queue_ext else None,
             ext_file_size=config.mapped_file_size_consume_queue_ext,
+            side_by_side=side_by_side,
         )
         self.index = Index(disk, clock, root / "index", config.max_hash_slot_num, config.max_index_num)
         self.dispatcher = Dispatcher(

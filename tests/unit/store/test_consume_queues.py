@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.store.side_by_side import SideBySide
+from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 
 FOLDER = Path("/store/consumequeue")
 EXT_FOLDER = Path("/store/consumequeue_ext")
@@ -125,6 +127,70 @@ def test_a_sync_with_a_threshold_leaves_out_queues_with_little_to_write(disk: Si
     assert [queues.get(topic, 0).unsynced for topic in ("busy", "idle")] == [0, 20]
     queues.sync()
     assert queues.get("idle", 0).unsynced == 0
+
+
+def folders_synced(disk: SimulatedDisk, queues: ConsumeQueues) -> list[Path]:
+    """Sync, and tell which folders that took."""
+    points: list[str] = []
+    disk.on_point(points.append)
+    queues.sync()
+    disk.on_point(None)
+    return sorted(Path(point.split()[-1]) for point in points if point.startswith("sync_folder ends"))
+
+
+def test_a_sync_takes_every_new_file_and_each_folder_once(disk: SimulatedDisk, queues: ConsumeQueues) -> None:
+    """B5: however many queues a topic has, and topics there are."""
+    orders, retries = FOLDER / "orders", FOLDER / "%RETRY%billing"
+    assert folders_synced(disk, queues) == sorted(
+        [FOLDER, orders, orders / "0", orders / "10", retries, retries / "0"]
+    )
+    assert [queue.unsynced for queue in queues] == [0, 0, 0]
+
+    again = some_queues(disk.crash(CrashMode.DROP))
+    assert {(queue.topic, queue.queue_id): queue.max_offset for queue in again} == {
+        ("orders", 0): 2,
+        ("orders", 10): 1,
+        ("%RETRY%billing", 0): 1,
+    }
+
+
+def test_a_sync_leaves_alone_what_is_on_the_disk(disk: SimulatedDisk, queues: ConsumeQueues) -> None:
+    """B5"""
+    queues.sync()
+    points = disk.points
+    queues.sync()
+    assert disk.points == points
+
+    queues.get("orders", 10).append(400, 100, 5, 1)
+    assert folders_synced(disk, queues) == []
+    assert some_queues(disk.crash(CrashMode.DROP)).get("orders", 10).max_offset == 2
+
+
+@pytest.mark.parametrize("folder", [FOLDER, FOLDER / "orders", FOLDER / "orders" / "10"])
+def test_names_that_could_not_be_synced_are_synced_the_next_time(
+    disk: SimulatedDisk, queues: ConsumeQueues, folder: Path
+) -> None:
+    """B5"""
+    disk.fail("sync_folder", folder, times=1)
+    with pytest.raises(OSError, match=str(folder)):
+        queues.sync()
+    assert sum(queue.unsynced for queue in queues) > 0
+
+    assert folder in folders_synced(disk, queues)
+    assert [queue.unsynced for queue in queues] == [0, 0, 0]
+
+
+def test_queues_that_are_synced_side_by_side_are_all_on_the_disk(disk: SimulatedDisk) -> None:
+    """B5"""
+    workers = SideBySide([ThreadPoolExecutor(1) for _ in range(3)])
+    queues = ConsumeQueues(disk, FOLDER, 200, side_by_side=workers)
+    for number in range(20):
+        queues.get(f"topic-{number % 5}", number // 5).append(number * 100, 100, 0, 0)
+    folders = folders_synced(disk, queues)
+    workers.dismiss()
+
+    assert len(folders) == len(set(folders)) == 20 + 5 + 1
+    assert sum(queue.max_offset for queue in some_queues(disk.crash(CrashMode.DROP))) == 20
 
 
 def test_a_deleted_topic_is_gone_from_memory_and_disk(disk: SimulatedDisk, queues: ConsumeQueues) -> None:
