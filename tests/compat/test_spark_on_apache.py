@@ -1,4 +1,4 @@
-"""Spark reads from Apache's broker what was sent to it, and Apache's tools see how far it is (D1)."""
+"""Spark reads from Apache's broker what was sent to it; Apache's tools see how far it is, there and here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,7 +16,7 @@ import pytest
 from cometmq import Admin, Message, Producer
 from cometmq.spark.live_options import live_options
 from cometmq.spark.reader import RocketmqReader
-from tests.compat.apache import wait_until
+from tests.compat.apache import AdminShell, CometBroker, CometNamesrv, wait_until
 from tests.compat.cluster import Cluster
 from tests.spark import live_driver
 
@@ -27,7 +29,11 @@ RUN_S = 600.0
 @pytest.fixture(scope="module")
 def filled(cluster: Cluster) -> str:
     """The name server of a cluster that has the messages."""
-    namesrv = cluster.namesrv.address
+    fill(cluster.namesrv.address)
+    return cluster.namesrv.address
+
+
+def fill(namesrv: str) -> None:
     with Admin(namesrv=namesrv) as admin, Producer("spark-compat", namesrv=namesrv) as producer:
         admin.create_topic(TOPIC, queues=4)
         for start in range(0, COUNT, 100):
@@ -45,7 +51,6 @@ def filled(cluster: Cluster) -> str:
             return sum(each.max_offset for each in admin.topic_status(TOPIC).values()) == COUNT + 1
 
         wait_until(all_there, seconds=60, what="the queues have all messages")
-    return namesrv
 
 
 def rows(namesrv: str, **options: str) -> list[dict[str, object]]:
@@ -75,14 +80,32 @@ def test_a_streaming_query_reads_all_and_mqadmin_shows_its_progress(
     filled: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """D1"""
-    command = [sys.executable, live_driver.__file__, filled, TOPIC, str(tmp_path), "availableNow"]
+    check_stream(filled, cluster.mqadmin, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_mqadmin_shows_the_progress_of_a_query_on_our_cluster_too(tmp_path: Path) -> None:
+    """D1"""
+    with (
+        CometNamesrv(tmp_path / "namesrv") as namesrv,
+        CometBroker(tmp_path / "broker", namesrv.address) as broker,
+        AdminShell(tmp_path / "shell") as shell,
+    ):
+        broker.wait_registered(namesrv.address)
+        fill(namesrv.address)
+        check_stream(namesrv.address, partial(shell.run, namesrv=namesrv.address), tmp_path)
+
+
+def check_stream(namesrv: str, mqadmin: Callable[..., str], folder: Path) -> None:
+    """A query that reads everything, and what mqadmin says of its group then."""
+    command = [sys.executable, live_driver.__file__, namesrv, TOPIC, str(folder), "availableNow"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=environment, check=False)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
 
-    written = pq.read_table(tmp_path / "out", columns=["body"])["body"].to_pylist()
+    written = pq.read_table(folder / "out", columns=["body"])["body"].to_pylist()
     assert sorted(map(int, written)) == list(range(COUNT + 1))
-    progress = cluster.mqadmin("consumerProgress", "-g", GROUP, "-t", TOPIC)
+    progress = mqadmin("consumerProgress", "-g", GROUP, "-t", TOPIC)
     # Topic, broker, queue, offset of the broker, offset of the group, the client if there is one, the lag.
     lines = re.findall(rf"^{TOPIC} +broker-a +\d +(\d+) +(\d+) .*$", progress, re.MULTILINE)
     assert len(lines) == 4, progress
