@@ -51,7 +51,12 @@ class TimedStore:
         self.clock = SystemClock()
         self.store = MessageStore(disk, self.clock, CONFIG, STORE_HOST, workers=lambda _: InPlace())
         self._state = SimpleNamespace(
-            store_config=CONFIG, clock=self.clock, disk=disk, store=self.store, on_config_change=[]
+            store_config=CONFIG,
+            clock=self.clock,
+            disk=disk,
+            store=self.store,
+            traffic=SimpleNamespace(delayed=lambda *_: None),
+            on_config_change=[],
         )
         self.timers = self._state.timers = TimerService(cast(Any, self._state), InPlace())
 

@@ -26,7 +26,7 @@ ROUNDS = int(os.environ.get("SPARK_KILL_ROUNDS", "2"))
 WRITER_ROUNDS = int(os.environ.get("SINK_KILL_ROUNDS", "5"))
 SEED = 2026
 TOPIC = "T"
-FILES, LINES = 40, 700
+FILES, LINES = 20 * ROUNDS, 700
 PATIENCE_S = 300.0
 
 
