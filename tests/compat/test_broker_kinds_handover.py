@@ -92,7 +92,7 @@ def test_open_transactions_are_finished_by_the_broker_that_follows(story: Story,
         assert story.transacted == seen
 
 
-def test_popped_messages_come_back_from_the_broker_that_follows(story: Story) -> None:
+def test_popped_messages_come_back_from_the_broker_that_follows(story: Story, end: str) -> None:
     """B4, B12: those that were not acknowledged, when their time is over; those that were, never."""
     by_body: dict[bytes, list[Pop]] = defaultdict(list)
     for pop in story.pops:
@@ -100,6 +100,10 @@ def test_popped_messages_come_back_from_the_broker_that_follows(story: Story) ->
     assert sorted(by_body) == sorted(story.done) == MESSAGES
     for body, pops in by_body.items():
         assert pops[-1].turn == story.done[body], f"{body!r} came after it was acknowledged"
+        if end == "after a kill":
+            # A broker may be killed before it has noted that it brought a message back, and the next one
+            # brings it back again: then there are two of it.
+            pops = list({pop.turn: pop for pop in reversed(pops)}.values())[::-1]
         for earlier, later in pairwise(pops):
             assert later.pop_time_ms >= earlier.pop_time_ms + earlier.invisible_ms, body
     popped_in = {body: {pop.turn for pop in pops} for body, pops in by_body.items()}
