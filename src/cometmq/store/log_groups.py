@@ -60,6 +60,9 @@ Runs = dict[int, QueueRun]
 Tail = tuple[Runs, str, int, bytes | None, bytes | None, int]
 """What is behind a body: runs and name of the topic, tags code, unique key, keys, place of the properties."""
 
+Shape = tuple[bytes, bytes, int, int, Runs, str, int, int]
+"""What is before and behind a unique key, where it begins and ends, and what such a tail means."""
+
 
 class RecordGroup:
     """Records from `start` to `end` of the log."""
@@ -102,6 +105,8 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
         self._tails: dict[bytes, Tail] = {}
         self._arounds: dict[tuple[bytes, bytes], tuple[int, Runs, str, int, int]] = {}
         """By what is before and behind a unique key: the length of all, and what it means."""
+        self._shapes: dict[int, Shape] = {}
+        """By the length of a tail, the last one of this length that had a unique key and no other."""
 
     def _walk_file(self, mapped: MappedFile, limit: int) -> Iterator[RecordGroup | Record]:
         while self.end is None:
@@ -125,6 +130,7 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
         group = RecordGroup(self.position)
         file_start, buffer, view = mapped.start, mapped.buffer, mapped.view
         check_crc, with_arrivals, tail_of = self._check_crc, self._with_arrivals, self._tails.get
+        shape_of = self._shapes.get
         keyed, unpack, last_stored_ms = group.keyed, _HEAD.unpack_from, 0
         at, count, last = self.position - file_start, 0, limit - MIN_RECORD_SIZE
         while count < _GROUP and at <= last:
@@ -141,10 +147,21 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
             if check_crc and length and crc32(view[body_at:tail_at]) & _SIGN_CLEARED != crc:
                 break
             tail = bytes(buffer[tail_at:end])
-            known = tail_of(tail) or self._understood(tail)
-            if known is None:
-                break
-            runs, topic, code, unique_key, keys, block_at = known
+            shape = shape_of(end - tail_at)
+            if (
+                shape is not None
+                and tail.startswith(shape[0])
+                and tail.endswith(shape[1])
+                and (alone := tail[shape[2] : shape[3]]).isalnum()
+            ):
+                _, _, _, _, runs, topic, code, block_at = shape
+                unique_key: bytes | None = alone
+                keys = None
+            else:
+                known = tail_of(tail) or self._understood(tail)
+                if known is None:
+                    break
+                runs, topic, code, unique_key, keys, block_at = known
             run = runs.get(queue_id)
             if run is None:
                 run = runs[queue_id] = QueueRun(topic, queue_id)
@@ -183,6 +200,9 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
         around = before, behind
         known = self._arounds.get(around)
         if known is not None and known[0] == len(tail):
+            if behind or tail.endswith(b"\x02"):
+                key_at, key_end = len(before) + len(_UNIQ_KEY), len(tail) - len(behind) - 1
+                self._shapes[len(tail)] = (tail[:key_at], tail[key_end:], key_at, key_end, *known[1:])
             return known[1], known[2], known[3], unique_key, None, known[4]
         understood = self._parsed(tail)
         if understood is not None and understood[3] == unique_key and not understood[4]:
