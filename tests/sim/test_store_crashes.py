@@ -86,8 +86,9 @@ class Run:
         plain: list[PlainMessage] = []
         for queue_id, body in bodies:
             block = b"KEYS\x01%s\x02" % body
-            plain.append((queue_id, 0, 0, START_MS, 0, body, block, *put_values(block)[:3]))
-        run = engine.writer.put_run(topic, BORN_HOST, plain)
+            head = topic, queue_id, 0, 0, START_MS, BORN_HOST, 0, 0
+            plain.append((*head, body, block, *put_values(block)[:3]))
+        run = engine.writer.put_run(plain)
         assert all(isinstance(place, tuple) for place in run.places)
         self.put += messages
 

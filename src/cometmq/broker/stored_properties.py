@@ -103,8 +103,8 @@ class Shape:
         self._unique_key, self._keys, self._tags, self._wait = (
             named.index(name) if name in named else None for name in (UNIQ_KEY, KEYS, TAGS, WAIT)
         )
-        pattern = "".join(f"{re.escape(name)}\x01([^\x01\x02]+)\x02" for name in names)
-        self.match: Callable[[bytes], re.Match[bytes] | None] = re.compile(pattern.encode()).fullmatch
+        pattern = b"".join(re.escape(name.encode()) + b"\x01([\x03-\xff]+)\x02" for name in names)
+        self.match: Callable[[bytes], re.Match[bytes] | None] = re.compile(pattern).fullmatch
         """Finds the values in properties of this shape; None if they have another one."""
         self.is_plain = (
             UNIQ_KEY in places

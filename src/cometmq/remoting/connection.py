@@ -53,6 +53,7 @@ log = logging.getLogger("cometmq.remoting")
 _BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
 _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
+_NOT_ONEWAY: Final = ~ONEWAY_FLAG
 _LONGEST_RUN: Final = 255
 """So many further requests are handled together with the first: their answers are all put before a write."""
 
@@ -71,7 +72,7 @@ class Connection(Caller):
             command = read(raw, body)
             if command is not None and not endpoint.going_away:
                 function = entry.run_function
-                if function is None or command.flag or endpoint.hooks:
+                if function is None or command.flag & _NOT_ONEWAY or endpoint.hooks:
                     self._serve(entry, command)
                 elif self._splitter.empty:
                     self._finish_run(entry, function, [command])
@@ -89,7 +90,7 @@ class Connection(Caller):
         frames = self._splitter.next_alike(start, _LONGEST_RUN, self.endpoint.limits.max_header_bytes)
         for raw, body in frames:
             command = read(raw, body)
-            if command is not None and not command.flag:
+            if command is not None and not command.flag & _NOT_ONEWAY:
                 run.append(command)
                 continue
             if run:
@@ -114,15 +115,14 @@ class Connection(Caller):
         except Exception as error:
             results = [self._answer_of_error(error, command) for command in run]
         seconds = (perf_counter() - started) / len(run)
-        frames: list[bytes] = []
-        for command, result in zip(run, results, strict=True):
-            if result.__class__ is bytes:
-                frames.append(result)
-            elif isinstance(result, Answer):
-                self._finish_request(command, result, metrics, seconds)
-            else:
-                metrics.requests += 1
-                command.started_s = started
+        frames = [result for result in results if result.__class__ is bytes]
+        if len(frames) < len(run):
+            for command, result in zip(run, results, strict=True):
+                if isinstance(result, Answer):
+                    self._finish_request(command, result, metrics, seconds)
+                elif result.__class__ is not bytes:
+                    metrics.requests += 1
+                    command.started_s = started
         if frames:
             metrics.requests += len(frames)
             metrics.seconds += seconds * len(frames)

@@ -62,9 +62,9 @@ _NO_HOST_BITS: Final = ~HOST_V6_MASK
 
 _OK: Final = PutStatus.PUT_OK
 
-RunRoom = tuple[struct.Struct, int, int, bytes, bytes, int, int, int]
-"""The fixed part of a record and its host bits; the magic and the topic behind its length; the store host;
-from where to where in the log there is room; and the store time."""
+RunRoom = tuple[struct.Struct, int, dict[str, tuple[int, bytes]], bytes, int, int, int]
+"""The fixed part of a record and its host bits; of each topic that is known, the magic and the name behind
+its length; the store host; from where to where in the log there is room; and the store time."""
 
 
 def open_commit_log(
@@ -233,17 +233,17 @@ class CommitLog(GrowingLog):
         self.append_parts(parts, size, now)
         return _OK
 
-    def room_for_run(self, topic: str, born_host_length: int) -> RunRoom | None:
-        """What records of a topic for `append_parts` are made of; None if they are not to be made here."""
-        current, known = self._current, self._topics.get(topic)
-        known_layout = self._layouts.get(born_host_length)
-        if current is None or known is None or known_layout is None or self._seals:
+    def room_for_run(self, born_host_length: int) -> RunRoom | None:
+        """What records for `append_parts` are made of; None if they are not to be made here."""
+        current, known_layout = self._current, self._layouts.get(born_host_length)
+        if current is None or known_layout is None or self._seals:
             return None
         now = self._now_ms()
         if now < self.store_timestamp_ms:
             now = self._held_back(now)
         start = current.start
-        return *known_layout, *known, self._store_host, start + current.wrote, start + self._room_ends, now
+        room = start + current.wrote, start + self._room_ends
+        return *known_layout, self._topics, self._store_host, *room, now
 
     def append_parts(self, parts: list[Part], size: int, now_ms: int) -> None:
         """Append records that were packed for this place, and for which there is room.

@@ -162,7 +162,7 @@ class Dispatcher:
         return True
 
     def dispatch_run(self, units: Sequence[RunUnit], stored_ms: int) -> bool:
-        """The same for plain messages of one topic, behind one another in the log."""
+        """The same for plain messages, behind one another in the log."""
         keyed: list[Keyed] = []
         try:
             for queue, offset, size, code, queue_offset, unique_key, keys, _ in units:
@@ -175,12 +175,17 @@ class Dispatcher:
             return self._failed(error, units[0][1])
         self.position = offset + size
         self.last_store_time_ms = stored_ms
-        for arrived in self.arrivals.of(queue.topic):
+        if self.arrivals:
+            topic, listeners = "", self.arrivals.of("")
             for queue, _, _, code, queue_offset, _, _, block in units:
-                try:
-                    arrived(queue.topic, queue.queue_id, queue_offset, code, stored_ms, block)
-                except Exception:
-                    _not_taken(queue.topic, queue.queue_id, queue_offset)
+                if queue.topic != topic:
+                    topic = queue.topic
+                    listeners = self.arrivals.of(topic)
+                for arrived in listeners:
+                    try:
+                        arrived(topic, queue.queue_id, queue_offset, code, stored_ms, block)
+                    except Exception:
+                        _not_taken(topic, queue.queue_id, queue_offset)
         return True
 
     def _spread(self, offset: int, size: int, code: int, places: Iterable[QueuePlace]) -> None:

@@ -28,7 +28,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import BatchUnits, Dispatcher
-from cometmq.store.dispatch_rules import DELAY_TOPIC, NO_VALUES, is_queued, put_values
+from cometmq.store.dispatch_rules import NO_VALUES, is_queued, put_values
 from cometmq.store.light_queues import LightQueues
 from cometmq.store.put_notes import PutNotes
 from cometmq.store.put_runs import Later, PlainMessage, PutRun, RunPutter, RunUnit
@@ -182,10 +182,8 @@ class MessageWriter:
             self.on_append()
         return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host, batch.sizes)
 
-    def put_run(
-        self, topic: str, born_host: bytes, messages: Sequence[PlainMessage], later: Later | None = None
-    ) -> PutRun:
-        """Put plain messages of one sender to one topic, one after the other.
+    def put_run(self, messages: Sequence[PlainMessage], later: Later | None = None) -> PutRun:
+        """Put plain messages, one after the other.
 
         With `later`, what consumers see of them may be brought up to date by what it is given.
         """
@@ -193,9 +191,8 @@ class MessageWriter:
             run = PutRun()
             run.places += [self._refusal.status] * len(messages)
             return run
-        has_runs = self._puts_runs and topic != DELAY_TOPIC
-        queues = self._queues.get(topic, {}) if has_runs else {}
-        return self._runs.put(topic, queues, born_host, messages, later if self._shows_at_once else None)
+        queues = self._queues if self._puts_runs else {}
+        return self._runs.put(queues, messages, later if self._shows_at_once else None)
 
     def _show_run(self, units: Sequence[RunUnit], stored_ms: int) -> None:
         if not self._shows_at_once:

@@ -1,9 +1,9 @@
-"""Putting plain messages of one sender to one topic, many at once.
+"""Putting plain messages, many at once.
 
 Rules kept here:
 - Each message is put as `MessageWriter.put` would put it: the same bytes, offsets and statuses. What is not
   as plain as the others, or needs more than what is at hand, is left to it: large and empty bodies, parts of
-  transactions, the first message of a queue, the last one of a file.
+  transactions that are not committed, the first message of a queue, the last one of a file.
 - A run is in the log as a whole, or not at all if the process is killed meanwhile.
 - Units, keys and arrivals follow when the run is in the log; later if the caller wants it so, who then has to
   see to it that it is done before anything else is asked of the store.
@@ -17,10 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
+from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TransactionType
 from cometmq.store.batch_packing import SIGN_CLEARED, Part
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.status import PutStatus
 from cometmq.wire.command import Body
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
@@ -30,19 +31,27 @@ if TYPE_CHECKING:
     from cometmq.store.message_writer import PutResult
 
 _OK: Final = PutStatus.PUT_OK
-_NOT_PLAIN: Final = TRANSACTION_MASK | INNER_BATCH
+_NOT_PLAIN: Final = TransactionType.PREPARED | INNER_BATCH
+"""Bits that a committed message does not have, either."""
 _NO_HOST_BITS: Final = ~HOST_V6_MASK
 _LARGEST_BODY: Final = 4096
 """Larger bodies are not put together with others, because that would copy them once more."""
 
-PlainMessage = tuple[int, int, int, int, int, Body, bytes, int, bytes | None, bytes | None]
-"""Queue id, flag, system flag, born time, how often it was consumed, body and properties of a message; then
-what its properties say: the hash of the tags, unique key and keys."""
+_SHORT: Final = 1024
+_LENGTHS: Final = tuple(length.to_bytes(2, "big") for length in range(_SHORT))
+"""Lengths of properties as they are written."""
+
+PlainMessage = tuple[str, int, int, int, int, bytes, int, int, Body, bytes, int, bytes | None, bytes | None]
+"""Topic, queue id, flag, system flag, born time, born host, how often it was consumed, where it was prepared,
+body and properties of a message; then what its properties say: the hash of the tags, unique key and keys."""
 
 RunUnit = tuple[ConsumeQueue, int, int, int, int, bytes | None, bytes | None, bytes]
 """Queue, place in the log, size, hash of the tags, queue offset, unique key, keys and properties of a message
 that is in the log."""
 
+Queues = dict[str, dict[int, ConsumeQueue]]
+"""Queues by topic and number."""
+_NO_QUEUES: Final[dict[int, ConsumeQueue]] = {}
 
 Later = Callable[[Callable[[], None]], object]
 """Takes something that is to be done."""
@@ -54,8 +63,8 @@ class PutRun:
     __slots__ = ("count", "end_offset", "places", "size")
 
     def __init__(self) -> None:
-        self.places: list[tuple[int, int] | PutStatus] = []
-        """Of each message its queue offset and its place in the log, or why it was refused."""
+        self.places: list[tuple[int, int, int] | PutStatus] = []
+        """Of each message its queue offset, and its place and size in the log; or why it was refused."""
         self.count = 0
         """How many were put."""
         self.size = 0
@@ -80,67 +89,73 @@ class RunPutter:
         self._put_alone = put
         self._show = show
 
-    def put(
-        self,
-        topic: str,
-        queues: dict[int, ConsumeQueue],
-        born_host: bytes,
-        messages: Sequence[PlainMessage],
-        later: Later | None = None,
-    ) -> PutRun:
-        """Put messages to the queues of a topic; one whose queue is not among them is put alone."""
+    def put(self, queues: Queues, messages: Sequence[PlainMessage], later: Later | None = None) -> PutRun:
+        """Put messages to queues; one whose queue is not among them is put alone."""
         run = PutRun()
         while (done := len(run.places)) < len(messages):
-            units, now_ms = self._put_together(
-                run, topic, queues, born_host, messages[done:] if done else messages
-            )
+            units, now_ms = self._put_together(run, queues, messages[done:] if done else messages)
             done = len(run.places)
             if units and later is not None and done == len(messages):
                 later(partial(self._show, units, now_ms))
             elif units:
                 self._show(units, now_ms)
             if done < len(messages):
-                self._put_one(run, topic, born_host, messages[done])
+                self._put_one(run, messages[done])
         return run
 
     def _put_together(
-        self,
-        run: PutRun,
-        topic: str,
-        queues: dict[int, ConsumeQueue],
-        born_host: bytes,
-        messages: Sequence[PlainMessage],
+        self, run: PutRun, queues: Queues, messages: Sequence[PlainMessage]
     ) -> tuple[list[RunUnit], int]:
         """Put as many of the first messages as are plain and have room; what is to be shown, and its time."""
         log = self._log
-        room = log.room_for_run(topic, len(born_host))
+        host_length = len(messages[0][5])
+        room = log.room_for_run(host_length)
         if room is None:
             return [], 0
-        layout, host_bits, magic, name, store_host, start, end, now = room
-        pack, frame_size = layout.pack, layout.size + len(name) + 2
+        layout, host_bits, topics, store_host, start, end, now = room
+        pack, crc_of, fixed_size = layout.pack, crc32, layout.size + 2
         largest_body = min(_LARGEST_BODY, log.max_message_size)
         offset, places = start, run.places
         parts: list[Part] = []
         units: list[RunUnit] = []
+        last_topic, of_topic, magic, name = DELAY_TOPIC, _NO_QUEUES, 0, b""
         try:
-            for message in messages:
-                queue_id, flag, sys_flag, born_ms, consumed, body, block, code, unique_key, keys = message
+            for (
+                topic,
+                queue_id,
+                flag,
+                sys_flag,
+                born_ms,
+                born_host,
+                consumed,
+                prepared,
+                body,
+                block,
+                code,
+                unique_key,
+                keys,
+            ) in messages:
+                if topic != last_topic:
+                    magic, name = topics.get(topic, (0, b""))
+                    of_topic = queues.get(topic, _NO_QUEUES) if name and topic != DELAY_TOPIC else _NO_QUEUES
+                    last_topic = topic
+                queue = of_topic.get(queue_id)
                 body_length, block_length = len(body), len(block)
-                size = frame_size + body_length + block_length
-                queue = queues.get(queue_id)
+                size = fixed_size + len(name) + body_length + block_length
                 if (
                     queue is None
                     or offset + size > end
                     or not 0 < body_length <= largest_body
                     or block_length > MAX_PROPERTIES_LENGTH
                     or sys_flag & _NOT_PLAIN
+                    or len(born_host) != host_length
                 ):
                     break
                 queue_offset = queue.next_offset
                 fixed = pack(
                     size,
                     magic,
-                    crc32(body) & SIGN_CLEARED,
+                    crc_of(body) & SIGN_CLEARED,
                     queue_id,
                     flag,
                     queue_offset,
@@ -151,12 +166,13 @@ class RunPutter:
                     now,
                     store_host,
                     consumed,
-                    0,
+                    prepared,
                     body_length,
                 )
-                parts += (fixed, body, name, block_length.to_bytes(2, "big"), block)
+                length = _LENGTHS[block_length] if block_length < _SHORT else block_length.to_bytes(2, "big")
+                parts += (fixed, body, name, length, block)
                 units.append((queue, offset, size, code, queue_offset, unique_key, keys, block))
-                places.append((queue_offset, offset))
+                places.append((queue_offset, offset, size))
                 queue.next_offset = queue_offset + 1
                 offset += size
         except struct.error:  # a number that does not fit into its field; alone, the message is refused
@@ -168,8 +184,8 @@ class RunPutter:
             run.end_offset = offset
         return units, now
 
-    def _put_one(self, run: PutRun, topic: str, born_host: bytes, message: PlainMessage) -> None:
-        queue_id, flag, sys_flag, born_ms, consumed, body, block, *_ = message
+    def _put_one(self, run: PutRun, message: PlainMessage) -> None:
+        topic, queue_id, flag, sys_flag, born_ms, born_host, consumed, prepared, body, block, *_ = message
         record = Record(
             topic,
             body,
@@ -180,12 +196,14 @@ class RunPutter:
             born_timestamp_ms=born_ms,
             born_host=born_host,
             reconsume_times=consumed,
+            prepared_transaction_offset=prepared,
         )
         result = self._put_alone(record)
         if result.status is _OK:
-            run.places.append((result.queue_offset, result.physical_offset))
+            size = result.end_offset - result.physical_offset
+            run.places.append((result.queue_offset, result.physical_offset, size))
             run.count += 1
-            run.size += result.end_offset - result.physical_offset
+            run.size += size
             run.end_offset = result.end_offset
         else:
             run.places.append(result.status)

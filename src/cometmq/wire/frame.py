@@ -29,6 +29,11 @@ FRAME_PREFIX_BYTES: Final = 8
 _LENGTH: Final = Struct(">I")
 _NOTHING: Final = memoryview(b"")
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
+_SHORT_HEADER: Final = 512
+_SHORT_PREFIXES: Final = tuple(
+    _PREFIX.pack(4 + length, JSON << 24 | length) for length in range(_SHORT_HEADER)
+)
+"""What is before a header of each length, in a frame without a body."""
 
 
 class Frame(NamedTuple):
@@ -196,3 +201,10 @@ def pack_head(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
             f"a header of {header_bytes} bytes is over the {_MAX_HEADER_BYTES} that a frame can say"
         )
     return _PREFIX.pack(4 + header_bytes + body_bytes, serialize_type << 24 | header_bytes) + header
+
+
+def json_frame(header: bytes) -> bytes:
+    """A frame without a body, of a JSON header that is encoded already."""
+    if len(header) < _SHORT_HEADER:
+        return _SHORT_PREFIXES[len(header)] + header
+    return pack_head(JSON, header, 0)

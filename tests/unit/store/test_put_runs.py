@@ -27,6 +27,8 @@ def plain(
     number: int,
     queue_id: int = 0,
     *,
+    topic: str = "orders",
+    born_host: bytes = BORN_HOST,
     body: bytes | None = None,
     sys_flag: int = 0,
     block: bytes | None = None,
@@ -35,11 +37,13 @@ def plain(
         block = b"UNIQ_KEY\x01%016X\x02KEYS\x01order-%d\x02TAGS\x01paid\x02" % (number, number)
     code, unique_key, keys, _ = put_values(block)
     body = b"body-%d" % number if body is None else body
-    return queue_id, number, sys_flag, START_MS - number, 0, body, block, code, unique_key, keys
+    born_ms, prepared = START_MS - number, number * 7 if sys_flag else 0
+    what = body, block, code, unique_key, keys
+    return topic, queue_id, number, sys_flag, born_ms, born_host, 0, prepared, *what
 
 
-def as_record(topic: str, born_host: bytes, message: PlainMessage) -> Record:
-    queue_id, flag, sys_flag, born_ms, consumed, body, block, *_ = message
+def as_record(message: PlainMessage) -> Record:
+    topic, queue_id, flag, sys_flag, born_ms, born_host, consumed, prepared, body, block, *_ = message
     return Record(
         topic,
         body,
@@ -50,6 +54,7 @@ def as_record(topic: str, born_host: bytes, message: PlainMessage) -> Record:
         born_timestamp_ms=born_ms,
         born_host=born_host,
         reconsume_times=consumed,
+        prepared_transaction_offset=prepared,
     )
 
 
@@ -60,7 +65,11 @@ ODD_ONES: dict[str, Callable[[int], PlainMessage]] = {
     "rolled back": lambda number: plain(number, sys_flag=int(TransactionType.ROLLBACK)),
     "without properties": lambda number: plain(number, block=b""),
     "in an impossible queue": lambda number: plain(number, -1),
-    "with too large a flag": lambda number: (0, 1 << 40, *plain(number)[2:]),
+    "with too large a flag": lambda number: ("orders", 0, 1 << 40, *plain(number)[3:]),
+    "committed": lambda number: plain(number, sys_flag=int(TransactionType.COMMIT)),
+    "of another topic": lambda number: plain(number, topic="bills"),
+    "of a delayed topic": lambda number: plain(number, topic="SCHEDULE_TOPIC_XXXX"),
+    "from a host of the other kind": lambda number: plain(number, born_host=IPV6_HOST),
     "with too many properties": lambda number: plain(number, block=b"a\x01" + b"x" * 40_000 + b"\x02"),
 }
 
@@ -79,16 +88,18 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
 ) -> None:
     """B4, B6: whatever is in it, and however the queues take turns."""
     together, alone = SimulatedDisk(), SimulatedDisk()
-    messages = [plain(number, number % 3) for number in range(40)]
+    messages = [plain(number, number % 3, born_host=born_host) for number in range(40)]
     messages[17] = ODD_ONES[odd](17)
     config = small(flush_disk_type=flush)
     one, other = Engine(together, config), Engine(alone, config)
     for first in range(0, 40, 20):
-        run = one.writer.put_run("orders", born_host, messages[first : first + 20])
-        results = [other.put(as_record("orders", born_host, each)) for each in messages[first : first + 20]]
+        run = one.writer.put_run(messages[first : first + 20])
+        results = [other.put(as_record(each)) for each in messages[first : first + 20]]
         stored = [result for result in results if result.status is PutStatus.PUT_OK]
         assert run.places == [
-            (each.queue_offset, each.physical_offset) if each.status is PutStatus.PUT_OK else each.status
+            (each.queue_offset, each.physical_offset, each.end_offset - each.physical_offset)
+            if each.status is PutStatus.PUT_OK
+            else each.status
             for each in results
         ]
         assert run.end_offset == stored[-1].end_offset
@@ -108,10 +119,10 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
 def test_what_consumers_see_of_a_run_may_follow_later() -> None:
     """B3, B4: but for what had to be shown before a message that was put alone."""
     engine = Engine(SimulatedDisk())
-    engine.writer.put_run("orders", BORN_HOST, [plain(0)])
+    engine.writer.put_run([plain(0)])
     left: list[Callable[[], None]] = []
     messages = [plain(1), plain(2), plain(3, body=b""), plain(4), plain(5)]
-    run = engine.writer.put_run("orders", BORN_HOST, messages, left.append)
+    run = engine.writer.put_run(messages, left.append)
     assert [place[0] for place in run.places if isinstance(place, tuple)] == [1, 2, 3, 4, 5]
     assert bodies_in(engine.files) == [b"body-0", b"body-1", b"body-2", b""]
     (show,) = left
@@ -124,7 +135,7 @@ def test_with_synchronous_flush_a_run_is_not_shown_before_it_is_safe() -> None:
     """B5: nothing is left to be done then."""
     engine = Engine(SimulatedDisk(), small(flush_disk_type="SYNC_FLUSH"))
     left: list[Callable[[], None]] = []
-    engine.writer.put_run("orders", BORN_HOST, [plain(0), plain(1)], left.append)
+    engine.writer.put_run([plain(0), plain(1)], left.append)
     assert left == []
     assert bodies_in(engine.files) == []
     engine.sync_log()
@@ -143,19 +154,20 @@ def test_whoever_listens_to_a_topic_hears_of_no_other() -> None:
     arrivals.append(hear, "bills")
     assert arrivals
     for topic in ("orders", "bills"):
-        engine.writer.put_run(topic, BORN_HOST, [plain(number) for number in range(3)])
-    assert heard == [("bills", 0), ("bills", 1), ("bills", 2)]
+        engine.writer.put_run([plain(number, topic=topic) for number in range(2)])
+    engine.writer.put_run([plain(number, topic=("orders", "bills")[number % 2]) for number in range(5)])
+    assert heard == [("bills", 0), ("bills", 1), ("bills", 2), ("bills", 3)]
     arrivals.remove(hear, "bills")
     assert not arrivals
-    engine.writer.put_run("bills", BORN_HOST, [plain(3)])
-    assert len(heard) == 3
+    engine.writer.put_run([plain(3, topic="bills")])
+    assert len(heard) == 4
 
 
 def test_a_run_goes_on_in_the_next_file() -> None:
     """B4"""
     engine = Engine(SimulatedDisk())
     messages = [plain(number, body=bytes(1000)) for number in range(3 * LOG_FILE_SIZE // 1000)]
-    run = engine.writer.put_run("orders", BORN_HOST, messages)
+    run = engine.writer.put_run(messages)
 
     assert [place[0] for place in run.places if isinstance(place, tuple)] == list(range(len(messages)))
     assert len(engine.files.log.files.files) >= 3
@@ -166,7 +178,7 @@ def test_a_store_that_takes_nothing_takes_no_run() -> None:
     """B5"""
     engine = Engine(SimulatedDisk())
     engine.flags.set(Trouble.NOT_WRITABLE)
-    run = engine.writer.put_run("orders", BORN_HOST, [plain(1), plain(2)])
+    run = engine.writer.put_run([plain(1), plain(2)])
 
     assert run.places == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
     assert (run.end_offset, run.size, engine.files.log.max_offset) == (-1, 0, 0)
@@ -180,7 +192,7 @@ def test_consumers_see_a_run_when_it_is_on_the_disk() -> None:
         lambda topic, queue_id, offset, *_: heard.append((queue_id, offset))
     )
     for _ in range(2):
-        engine.writer.put_run("orders", BORN_HOST, [plain(number, number % 2) for number in range(6)])
+        engine.writer.put_run([plain(number, number % 2) for number in range(6)])
     assert heard == []
     engine.sync_log()
 
@@ -198,7 +210,7 @@ def test_whoever_waits_hears_of_each_message_and_may_fail(caplog: pytest.LogCapt
 
     engine.files.dispatcher.arrivals.append(fail)
     engine.files.dispatcher.arrivals.append(lambda topic, queue_id, offset, *_: heard.append(offset))
-    engine.writer.put_run("orders", BORN_HOST, [plain(number) for number in range(5)])
+    engine.writer.put_run([plain(number) for number in range(5)])
 
     assert heard == list(range(5))
     assert caplog.text.count("somebody could not take the arrival") == 5
@@ -208,16 +220,16 @@ def test_whoever_waits_hears_of_each_message_and_may_fail(caplog: pytest.LogCapt
 def test_units_that_found_no_room_are_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """B5: nothing more is taken meanwhile, and nothing is lost or there twice."""
     engine = Engine(SimulatedDisk())
-    engine.writer.put_run("orders", BORN_HOST, [plain(number) for number in range(3)])
+    engine.writer.put_run([plain(number) for number in range(3)])
     put_all = engine.files.index.put_all
 
     def full(_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(engine.files.index, "put_all", full)
-    run = engine.writer.put_run("orders", BORN_HOST, [plain(number) for number in range(3, 9)])
+    run = engine.writer.put_run([plain(number) for number in range(3, 9)])
     assert len([place for place in run.places if isinstance(place, tuple)]) == 6
-    refused = engine.writer.put_run("orders", BORN_HOST, [plain(9)])
+    refused = engine.writer.put_run([plain(9)])
     assert refused.places == [PutStatus.SERVICE_NOT_AVAILABLE]
     monkeypatch.setattr(engine.files.index, "put_all", put_all)
     engine.writer.show_confirmed()
@@ -245,7 +257,7 @@ def killed_runs(config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> 
 def _put_runs(disk: Disk, config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> None:
     engine = Engine(disk, config)
     for messages in runs:
-        engine.writer.put_run("orders", BORN_HOST, messages)
+        engine.writer.put_run(messages)
 
 
 def test_a_kill_leaves_whole_runs() -> None:
@@ -261,6 +273,6 @@ def test_a_kill_leaves_whole_runs() -> None:
         assert found == [b"body-%d" % number for number in range(len(found))]
         assert len(found) in whole
         seen.add(len(found))
-        run = engine.writer.put_run("orders", BORN_HOST, [plain(99)])
+        run = engine.writer.put_run([plain(99)])
         assert run.places[0][0] == len(found)  # type: ignore[index]
     assert seen == whole

@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,32 +30,33 @@ from cometmq.store.put_runs import Later, PlainMessage, PutRun
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Command
-from cometmq.wire.frame import JSON, pack_head
+from cometmq.wire.frame import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
+
+    class _Send(Command, kw_only=True):
+        typed: SendMessageRequestV2
+
 
 _OK: Final = PutStatus.PUT_OK
 _NO_TRANSACTION: Final = ~TRANSACTION_MASK
 
 
 class _PlainSends:
-    """Plain sends of one connection to one topic, one behind the other."""
+    """Plain sends of one connection, one behind the other."""
 
-    __slots__ = ("are_halves", "connection", "framed", "messages", "requests", "target", "topic")
+    __slots__ = ("connection", "framed", "messages", "requests", "stretches")
 
-    def __init__(
-        self, target: SendTarget, connection: Connection, *, framed: bool, are_halves: bool = False
-    ) -> None:
+    def __init__(self, connection: Connection, *, framed: bool) -> None:
         """With `framed`, answers may be given as the frames that they are sent in."""
-        self.topic = target.topic
-        self.target = target
         self.connection = connection
-        self.are_halves = are_halves
         self.framed = framed
-        self.requests: list[Command] = []
+        self.requests: list[_Send] = []
         self.messages: list[PlainMessage] = []
+        self.stretches: list[tuple[str, str, int]] = []
+        """Topic and kind of messages that have both in common, and which is the first of them."""
 
 
 class SendHandlers:
@@ -97,33 +99,42 @@ class SendHandlers:
     ) -> Sequence[RunResult]:
         """The same for requests that came one behind the other; see `_PlainSends` for `framed`."""
         results: list[RunResult] = []
-        sends: _PlainSends | None = None
-        for request in requests:
-            header = cast(SendMessageRequestV2, request.typed)
-            if sends is None or header.topic != sends.topic:
-                if sends is not None:
-                    results += self._put(sends, None)
-                sends = self._collect(header.topic, connection, framed=framed)
-            stored = None if sends is None else self._stored(header, sends)
-            if stored is None and sends is not None:
+        born_host = self._hosts.get(connection) or self._sending.born_host(connection)
+        sends = _PlainSends(connection, framed=framed)
+        messages = sends.messages
+        target: SendTarget | None = None
+        topic, is_half, begun = None, False, None
+        for request in cast("Sequence[_Send]", requests):
+            header = request.typed
+            if header.topic != topic:
+                topic = header.topic
+                target = self._target(topic)
+            stored = None if target is None else self._stored(header, target, is_half=is_half)
+            if stored is None and target is not None:
+                is_half = not is_half
+                stored = self._stored(header, target, is_half=is_half)
+            if target is None or stored is None:
                 results += self._put(sends, None)
-                are_halves = not sends.are_halves
-                sends = self._collect(header.topic, connection, framed=framed, are_halves=are_halves)
-                stored = None if sends is None else self._stored(header, sends)
-            if sends is None or stored is None:
-                sends = None  # what is known of the target may change now
                 results.append(self._sending.send(header, request, connection))
+                topic = begun = None  # what is known of the target may be another now
+                sends = _PlainSends(connection, framed=framed)
+                messages = sends.messages
                 continue
+            if begun != (topic, is_half):
+                begun = topic, is_half
+                sends.stretches.append((header.topic, TRANSACTION if is_half else PLAIN, len(messages)))
             block, code, unique_key, keys, _ = stored
             sends.requests.append(request)
-            sends.messages.append(
+            messages.append(
                 (
-                    HALF_QUEUE if sends.are_halves else header.queue_id,
+                    TRANS_HALF_TOPIC if is_half else header.topic,
+                    HALF_QUEUE if is_half else header.queue_id,
                     header.flag,
-                    (header.sys_flag & _NO_TRANSACTION if sends.are_halves else header.sys_flag)
-                    | sends.target.sys_flag,
+                    (header.sys_flag & _NO_TRANSACTION if is_half else header.sys_flag) | target.sys_flag,
                     header.born_timestamp,
+                    born_host,
                     header.reconsume_times or 0,
+                    0,
                     request.body,
                     block,
                     code,
@@ -131,26 +142,22 @@ class SendHandlers:
                     keys,
                 )
             )
-        if sends is not None:
+        if messages:
             results += self._put(sends, connection.do_afterwards)
         return results
 
-    def _collect(
-        self, topic: str, connection: Connection, *, framed: bool, are_halves: bool = False
-    ) -> _PlainSends | None:
-        """What collects sends to a topic; None if there is no short way to it."""
+    def _target(self, topic: str) -> SendTarget | None:
+        """A topic that there is a short way to; None if it is none."""
         target = self._targets.get(topic)
-        if target is None or not target.is_plain or self._pressure.refusal is not None:
-            return None
-        return _PlainSends(target, connection, framed=framed, are_halves=are_halves)
+        return target if target is not None and target.is_plain and self._pressure.refusal is None else None
 
-    def _stored(self, header: SendMessageRequestV2, sends: _PlainSends) -> Stored | None:
+    def _stored(self, header: SendMessageRequestV2, target: SendTarget, *, is_half: bool) -> Stored | None:
         """What is to be stored of the properties of such a message; None if it is none."""
-        text, queue_id, target = header.properties, header.queue_id, sends.target
+        text, queue_id = header.properties, header.queue_id
         if text is None or not 0 <= queue_id < target.queues or header.batch or not text.isascii():
             return None
         block, shape = text.encode(), target.shape
-        if sends.are_halves:
+        if is_half:
             stored = self._halves.read(target.topic, queue_id, block)
         else:
             stored = None if shape is None else shape.read(block)
@@ -166,32 +173,51 @@ class SendHandlers:
         """Put what was collected; the answers, or what comes of them. The last of all is shown `later`."""
         if not sends.messages:
             return ()
-        topic = TRANS_HALF_TOPIC if sends.are_halves else sends.topic
         started = perf_counter()
-        born_host = self._hosts.get(sends.connection) or self._sending.born_host(sends.connection)
-        run = self._put_run(topic, born_host, sends.messages, later)
+        run = self._put_run(sends.messages, later)
         if run.count:
-            if sends.are_halves:
-                self._open_transactions.add(sends.topic, run.count)
-            kind = TRANSACTION if sends.are_halves else PLAIN
-            self._traffic.took(sends.topic, run.count, run.size, perf_counter() - started, kind)
+            seconds = perf_counter() - started
             self._answers.count(run.count, run.size, run.end_offset)
+            if later is None:
+                self._note(sends, run, seconds)
+            else:
+                later(partial(self._note, sends, run, seconds))
             if self._waits_for_flush:
                 return self._wait(sends, run)
         return self._answers_to(sends, run, _OK)
 
+    def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
+        """Count what was put, topic by topic."""
+        if len(sends.stretches) == 1:
+            ((topic, kind, _),) = sends.stretches
+            self._took(topic, kind, run.count, run.size, seconds)
+            return
+        ends = [first for _, _, first in sends.stretches[1:]]
+        for (topic, kind, first), end in zip(sends.stretches, [*ends, None], strict=True):
+            sizes = [place[2] for place in run.places[first:end] if not isinstance(place, PutStatus)]
+            if sizes:
+                self._took(topic, kind, len(sizes), sum(sizes), seconds * len(sizes) / run.count)
+
+    def _took(self, topic: str, kind: str, count: int, size: int, seconds: float) -> None:
+        if kind is TRANSACTION:
+            self._open_transactions.add(topic, count)
+        self._traffic.took(topic, count, size, seconds, kind)
+
     def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
         answers, framed = self._answers, sends.framed and status is _OK
+        template, framed_by = answers.template, json_frame
         for request, message, place in zip(sends.requests, sends.messages, run.places, strict=True):
-            queue_id, unique_key = cast(SendMessageRequestV2, request.typed).queue_id, message[8] or b""
+            unique_key = message[11] or b""
             if isinstance(place, PutStatus):
                 results.append(answers.not_stored(place))
-            elif framed and unique_key.isalnum():
-                header = answers.template % (place[1], queue_id, place[0], unique_key, request.opaque)
-                results.append(pack_head(JSON, header, 0))
+            elif framed and unique_key.isalnum() and not request.flag:
+                values = place[1], request.typed.queue_id, place[0], unique_key, request.opaque
+                results.append(framed_by(template % values))
             else:
-                results.append(answers.stored_alone(status, queue_id, *place, unique_key))
+                results.append(
+                    answers.stored_alone(status, request.typed.queue_id, place[0], place[1], unique_key)
+                )
         return results
 
     def _wait(self, sends: _PlainSends, run: PutRun) -> Sequence[Deferred]:

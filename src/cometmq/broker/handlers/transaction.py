@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
+from cometmq.broker.transactions.ending import End
 from cometmq.broker.transactions.halves import HALF_QUEUE, renewed
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from cometmq.model.sysflag import TransactionType
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, handles
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.command import Command, encode_response_head
 from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMessageRequest
 from cometmq.wire.ids import decode_offset_id
 from cometmq.wire.record import Record, decode_record
@@ -34,23 +36,67 @@ class TransactionHandlers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
 
     @handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
-    def end(self, header: EndTransactionRequest, request: Command, connection: Connection) -> Answer:
+    def end(
+        self, header: EndTransactionRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
         """Commit or roll back; a producer that does not know yet is asked again later."""
+        request.typed = header
+        (result,) = self.end_run((request,), connection, framed=False)
+        return cast(Answer | Deferred, result)
+
+    @handles_runs(RequestCode.END_TRANSACTION)
+    def end_run(
+        self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
+    ) -> Sequence[RunResult]:
+        """The same for requests that came one behind the other.
+
+        With `framed`, answers may be given as the frames that they are sent in.
+        """
         if not self._state.transactions.runs:
             remark = "a slave ends no transactions; ask the master"
-            raise SendRefused(ResponseCode.SLAVE_NOT_AVAILABLE, remark)
-        outcome = _OUTCOMES.get(header.commit_or_rollback)
-        if outcome is None:
-            if header.commit_or_rollback == TransactionType.NONE:
-                return _DONE
-            remark = (
-                f"commitOrRollback {header.commit_or_rollback} is none of 8 commit, 12 rollback, 0 unknown"
-            )
-            raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
-        self._state.transactions.ending.end(header, outcome)
-        return _DONE
+            return [Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=remark)] * len(requests)
+        answers: list[Answer] = [_DONE] * len(requests)
+        ends: list[End] = []
+        numbers: list[int] = []
+        for number, request in enumerate(requests):
+            header = cast(EndTransactionRequest, request.typed)
+            said = header.commit_or_rollback
+            outcome = _OUTCOMES.get(said)
+            if outcome is not None:
+                ends.append((header, outcome))
+                numbers.append(number)
+            elif said != TransactionType.NONE:
+                remark = f"commitOrRollback {said} is none of 8 commit, 12 rollback, 0 unknown"
+                answers[number] = Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        later = connection.do_afterwards if framed else None
+        refusals, end_offset = self._state.transactions.ending.end_all(ends, later)
+        for number, refusal in zip(numbers, refusals, strict=True):
+            if refusal is not None:
+                code = refusal.code or ResponseCode.SYSTEM_ERROR
+                answers[number] = Answer(code, remark=refusal.message)
+        if self._waits_for_flush and end_offset >= 0:
+            self._answer_flushed(requests, answers, connection, end_offset)
+            return [DEFERRED] * len(requests)
+        return [
+            encode_response_head(request.opaque)
+            if framed and answer is _DONE and not request.flag
+            else answer
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _answer_flushed(
+        self, requests: Sequence[Command], answers: Sequence[Answer], connection: Connection, end_offset: int
+    ) -> None:
+        """Answer when the messages are on the disk, or when that took too long: they are put, either way."""
+
+        def done(status: PutStatus) -> None:
+            for request, answer in zip(requests, answers, strict=True):
+                connection.answer(request, answer)
+
+        self._state.store.flusher.when_flushed(end_offset, done)
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
     def resume(

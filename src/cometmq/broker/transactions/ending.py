@@ -12,15 +12,18 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
-from cometmq.broker.transactions.ends import TransactionEnds
-from cometmq.broker.transactions.halves import committed, find_target, read_immunity_ms
+from cometmq.broker.transactions.ends import Place, TransactionEnds
+from cometmq.broker.transactions.halves import find_target, read_immunity_ms
 from cometmq.model.message_properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP
-from cometmq.model.sysflag import TransactionType
+from cometmq.model.sysflag import TransactionType, with_transaction_type
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.put_runs import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
@@ -47,6 +50,38 @@ _NOT_STORED: Final = {
 }
 
 
+End = tuple[EndTransactionRequest, TransactionType]
+"""What a producer says, and how the transaction is to end."""
+
+
+class _Commit(NamedTuple):
+    """A transaction that is to be committed."""
+
+    number: int
+    """Which of the ends that came together it is."""
+    half: Record
+    topic: str
+    queue_id: int
+
+    def message(self) -> PlainMessage:
+        """The message that consumers get."""
+        half = self.half
+        block = bytes(half.properties_block)
+        return (
+            self.topic,
+            self.queue_id,
+            half.flag,
+            with_transaction_type(half.sys_flag, TransactionType.COMMIT),
+            half.born_timestamp_ms,
+            half.born_host,
+            half.reconsume_times,
+            half.physical_offset,
+            half.body,
+            block,
+            *put_values(block)[:3],
+        )
+
+
 class TransactionEnding:
     """Ends transactions; belongs to the event loop."""
 
@@ -59,12 +94,41 @@ class TransactionEnding:
         self.rolled_back: dict[str, int] = {}
         """How many did not."""
 
-    def end(self, header: EndTransactionRequest, outcome: TransactionType) -> None:
-        """Commit or roll back; raises `SendRefused` if that cannot be done."""
-        half = self._half(header)
+    def end_all(
+        self, ends: Sequence[End], later: Later | None = None
+    ) -> tuple[list[SendRefused | None], int]:
+        """Commit or roll back each: why that could not be done, or None, and where the last message ends.
+
+        What consumers see of them may follow `later`; the place is -1 if no message was put.
+        """
+        refusals: list[SendRefused | None] = [None] * len(ends)
+        commits: dict[Place, _Commit] = {}
+        end_offset = -1
+        for number, (header, outcome) in enumerate(ends):
+            try:
+                half = self._half(header)
+                place = half.queue_id, half.queue_offset
+                if place in commits:  # what comes of it is to be known first
+                    end_offset = self._commit(commits, refusals, None)
+                target = self._open_target(half, outcome)
+            except SendRefused as refusal:
+                refusals[number] = refusal
+                continue
+            if target is None:
+                continue
+            if outcome is TransactionType.COMMIT:
+                commits[place] = _Commit(number, half, *target)
+            else:
+                self._end(place, target[0], outcome, self.rolled_back)
+        if commits:
+            end_offset = self._commit(commits, refusals, later)
+        return refusals, end_offset
+
+    def _open_target(self, half: Record, outcome: TransactionType) -> tuple[str, int] | None:
+        """Where the message of an open transaction belongs; None if it has ended like this already."""
         before = self._ends.outcome(half.queue_id, half.queue_offset)
         if before is outcome:
-            return
+            return None
         if before is not None:
             remark = f"the transaction has ended already: {before.name}"
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
@@ -74,13 +138,28 @@ class TransactionEnding:
         target = find_target(half.properties_block)
         if target is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it belongs")
-        topic, ended = target[0], self.rolled_back
-        if outcome is TransactionType.COMMIT:
-            self._put(committed(half, *target))
-            ended = self.committed
-            self._state.traffic.committed(topic, self._state.clock.now_ms() - half.born_timestamp_ms)
-        ended[topic] = ended.get(topic, 0) + 1
-        self._ends.end(half.queue_id, half.queue_offset, outcome)
+        return target
+
+    def _commit(
+        self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
+    ) -> int:
+        """Put the messages of transactions, and note the ends of those that could be put."""
+        run = self._state.store.put_run([commit.message() for commit in commits.values()], later)
+        now_ms = self._state.clock.now_ms()
+        for (place, commit), put in zip(commits.items(), run.places, strict=True):
+            if isinstance(put, PutStatus):
+                code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
+                log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)
+                refusals[commit.number] = SendRefused(code, remark)
+            else:
+                self._end(place, commit.topic, TransactionType.COMMIT, self.committed)
+                self._state.traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
+        commits.clear()
+        return run.end_offset
+
+    def _end(self, place: Place, topic: str, outcome: TransactionType, counted: dict[str, int]) -> None:
+        counted[topic] = counted.get(topic, 0) + 1
+        self._ends.end(*place, outcome)
         self._counts.add(topic, -1)
 
     def _half(self, header: EndTransactionRequest) -> Record:
@@ -108,10 +187,3 @@ class TransactionEnding:
         if age_ms > max(asked_ms, self._state.config.transaction_time_out):
             remark = "the time that the transaction asked for is over; wait for its check"
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, remark)
-
-    def _put(self, message: Record) -> None:
-        status = self._state.store.put(message).status
-        if status is not PutStatus.PUT_OK:
-            code, remark = _NOT_STORED.get(status, (ResponseCode.SYSTEM_ERROR, status.value))
-            log.warning("a committed message for %s could not be put: %s", message.topic, status.value)
-            raise SendRefused(code, remark)

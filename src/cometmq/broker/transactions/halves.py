@@ -70,14 +70,6 @@ def _read_target(topic: str | None, queue_id: str | None) -> tuple[str, int] | N
     return (topic, int(queue_id)) if topic and queue_id and queue_id.isdecimal() else None
 
 
-def committed(half: Record, topic: str, queue_id: int) -> Record:
-    """The message that consumers get."""
-    message = _copy(half, topic, queue_id, bytes(half.properties_block))
-    message.sys_flag = with_transaction_type(half.sys_flag, TransactionType.COMMIT)
-    message.prepared_transaction_offset = half.physical_offset
-    return message
-
-
 def renewed(half: Record, properties: Mapping[str, str]) -> Record:
     """A half message once more, with other properties."""
     return _copy(half, TRANS_HALF_TOPIC, half.queue_id, stored_block(properties))
