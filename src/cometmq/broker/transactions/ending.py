@@ -20,7 +20,7 @@ from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.ends import Place, TransactionEnds
 from cometmq.broker.transactions.halves import find_target, read_immunity_ms
-from cometmq.model.message_properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP
+from cometmq.model.message_properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRANSACTION_ID
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.put_runs import Later, PlainMessage
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.broker")
 
+_ID: Final = f"{TRANSACTION_ID}\x01".encode()
 _NOT_STORED: Final = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: (ResponseCode.SYSTEM_ERROR, "Create mapped file failed."),
     PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "The message is illegal."),
@@ -78,7 +79,7 @@ class _Commit(NamedTuple):
             half.physical_offset,
             half.body,
             block,
-            *put_values(block)[:3],
+            *put_values(_without_id(block))[:3],
         )
 
 
@@ -187,3 +188,11 @@ class TransactionEnding:
         if age_ms > max(asked_ms, self._state.config.transaction_time_out):
             remark = "the time that the transaction asked for is over; wait for its check"
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+def _without_id(block: bytes) -> bytes:
+    """Properties without the id of the transaction: those of many messages are the same then."""
+    before, _, behind = block.partition(_ID)
+    if before and not before.endswith(b"\x02"):
+        return block
+    return before + behind.partition(b"\x02")[2]
