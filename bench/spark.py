@@ -167,6 +167,7 @@ class _Sides:
                 "live source": (lambda: count(comet.read(), "body", rows), LIVE),
                 "live source, bodies only": (lambda: count(comet.read_bodies(), "body", rows), Target()),
                 "log source": (lambda: count(comet.read_log(), "body", rows), LOG),
+                "log source, bodies only": (lambda: count(comet.read_log_bodies(), "body", rows), LOG),
                 _KAFKA: (lambda: count(kafka.read(), "value", rows), Target()),
             },
         )

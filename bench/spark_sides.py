@@ -71,6 +71,10 @@ class Comet:
         """The rows as they lie in the store, past the broker."""
         return self._spark.read.format("rocketmq-log").options(path=str(self.store), topic=READ).load()
 
+    def read_log_bodies(self) -> DataFrame:
+        reader = self._spark.read.format("rocketmq-log").options(path=str(self.store), topic=READ)
+        return reader.schema("body binary").load()
+
     def stream(self, batch_rows: int) -> DataFrame:
         options = {**self._options, "topic": READ, "startingOffsets": "earliest"}
         options["maxOffsetsPerTrigger"] = str(batch_rows)

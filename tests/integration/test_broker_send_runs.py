@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import ONEWAY_FLAG, decode_command, encode_command
 from cometmq.wire.frame import ROCKETMQ, FrameSplitter
@@ -26,6 +27,12 @@ Send = tuple[str, Mapping[str, str], Mapping[str, object]]
 def plain(number: int, topic: str = "Orders", **fields: object) -> Send:
     properties = {"KEYS": f"order-{number}", "UNIQ_KEY": f"{number:032X}", "WAIT": "true", "TAGS": "paid"}
     return topic, properties, {"queue_id": number % 4, **fields}
+
+
+def half(number: int, topic: str = "Orders") -> Send:
+    """A message of a transaction."""
+    properties = {"UNIQ_KEY": f"{number:032X}", "WAIT": "true", "TRAN_MSG": "true", "PGROUP": "payers"}
+    return topic, properties, {"queue_id": number % 4, "sys_flag": 1 << 2}
 
 
 def frame(number: int, send: Send, flag: int = 0) -> bytes:
@@ -69,6 +76,12 @@ def without_place(answers: dict[int, Told]) -> list[tuple[int, int, Mapping[str,
     ]
 
 
+def taken(kit: BrokerKit) -> dict[tuple[str, str], tuple[int, int]]:
+    """How many messages of each topic and kind were counted, and how large they were together."""
+    sizes = kit.broker.state.traffic.sizes
+    return {key: (sum(found.counts), round(found.total)) for key, found in sizes.items()}
+
+
 SENDS = [
     *(plain(number) for number in range(12)),
     plain(12, queue_id=99),
@@ -83,6 +96,9 @@ SENDS = [
     plain(21),
     ("Orders", {"UNIQ_KEY": "B", "WAIT": "false"}, {}),
     *(plain(number) for number in range(23, 40)),
+    *(plain(number, ("Orders", "Bills")[number % 2]) for number in range(40, 52)),
+    *(half(number, ("Orders", "Bills")[number % 2]) for number in range(52, 56)),
+    *((plain, half)[number % 2](number) for number in range(56, 64)),
 ]
 
 
@@ -105,7 +121,8 @@ async def test_sends_in_one_read_are_what_they_are_one_by_one(flush: str) -> Non
             assert len(told_of.pop(no_id).fields["transactionId"] or "") == 32
         assert without_place(answers) == without_place(singly)
         assert {answer.code for answer in answers.values()} == {0, ResponseCode.INVALID_PARAMETER}
-        for topic in ("Orders", "Bills"):
+        assert len(together.stored(TRANS_HALF_TOPIC)) == 8
+        for topic in ("Orders", "Bills", TRANS_HALF_TOPIC):
             for queue_id in range(4):
                 one, other = together.stored(topic, queue_id), alone.stored(topic, queue_id)
                 assert [bytes(record.body) for record in one] == [bytes(record.body) for record in other]
@@ -117,6 +134,9 @@ async def test_sends_in_one_read_are_what_they_are_one_by_one(flush: str) -> Non
         counters, others = together.broker.state.counters, alone.broker.state.counters
         assert counters.put_messages == others.put_messages
         assert counters.put_failures == others.put_failures
+        assert taken(together) == taken(alone)
+        open_ones = together.broker.state.transactions.counts
+        assert (open_ones.total, open_ones.counts["Bills"].count) == (8, 2)
 
 
 async def test_one_way_sends_among_others_are_stored_and_not_answered() -> None:

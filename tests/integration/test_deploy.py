@@ -7,11 +7,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import promql_parser
 import pytest
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from cometmq.cli.main import app
@@ -25,45 +28,20 @@ UNITS: Final = sorted((DEPLOY / "systemd").glob("*.service"))
 SUFFIX: Final = re.compile("_(bucket|count|sum|total)$")
 
 
-# YAML, as much of it as these files use: blocks of names, lists with dashes, values that are JSON or text.
-
-
 def read_yaml(path: Path) -> Any:
-    lines = [
-        line for line in path.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")
-    ]
-    value, rest = _block(lines, 0)
-    assert not rest, rest
-    return value
+    return YAML(typ="safe", pure=True).load(path)
 
 
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _block(lines: list[str], indent: int) -> tuple[Any, list[str]]:
-    if lines[0].lstrip().startswith("- "):
-        items = []
-        while lines and _indent(lines[0]) == indent and lines[0].lstrip().startswith("- "):
-            item, lines = _block([" " * (indent + 2) + lines[0].lstrip()[2:], *lines[1:]], indent + 2)
-            items.append(item)
-        return items, lines
-    names: dict[str, Any] = {}
-    while lines and _indent(lines[0]) == indent:
-        name, colon, text = lines[0].strip().partition(":")
-        assert colon, lines[0]
-        assert name not in names, name
-        lines = lines[1:]
-        if text.strip():
-            names[name] = _scalar(text.strip())
-        else:
-            assert _indent(lines[0]) > indent, f"{name} has no value"
-            names[name], lines = _block(lines, _indent(lines[0]))
-    return names, lines
-
-
-def _scalar(text: str) -> Any:
-    return json.loads(text) if text[0] in '[{"' else text
+def lint(*command: str) -> None:
+    """Run a linter; fails with what it found."""
+    result = subprocess.run(
+        [sys.executable, "-m", *command] if command[0] == "check_jsonschema" else [*command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 # What is exported
@@ -121,6 +99,14 @@ def test_the_panels_of_the_dashboard_have_places_and_numbers_of_their_own() -> N
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_the_queries_of_the_dashboard_can_be_read() -> None:
+    """B13: by a parser of Prometheus' language, with values for Grafana's variables."""
+    for query in queries():
+        if not query.startswith("label_values("):
+            filled = re.sub(r"\$__\w+", "1m", re.sub(r"\$(?!__)\w+", "x", query))
+            assert promql_parser.parse(filled) is not None, query
 
 
 # Machines
@@ -215,7 +201,15 @@ def test_the_compose_file_hangs_together() -> None:
     build = services["namesrv"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
     for path in (DEPLOY / "grafana" / "provisioning").rglob("*.yaml"):
-        assert read_yaml(path)["apiVersion"] == "1"
+        assert read_yaml(path)["apiVersion"] == 1
+
+
+def test_the_compose_file_is_one_by_the_specification() -> None:
+    lint("check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml"))
+
+
+def test_hadolint_finds_nothing_in_the_image() -> None:
+    lint(str(Path(sys.executable).with_name("hadolint")), str(DEPLOY / "Containerfile"))
 
 
 def test_the_image_has_what_it_copies_and_starts_a_command_that_there_is() -> None:

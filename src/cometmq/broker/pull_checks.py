@@ -65,7 +65,7 @@ class Permit:
         """The version of the group's subscription; None for a pull that brings its own."""
         self.is_broadcast = is_broadcast
         """Whether members of the group get all messages each, and are told of them by the broker."""
-        self.system_flags = (str(topic.topic_sys_flag), str(group.group_sys_flag))
+        self.system_flags = topic.topic_sys_flag, group.group_sys_flag
 
 
 class PullChecks:

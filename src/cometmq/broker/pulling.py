@@ -26,7 +26,8 @@ from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
 from cometmq.store.message_reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.command import Command, Payload, encode_response_head
+from cometmq.wire.frame import FRAME_PREFIX_BYTES, JSON
 from cometmq.wire.headers.pull import PullMessageRequest
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ MAY_BE_HELD: Final = 2
 
 MAX_FILTERED_IN_BULK: Final = 800
 """A bulk pull with a filter looks at so many messages."""
+
+_SMALL_RECORD: Final = 2048
+"""Smaller records are put together at once; larger ones go out as they are, without a copy."""
 
 OFFSET_RESET: Final = "OFFSET_RESET"
 """How a pull ends whose group was sent elsewhere."""
@@ -96,7 +100,7 @@ class Puller:
             if wanted is not None:  # each message is looked at, and others wait for their turn
                 max_count = min(max_count, MAX_FILTERED_IN_BULK)
         if reader.cold_places(topic, queue_id, header.queue_offset, max_count, wanted):
-            return self._pull_cold(header, permit, connection, max_count, first)
+            return self._pull_cold(header, permit, request, connection, max_count, first)
         result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
         return self._finish(header, permit, request, connection, result, first)
 
@@ -104,6 +108,7 @@ class Puller:
         self,
         header: PullMessageRequest,
         permit: Permit,
+        request: Command,
         connection: Connection,
         max_count: int,
         first: bool,
@@ -129,7 +134,7 @@ class Puller:
             waited_ms = state.clock.monotonic_ms() - began_ms
             state.statistics.gets.waited(header.topic, group, header.queue_id, waited_ms)
             state.cold_reads.count(group, result.size)
-        return self._answer(header, permit, connection, result, first)
+        return self._answer(header, permit, request, connection, result, first)
 
     def _finish(
         self,
@@ -141,7 +146,7 @@ class Puller:
         first: bool,
     ) -> Answer | Deferred:
         """Answer a pull, or hold it if it may be and there is nothing to say."""
-        answer = self._answer(header, permit, connection, result, first)
+        answer = self._answer(header, permit, request, connection, result, first)
         # A gap in the queue is no reason to wait: there are messages behind it.
         if (
             answer.code != _NOT_FOUND
@@ -162,6 +167,7 @@ class Puller:
         self,
         header: PullMessageRequest,
         permit: Permit,
+        request: Command,
         connection: Connection,
         result: GetResult,
         first: bool,
@@ -180,17 +186,22 @@ class Puller:
                 code = _RETRY
         next_offset = result.next_offset
         self._note(header, permit, connection, code, next_offset, first)
-        fields = _fields(permit, suggested, next_offset, result.min_offset, result.max_offset)
+        where = suggested, next_offset, result.min_offset, result.max_offset
         counters = self._state.counters
         if code != _FOUND:
             counters.missed_pulls += 1
-            return Answer(code, fields=fields, remark=status.value)
+            return Answer(code, fields=_fields(permit, *where), remark=status.value)
         count = len(result.queue_offsets)
         counters.found_pulls += 1
         counters.got_messages += count
         counters.got_bytes += result.size
         self._state.statistics.got(header.topic, header.consumer_group, header.queue_id, count, result.size)
-        return Answer(body=result.records, fields=fields, remark=status.value)
+        body: Payload = result.records
+        if result.size < len(result.records) * _SMALL_RECORD:
+            body = b"".join(result.records)
+        if request.serialize_type == JSON:
+            return Answer(body=body, head=_FOUND_HEAD % (*where, *permit.system_flags, request.opaque))
+        return Answer(body=body, fields=_fields(permit, *where), remark=status.value)
 
     def _suggested_broker(self, permit: Permit, result: GetResult) -> int:
         if not self._state.config.slave_read_enable:
@@ -266,6 +277,30 @@ def _fields(
         "nextBeginOffset": str(next_offset),
         "minOffset": str(min_offset),
         "maxOffset": str(max_offset),
-        "topicSysFlag": topic_flag,
-        "groupSysFlag": group_flag,
+        "topicSysFlag": str(topic_flag),
+        "groupSysFlag": str(group_flag),
     }
+
+
+def _found_head() -> bytes:
+    """The JSON header of the answer to a pull that found messages, with gaps for what differs."""
+    numbers = [-1_111_111_110 - place for place in range(7)]
+    names = (
+        "suggestWhichBrokerId",
+        "nextBeginOffset",
+        "minOffset",
+        "maxOffset",
+        "topicSysFlag",
+        "groupSysFlag",
+    )
+    fields = dict(zip(names, map(str, numbers[:-1]), strict=True))
+    head = encode_response_head(numbers[-1], fields=fields, remark=GetStatus.FOUND.value)
+    text = head[FRAME_PREFIX_BYTES:].replace(b"%", b"%%")
+    for number in numbers:
+        text = text.replace(b"%d" % number, b"%d", 1)
+    return text
+
+
+_FOUND_HEAD: Final = _found_head()
+"""Of the suggested broker, the next, the smallest and the largest offset, the flags of topic and group, and
+the opaque."""

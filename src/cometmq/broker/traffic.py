@@ -79,6 +79,10 @@ class Traffic:
     def took(self, topic: str, messages: int, size: int, seconds: float, kind: str = PLAIN) -> None:
         """Messages of a topic were put that have this size together; putting them took so long."""
         self.append_times.observe(seconds)
+        self.took_of(topic, kind, messages, size)
+
+    def took_of(self, topic: str, kind: str, messages: int, size: int) -> None:
+        """The same of one topic among others, whose messages were put together."""
         sizes = self.sizes.get((topic, kind))
         if sizes is None:
             if len(self.sizes) >= MOST_TOPICS:

@@ -39,7 +39,7 @@ from cometmq.wire.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame import JSON, ROCKETMQ, Frame
+from cometmq.wire.frame import JSON, ROCKETMQ, Frame, pack_head
 from cometmq.wire.header import encode_fields
 from cometmq.wire.request_reader import (
     LONG_START_BYTES,
@@ -289,18 +289,10 @@ class Connection(Caller):
         body = answer.body
         try:
             body_bytes = len(body) if body.__class__ is bytes else payload_bytes(body)
-            header, fields = answer.header, answer.fields
-            if header is not None and fields is not None:
-                fields = {**encode_fields(header), **fields}
-                header = None
-            head = encode_response_head(
-                command.opaque,
-                answer.code,
-                fields if header is None else header,
-                body_bytes,
-                answer.remark,
-                command.serialize_type,
-            )
+            if answer.head is not None:
+                head = pack_head(JSON, answer.head, body_bytes)
+            else:
+                head = _encoded_head(command, answer, body_bytes)
             if len(head) + body_bytes > self.endpoint.limits.max_frame_bytes:
                 raise MessageError(f"the answer of {body_bytes} bytes is too large for a frame; ask for less")
         except Exception as error:
@@ -326,3 +318,18 @@ class Connection(Caller):
             remark=remark,
             serialize_type=ROCKETMQ if serialize_type == ROCKETMQ else JSON,
         )
+
+
+def _encoded_head(command: Command, answer: Answer, body_bytes: int) -> bytes:
+    header, fields = answer.header, answer.fields
+    if header is not None and fields is not None:
+        fields = {**encode_fields(header), **fields}
+        header = None
+    return encode_response_head(
+        command.opaque,
+        answer.code,
+        fields if header is None else header,
+        body_bytes,
+        answer.remark,
+        command.serialize_type,
+    )

@@ -43,6 +43,8 @@ class Answer(msgspec.Struct, gc=False):
     remark: str | None = None
     fields: Mapping[str, str | None] | None = None
     """Plain custom fields beside, or instead of, a declared header."""
+    head: bytes | None = None
+    """The whole header, encoded, if the request came as JSON and its handler has a template for it."""
 
 
 class Deferred:
@@ -87,7 +89,10 @@ R = TypeVar("R", bound=Callable[..., Sequence[RunResult]])
 
 
 def handles_runs(code: IntEnum) -> Callable[[R], R]:
-    """Mark a method as the handler of runs of a request code, beside the handler that this code has."""
+    """Mark a method as the handler of runs of a request code, beside the handler that this code has.
+
+    For a one-way request it gives an `Answer`, which is counted and goes nowhere, and no frame.
+    """
 
     def mark(method: R) -> R:
         method.__dict__["_handles_runs"] = code

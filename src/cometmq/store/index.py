@@ -28,6 +28,7 @@ import msgspec
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.dispatch_rules import Keyed
+from cometmq.store.index_arrays import AT_ONCE, HAS_NUMPY, LARGE_GROUP
 from cometmq.store.index_file import IndexFile
 from cometmq.store.index_keys import KeyHashes, key_hash, key_hashes
 
@@ -120,7 +121,10 @@ class Index:
     def write(self) -> None:
         """Write into the files what was put so far."""
         while self._unwritten:
-            written = self._write_together(self._unwritten[:_GROUP])
+            many = HAS_NUMPY and len(self._unwritten) >= LARGE_GROUP
+            written = self._write_columns(self._unwritten[:AT_ONCE]) if many else 0
+            if not written:
+                written = self._write_together(self._unwritten[:_GROUP])
             if written:
                 self._unwritten = self._unwritten[written:]
             else:
@@ -144,6 +148,17 @@ class Index:
         if room and hashes:
             file.put(hashes[:room], offsets[:room], times[:room])
         return count
+
+    def _write_columns(self, records: list[Keyed]) -> int:
+        """The same for many that are alike and that the last file has room for; otherwise it is of none."""
+        file = self._last
+        if file is None or file.count == 1 or file.end_offset >= records[0][3]:
+            return 0
+        columns = self._hashes.columns_of(records)
+        if columns is None or len(columns[0]) > file.room:
+            return 0
+        file.put_columns(columns)
+        return len(records)
 
     def _put_over_files(self, hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
         """Put into the last file what it has room for, and the rest into new ones."""

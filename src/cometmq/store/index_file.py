@@ -19,10 +19,14 @@ from array import array
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
+from cometmq.store.index_arrays import lead, pack_entries, seconds_since
+
+if TYPE_CHECKING:
+    from cometmq.store.index_arrays import Columns
 
 _HEADER: Final = struct.Struct(">qqqqii")
 _SLOT: Final = struct.Struct(">i")
@@ -144,8 +148,29 @@ class IndexFile:
         wrote(_HEADER_SIZE + min(slots) * _SLOT_SIZE, _HEADER_SIZE + (max(slots) + 1) * _SLOT_SIZE)
         if first == 1:
             self.begin_offset, self.begin_time_ms = physical_offsets[0], store_times_ms[0]
-        self.end_offset, self.end_time_ms = physical_offsets[-1], store_times_ms[-1]
-        self.used_slots += previous.count(0)
+        self._put_up_to(count, previous.count(0), physical_offsets[-1], store_times_ms[-1])
+
+    def put_columns(self, columns: Columns) -> None:
+        """The same for many entries, of which none is the first of the file."""
+        hashes, offsets, times_ms = columns
+        first = self.count
+        count = first + len(hashes)
+        if count > self._reserved_count:
+            self._reserve(count)
+        seconds = seconds_since(self.begin_time_ms, times_ms, _MAX_SECONDS)
+        entries, slots, unused = pack_entries(self._heads, self._slots, first, columns, seconds)
+        buffer, wrote = self._file.buffer, self._file.wrote
+        at, behind = self._entries_at + first * _ENTRY_SIZE, self._entries_at + count * _ENTRY_SIZE
+        buffer[at:behind] = entries
+        wrote(at, behind)
+        lowest, highest = lead(self._heads, slots, first)
+        wrote(_HEADER_SIZE + lowest * _SLOT_SIZE, _HEADER_SIZE + (highest + 1) * _SLOT_SIZE)
+        self._put_up_to(count, unused, int(offsets[-1]), int(times_ms[-1]))
+
+    def _put_up_to(self, count: int, unused: int, end_offset: int, end_time_ms: int) -> None:
+        """Entries are there, with the slots that lead to them; so many of these led nowhere before."""
+        self.end_offset, self.end_time_ms = end_offset, end_time_ms
+        self.used_slots += unused
         self.count = count
         self._write_header()
         self._written_count = count

@@ -13,11 +13,15 @@ are all too large by the same. So it takes one look at a table, and half of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.model.message_properties import KEY_SEPARATOR
 from cometmq.store.dispatch_rules import Keyed
+from cometmq.store.index_arrays import columns_of, key_hashes_of
 from cometmq.wire.java_hash import extend_hash, java_hash
+
+if TYPE_CHECKING:
+    from cometmq.store.index_arrays import Columns
 
 _BASE: Final = 31
 _MODULUS: Final = 1 << 32
@@ -141,6 +145,25 @@ class KeyHashes:
                 hashes = hashes_of_all(beginning, unique_keys), hashes_of_all(beginning, further_keys)
                 return _mixed(*hashes), _mixed(places, places), _mixed(moments, moments)
         return self._one_by_one(records)
+
+    def columns_of(self, records: Sequence[Keyed]) -> Columns | None:
+        """The same by columns of NumPy, if the keys of all records are of one kind."""
+        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
+        if not all(unique_keys) or topics.count(topics[0]) < len(topics):
+            return None
+        kinds = [unique_keys]
+        if any(further_keys):
+            if not all(further_keys) or _SEPARATOR in b"".join(further_keys):
+                return None
+            kinds.append(further_keys)
+        beginning = self.beginning(topics[0])
+        hashes = []
+        for keys in kinds:
+            found = key_hashes_of(beginning, keys)
+            if found is None:
+                return None
+            hashes.append(found)
+        return columns_of(hashes, places, moments)
 
     def _one_by_one(self, records: Sequence[Keyed]) -> Entries:
         hashes: list[int] = []

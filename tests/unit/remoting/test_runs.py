@@ -62,6 +62,8 @@ class Family:
                 results.append(DEFERRED)
             elif header.key == "refuse":
                 results.append(Answer(1, remark="refused"))
+            elif request.flag:
+                results.append(Answer())
             else:
                 results.append(encode_response_head(request.opaque, remark="together"))
         return results
@@ -126,7 +128,7 @@ async def test_a_run_is_bounded(bench: Bench) -> None:
 
 
 async def test_other_requests_in_between_are_served_in_their_turn(bench: Bench) -> None:
-    """One-way requests, binary headers, other codes, and what cannot be read."""
+    """Binary headers, other codes, and what cannot be read; one-way requests are part of a run."""
     unreadable = ask(9).replace(b'"opaque":9', b'"opaque"=9')
     other = encode_command(RequestCode.GET_NAMESRV_CONFIG, 8, 0)
     frames = [
@@ -139,8 +141,8 @@ async def test_other_requests_in_between_are_served_in_their_turn(bench: Bench) 
         other,
     ]
     bench.connection.data_received(b"".join([*frames, ask(6), unreadable, ask(7)]))
-    assert bench.family.runs == [[0, 1], [3], [5], [6], [7]]
-    assert bench.family.alone == [2, 4]
+    assert bench.family.runs == [[0, 1, 2, 3], [5], [6], [7]]
+    assert bench.family.alone == [4]
     answers = bench.answers()
     assert [opaque for opaque, _, _ in answers][:6] == [0, 1, 3, 4, 5, 8]
     assert [opaque for opaque, _, remark in answers if remark == "together"] == [0, 1, 3, 5, 6, 7]
@@ -196,7 +198,7 @@ async def test_what_is_left_to_be_done_is_done_before_anything_else_is_handled(b
     frames = [ask(0), ask(1, flag=ONEWAY_FLAG), ask(2), ask(3, serialize_type=ROCKETMQ), ask(4), b"\xff" * 8]
     bench.connection.data_received(b"".join(frames))
     assert seen == [
-        *("run [0]", "behind [0]", "one 1", "run [2]", "behind [2]"),
+        *("run [0, 1, 2]", "behind [0, 1, 2]"),
         *("one 3", "run [4]", "behind [4]"),
     ]
 

@@ -188,20 +188,22 @@ class SendHandlers:
 
     def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
         """Count what was put, topic by topic."""
+        traffic = self._traffic
+        traffic.append_times.observe(seconds)
         if len(sends.stretches) == 1:
             ((topic, kind, _),) = sends.stretches
-            self._took(topic, kind, run.count, run.size, seconds)
+            traffic.took_of(topic, kind, run.count, run.size)
+            if kind is TRANSACTION:
+                self._open_transactions.add(topic, run.count)
             return
-        ends = [first for _, _, first in sends.stretches[1:]]
-        for (topic, kind, first), end in zip(sends.stretches, [*ends, None], strict=True):
-            sizes = [place[2] for place in run.places[first:end] if not isinstance(place, PutStatus)]
+        behind = len(run.places)
+        for topic, kind, first in reversed(sends.stretches):
+            sizes = [place[2] for place in run.places[first:behind] if not isinstance(place, PutStatus)]
+            behind = first
             if sizes:
-                self._took(topic, kind, len(sizes), sum(sizes), seconds * len(sizes) / run.count)
-
-    def _took(self, topic: str, kind: str, count: int, size: int, seconds: float) -> None:
-        if kind is TRANSACTION:
-            self._open_transactions.add(topic, count)
-        self._traffic.took(topic, count, size, seconds, kind)
+                traffic.took_of(topic, kind, len(sizes), sum(sizes))
+                if kind is TRANSACTION:
+                    self._open_transactions.add(topic, len(sizes))
 
     def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []

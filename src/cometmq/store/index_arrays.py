@@ -1,0 +1,100 @@
+"""Entries of many records for the index, by columns of NumPy: a third of what lists of numbers cost.
+
+Rules kept here:
+- What is written is what `IndexFile.put` would write, byte for byte.
+- NumPy is no requirement of a broker. Where it is installed it is loaded when the first large group comes:
+  after a kill, when the keys of millions of messages are indexed again, or with large batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Columns = tuple[Integers, Integers, Integers]
+    """Hashes of keys, places in the log and store times."""
+
+LARGE_GROUP: Final = 256
+"""From so many records on it is worth it."""
+AT_ONCE: Final = 2048
+"""So many records are written at once."""
+HAS_NUMPY: Final = find_spec("numpy") is not None
+
+_BASE: Final = 31
+_SIGN: Final = 1 << 31
+
+
+def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:
+    """The hashes of keys of one topic, if they are ASCII and of one length; see `index_keys.key_hash`."""
+    import numpy as np
+
+    length, joined = len(keys[0]), b"".join(keys)
+    if len(joined) != length * len(keys) or not joined.isascii() or len(set(map(len, keys))) > 1:
+        return None
+    powers = np.array([pow(_BASE, place, 1 << 32) for place in range(length, -1, -1)], np.uint32)
+    letters = np.frombuffer(joined, np.uint8).reshape(len(keys), length)
+    is_same = (letters == letters[0]).all(axis=0)
+    differing = np.flatnonzero(~is_same)
+    first = int(differing[0]) if len(differing) else length
+    prefix = int(letters[0, :first].astype(np.uint32) @ powers[1 : first + 1]) if first else 0
+    start = (beginning * int(powers[0]) + prefix) & 0xFFFFFFFF
+    values = letters[:, first:].astype(np.uint32) @ powers[first + 1 :] + np.uint32(start)
+    signed = values.astype(np.int64)
+    return np.where(signed < _SIGN, signed, (2 * _SIGN - signed) % _SIGN)
+
+
+def columns_of(hashes: Sequence[Integers], places: Sequence[int], times_ms: Sequence[int]) -> Columns:
+    """The entries of records that have one hash in each of these columns."""
+    import numpy as np
+
+    width = len(hashes)
+    mixed = np.stack(hashes, axis=1).reshape(-1)
+    return mixed, np.repeat(np.array(places, np.int64), width), np.repeat(np.array(times_ms, np.int64), width)
+
+
+def pack_entries(
+    heads: memoryview, slots_at: int, first: int, columns: Columns, seconds: Integers
+) -> tuple[bytes, Integers, int]:
+    """The entries numbered from `first` on, the slots that lead to them, and how many of these were unused.
+
+    `slots_at` is the number of slots; `heads` are they, as the file has them.
+    """
+    import numpy as np
+
+    hashes, offsets, _ = columns
+    count = len(hashes)
+    slots = hashes % slots_at
+    numbers = np.arange(first, first + count)
+    previous = np.frombuffer(heads, ">i4")[slots].astype(np.int64)
+    order = np.argsort(slots, kind="stable")
+    again = np.flatnonzero(slots[order[1:]] == slots[order[:-1]])
+    previous[order[again + 1]] = numbers[order[again]]
+    # A slot that leads forward is the rest of a crash.
+    previous[(previous < 0) | (previous >= numbers)] = 0
+    entries = np.empty(count, [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+    entries["hash"], entries["offset"] = hashes, offsets
+    entries["seconds"], entries["previous"] = seconds, previous
+    return entries.tobytes(), slots, int((previous == 0).sum())
+
+
+def lead(heads: memoryview, slots: Integers, first: int) -> tuple[int, int]:
+    """Have slots lead to the entries numbered from `first` on; the smallest and the largest slot."""
+    import numpy as np
+
+    view = np.frombuffer(heads, ">i4")
+    view[slots] = np.arange(first, first + len(slots))
+    return int(slots.min()), int(slots.max())
+
+
+def seconds_since(begin_ms: int, times_ms: Integers, most: int) -> Integers:
+    """What entries say about their times."""
+    import numpy as np
+
+    if begin_ms <= 0:
+        return np.zeros(len(times_ms), np.int64)
+    return np.clip((times_ms - begin_ms) // 1000, 0, most)
