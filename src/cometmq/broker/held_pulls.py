@@ -72,7 +72,7 @@ class HeldPulls:
         self._rechecked_ms = 0
         self._is_stopped = False
         self.count = 0
-        state.store.arrivals.append(self.arrived)
+        state.store.arrivals.append(self.arrived, waiting=self._waits_for)
 
     # Holding
 
@@ -117,6 +117,9 @@ class HeldPulls:
         self.count -= 1
 
     # Messages
+
+    def _waits_for(self, topic: str, queue_id: int) -> bool:
+        return queue_id in self._waiting.get(topic, ())
 
     def arrived(
         self,

@@ -31,6 +31,7 @@ from cometmq.wire.exactly_once import (
     StandingResponse,
 )
 from cometmq.wire.headers.namesrv import GetKVConfigRequest, GetKVConfigResponse, PutKVConfigRequest
+from cometmq.wire.log_records import describe_records
 
 BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
 """Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
@@ -53,6 +54,22 @@ class BulkProducer(ProducerBase):
         deadline = self._loop.time() + self._timeout_s
         found = await self._topics.find(topic, deadline)
         return await self._sender.send(found, outgoing, deadline, queue)
+
+    async def takes_records(self, topic: str) -> bool:
+        """Whether all brokers of a topic take records as they are in the log; see `wire/log_records.py`."""
+        queues = {queue.broker_name: queue for queue in await self.write_queues(topic)}
+        answers = await asyncio.gather(*(self._asked_for_records(queue) for queue in queues.values()))
+        return all(answers)
+
+    async def _asked_for_records(self, queue: MessageQueue) -> bool:
+        """Send none, which is refused for that reason or because the request is not known."""
+        outgoing = Outgoing(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
+        address = self._address(queue.broker_name)
+        fields = self._sender.fields(queue.topic, queue, queue.broker_name, outgoing)
+        answer = await self._running().remoting.call(
+            address, outgoing.code, fields, timeout_s=self._timeout_s
+        )
+        return answer.code == ResponseCode.MESSAGE_ILLEGAL
 
     async def standings(self, topic: str, query: str, partition: int) -> dict[str, StandingResponse]:
         """How far a lane is at each broker of its topic, by broker name; all of them have to answer."""

@@ -77,6 +77,7 @@ class OnceLane:
         self._broker, self._before = self._home(standings, sorted(writable))
         self._queues = [queue for queue in sorted(queues) if queue.broker_name == self._broker]
         self.shards = self._spread()
+        self.takes_records = False  # a lane is numbered by its batches
         name = "\0".join((write.query, topic, str(write.batch), str(write.partition)))
         self._id_prefix = blake2b(name.encode(), digest_size=_ID_PREFIX_BYTES).digest()
         self._numbered = 0

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -36,10 +35,7 @@ from cometmq.spark.sink_link import sink_link
 from cometmq.spark.sink_options import SinkOptions, sink_options
 from cometmq.spark.sink_rows import RowEncoder
 from cometmq.spark.sink_sends import PlainSends
-
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-"""Where Spark tells tasks of a streaming query which query and batch they belong to."""
+from cometmq.spark.task_properties import BATCH_ID, QUERY_ID
 
 
 class Written(WriterCommitMessage):

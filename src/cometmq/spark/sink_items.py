@@ -38,7 +38,7 @@ _FIXED: Final = np.dtype(
 )
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint8).reshape(256, 2)
 _NUMBER_BYTES: Final = 6
-_EMPTY: Final = pa.scalar(b"", BINARY)
+EMPTY: Final = pa.scalar(b"", BINARY)
 _RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
 _UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
 _END: Final = ord(PROPERTY_SEPARATOR)
@@ -51,6 +51,7 @@ class Items:
     """The encoded items of rows, behind one another."""
 
     __slots__ = ("data", "ends")
+    beside: Final = 0
 
     def __init__(self, data: memoryview, ends: Integers) -> None:
         self.data = data
@@ -76,14 +77,14 @@ def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
     """The items of rows whose columns these are."""
     body = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
-    body_lengths = _numbers(pc.binary_length(body))
-    block_lengths = _numbers(pc.binary_length(block))
-    _check_blocks(block_lengths)
+    body_lengths = numbers(pc.binary_length(body))
+    block_lengths = numbers(pc.binary_length(block))
+    check_blocks(block_lengths)
     fixed = np.zeros(len(body), _FIXED)
     fixed["size"] = body_lengths + block_lengths + MIN_ITEM_SIZE
     fixed["body"] = body_lengths
     lengths = block_lengths.astype(">i2")
-    items = pc.binary_join_element_wise(_rows(fixed, 20), body, _rows(lengths, 2), block, _EMPTY)
+    items = pc.binary_join_element_wise(rows_of(fixed, 20), body, rows_of(lengths, 2), block, EMPTY)
     _, ends, data = items.buffers()
     at = np.frombuffer(ends, np.int64)[items.offset : items.offset + len(items) + 1]
     return Items(memoryview(data), at)
@@ -109,13 +110,13 @@ def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Arra
             values = joined_keys(columns[name]) if name == "keys" else columns[name]
             parts.append(_property(property_name, name, values))
     if ids is None:
-        return _joined(parts) if parts else _rows(np.empty((len(columns["body"]), 0), np.uint8), 0)
+        return _joined(parts) if parts else rows_of(np.empty((len(columns["body"]), 0), np.uint8), 0)
     width = len(_UNIQ) + ids.shape[1] + 1
     unique = np.empty((len(ids), width), np.uint8)
     unique[:, : len(_UNIQ)] = _UNIQ
     unique[:, len(_UNIQ) : -1] = ids
     unique[:, -1] = _END
-    return _joined([*parts, _rows(unique, width)])
+    return _joined([*parts, rows_of(unique, width)])
 
 
 def joined_keys(column: pa.Array) -> pa.Array:
@@ -135,7 +136,7 @@ def _property(name: str, what: str, values: pa.Array) -> pa.Array:
     clean = _clean(what, values)
     present = pc.if_else(pc.equal(pc.binary_length(clean), 0), pa.scalar(None, BINARY), clean)
     head, end = _scalar(name + NAME_VALUE_SEPARATOR), _scalar(PROPERTY_SEPARATOR)
-    return pc.binary_join_element_wise(head, present, end, _EMPTY)
+    return pc.binary_join_element_wise(head, present, end, EMPTY)
 
 
 def _user_properties(column: pa.Array) -> pa.Array:
@@ -144,7 +145,7 @@ def _user_properties(column: pa.Array) -> pa.Array:
     encoded_names = _clean("the name of a property", names)
     encoded_values = _clean("the value of a property", values)
     pairs = pc.binary_join_element_wise(
-        encoded_names, _scalar(NAME_VALUE_SEPARATOR), encoded_values, _scalar(PROPERTY_SEPARATOR), _EMPTY
+        encoded_names, _scalar(NAME_VALUE_SEPARATOR), encoded_values, _scalar(PROPERTY_SEPARATOR), EMPTY
     )
     is_dropped = pc.or_(
         pc.is_in(names.cast(_TEXT), value_set=_RESERVED),
@@ -153,8 +154,8 @@ def _user_properties(column: pa.Array) -> pa.Array:
             pc.fill_null(pc.equal(pc.binary_length(encoded_values), 0), fill_value=True),
         ),
     )
-    kept = pc.if_else(is_dropped, _EMPTY, pairs)
-    return _lists_joined(column, offsets, kept, _EMPTY)
+    kept = pc.if_else(is_dropped, EMPTY, pairs)
+    return _lists_joined(column, offsets, kept, EMPTY)
 
 
 def _flat(column: pa.Array, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
@@ -180,26 +181,26 @@ def _clean(what: str, values: pa.Array) -> pa.Array:
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement="")
 
 
 def _scalar(text: str) -> pa.Scalar:
     return pa.scalar(text.encode(), BINARY)
 
 
-def _rows(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], width: int) -> pa.Array:
+def rows_of(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], width: int) -> pa.Array:
     """Rows of so many bytes as a column of bytes."""
     count = len(values)
     ends = np.arange(count + 1, dtype=np.int64) * width
     return pa.LargeBinaryArray.from_buffers(BINARY, count, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
-def _numbers(column: pa.Array) -> Integers:
+def numbers(column: pa.Array) -> Integers:
     numbers: Integers = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
 
 
-def _check_blocks(lengths: Integers) -> None:
+def check_blocks(lengths: Integers) -> None:
     longest = int(lengths.max(initial=0))
     if longest > MAX_PROPERTIES_LENGTH:
         raise MessageError(

@@ -22,6 +22,7 @@ from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS
 from cometmq.spark.sink_columns import Columns
 from cometmq.spark.sink_items import Bytes, Integers, Items, checked_bodies, encode_items, properties_block
+from cometmq.spark.sink_records import LogRecords, encode_records
 from cometmq.wire.java_hash import java_hash
 
 MAX_REQUEST_ROWS: Final = 1024
@@ -30,6 +31,14 @@ SLICE_ROWS: Final = 8192
 SLICE_BYTES: Final = 8 * 1024 * 1024
 
 _US_PER_MS: Final = 1000
+
+
+class RecordRows(NamedTuple):
+    """Some of the records of a slice."""
+
+    all: LogRecords
+    first: int
+    end: int
 
 
 class Piece(NamedTuple):
@@ -42,6 +51,8 @@ class Piece(NamedTuple):
     body: memoryview | bytes
     properties: str | None = None
     """Those of a message that goes alone; else the body has them."""
+    records: RecordRows | None = None
+    """What the request brings instead of a body, if the broker takes records."""
 
 
 class Numbering(Protocol):
@@ -49,6 +60,8 @@ class Numbering(Protocol):
 
     shards: int
     """Over how many queues the rows with a sharding key are spread."""
+    takes_records: bool
+    """Whether rows may be sent as the records that they become."""
 
     def ids(self, count: int) -> Bytes | None:
         """The unique ids of the next rows, if they get some."""
@@ -127,8 +140,13 @@ class RowEncoder:
             if not (order == np.arange(len(order))).all():
                 places = pa.array(order)
                 rows = {name: values.take(places) for name, values in rows.items()}
-        items = encode_items(rows, numbering.ids(len(rows["body"])))
-        self._check_sizes(np.diff(items.ends))
+        ids = numbering.ids(len(rows["body"]))
+        items: Items | LogRecords
+        if numbering.takes_records and "keys" not in rows:
+            items = encode_records(rows, ids, topic)
+        else:
+            items = encode_items(rows, ids)
+        self._check_sizes(np.diff(items.ends) - items.beside)
         if groups is None:
             yield from _cut(topic, None, items, 0, len(items.ends) - 1)
             return
@@ -170,13 +188,16 @@ def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
         first, before = end, int(ends[end - 1])
 
 
-def _cut(topic: str, group: int | None, items: Items, first: int, end: int) -> Iterator[Piece]:
+def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, end: int) -> Iterator[Piece]:
     """Requests of rows that are meant for the same place."""
     while first < end:
         room = int(items.ends[first]) + MAX_REQUEST_BYTES
         fitting = int(np.searchsorted(items.ends, room, "right")) - 1
         upto = max(min(fitting, first + MAX_REQUEST_ROWS, end), first + 1)
-        yield Piece(topic, group, upto - first, items.slice(first, upto))
+        if isinstance(items, LogRecords):
+            yield Piece(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
+        else:
+            yield Piece(topic, group, upto - first, items.slice(first, upto))
         first = upto
 
 

@@ -17,21 +17,24 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_address
+from itertools import cycle
 from typing import Final
 
 import numpy as np
 
 from cometmq.client.identity import local_ip, month_around
 from cometmq.client.outgoing import Outgoing
-from cometmq.client.send_result import SendStatus
+from cometmq.client.send_result import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.sink_items import Bytes, unique_ids
 from cometmq.spark.sink_link import SinkLink, Window, patiently
 from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_rows import Piece
+from cometmq.spark.sink_rows import Piece, RecordRows
 from cometmq.wire.codes import RequestCode
+from cometmq.wire.exactly_once import OwnRequestCode
+from cometmq.wire.log_records import describe_records
 from cometmq.wire.properties import format_properties
 
 log = logging.getLogger("cometmq.spark")
@@ -39,6 +42,7 @@ log = logging.getLogger("cometmq.spark")
 BATCH_PROPERTIES: Final = format_properties({WAIT: "true"})
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+_SEND_RECORDS: Final = OwnRequestCode.SEND_RECORDS.value
 
 
 class MessageIds:
@@ -61,9 +65,14 @@ class MessageIds:
 class _Topic:
     """A topic that rows are sent to."""
 
-    def __init__(self, queues: Sequence[MessageQueue], ids: MessageIds | None) -> None:
+    def __init__(
+        self, queues: Sequence[MessageQueue], ids: MessageIds | None, *, takes_records: bool
+    ) -> None:
         self.queues = queues
         self.shards = len(queues)
+        self.takes_records = takes_records
+        first = secrets.randbelow(len(queues))  # so that many tasks do not all begin with the same queue
+        self._turns = cycle([*queues[first:], *queues[:first]])
         self._by_id: dict[int, MessageQueue] = {}
         for queue in sorted(queues, reverse=True):
             self._by_id[queue.queue_id] = queue
@@ -71,6 +80,10 @@ class _Topic:
 
     def ids(self, count: int) -> Bytes | None:
         return None if self._ids is None else self._ids.take(count)
+
+    def next_queue(self) -> MessageQueue:
+        """The queue whose turn it is."""
+        return next(self._turns)
 
     def with_id(self, queue_id: int) -> MessageQueue:
         queue = self._by_id.get(queue_id)
@@ -96,7 +109,9 @@ class PlainSends:
         if known is None:
             find = partial(self._link.producer.write_queues, topic)
             queues = self._link.run(patiently(find, self._patience_ms))
-            known = self._topics[topic] = _Topic(queues, self._ids)
+            asks = partial(self._link.producer.takes_records, topic)
+            takes_records = self._link.run(patiently(asks, self._patience_ms))
+            known = self._topics[topic] = _Topic(queues, self._ids, takes_records=takes_records)
         return known
 
     def send(self, piece: Piece) -> None:
@@ -105,6 +120,9 @@ class PlainSends:
         if piece.group is not None:
             topic = self.numbering(piece.topic)
             queue = topic.with_id(piece.group) if self._by_queue_id else topic.queues[piece.group]
+        if piece.records is not None:
+            self._window.add(self._link.submit(self._send_records(piece, piece.records, queue)))
+            return
         now_ms = time.time_ns() // 1_000_000
         if piece.properties is None:
             outgoing = Outgoing(piece.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
@@ -113,8 +131,26 @@ class PlainSends:
         self._window.add(self._link.submit(self._send(piece.topic, outgoing, queue)))
 
     async def _send(self, topic: str, outgoing: Outgoing, queue: MessageQueue | None) -> None:
-        send = partial(self._link.producer.send_encoded, topic, outgoing, queue)
-        receipt = await patiently(send, self._patience_ms)
+        self._look_at(
+            await patiently(
+                partial(self._link.producer.send_encoded, topic, outgoing, queue), self._patience_ms
+            )
+        )
+
+    async def _send_records(self, piece: Piece, rows: RecordRows, meant: MessageQueue | None) -> None:
+        """Send to a queue, or to whose turn it is; another try goes to the next."""
+        topic, records = self.numbering(piece.topic), rows.all
+        described = describe_records(piece.rows, keyed=records.hashes is not None)
+
+        async def send() -> SendReceipt:
+            queue = meant or topic.next_queue()
+            body = records.body(rows.first, rows.end, queue.queue_id)
+            outgoing = Outgoing(body, described, "", 0, code=_SEND_RECORDS)
+            return await self._link.producer.send_encoded(piece.topic, outgoing, queue)
+
+        self._look_at(await patiently(send, self._patience_ms))
+
+    def _look_at(self, receipt: SendReceipt) -> None:
         if receipt.status is not SendStatus.SEND_OK and not self._warned:
             self._warned = True
             log.warning("%s stores messages, but: %s", receipt.queue.broker_name, receipt.status)

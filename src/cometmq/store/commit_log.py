@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import struct
 from concurrent.futures import Executor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from cometmq.model.errors import MessageError, StoreError
@@ -33,6 +33,7 @@ from cometmq.store.batch_packing import (
 from cometmq.store.config import StoreConfig
 from cometmq.store.growing_log import GrowingLog
 from cometmq.store.mapped_files import MappedFiles
+from cometmq.store.record_bulk import can_take
 from cometmq.store.spread_files import SpreadFiles
 from cometmq.store.status import PutStatus
 from cometmq.wire.batch import BatchItem
@@ -40,12 +41,16 @@ from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record import Record
 from cometmq.wire.record_layout import (
     FIXED_PARTS,
+    FIXED_V4,
     HEAD,
     HOST_BITS,
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_LENGTH_V1,
 )
+
+if TYPE_CHECKING:
+    from cometmq.store.record_bulk import RecordBulk
 
 MAX_TOPIC_LENGTH: Final = 255
 LONG_TOPIC_PREFIX: Final = "%RETRY%"
@@ -232,6 +237,31 @@ class CommitLog(GrowingLog):
         head.physical_offset, head.store_timestamp_ms, head.total_size = place, now, size
         self.append_parts(parts, size, now)
         return _OK
+
+    @property
+    def takes_bulks(self) -> bool:
+        """Whether records can be appended as they come."""
+        return not self._seals and can_take(self._store_host, self._store_host)
+
+    def append_bulk(
+        self, bulk: RecordBulk, queue_offset: int, born_host: bytes
+    ) -> tuple[PutStatus, int, int]:
+        """Append records that came as such; the status, and where and when they were written."""
+        if not can_take(born_host, self._store_host) or self._seals:
+            return PutStatus.MESSAGE_ILLEGAL, 0, 0
+        now = self._now_ms()
+        if now < self.store_timestamp_ms:
+            now = self._held_back(now)
+        mapped = self._current
+        if mapped is None or mapped.wrote + bulk.size > self._room_ends:
+            status = self._make_room(bulk.size, now)
+            if status is not _OK:
+                return status, 0, 0
+            mapped = self._writable()
+        place = mapped.start + mapped.wrote
+        records = bulk.fill(queue_offset, place, born_host, now, self._store_host)
+        self.append_parts([bytes(records[: FIXED_V4.size]), records[FIXED_V4.size :]], bulk.size, now)
+        return _OK, place, now
 
     def room_for_run(self, born_host_length: int) -> RunRoom | None:
         """What records for `append_parts` are made of; None if they are not to be made here."""

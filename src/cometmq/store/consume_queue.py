@@ -106,28 +106,33 @@ class ConsumeQueue:
         self, queue_offset: int, starts: Sequence[int], sizes: Sequence[int], tags_codes: Sequence[int]
     ) -> None:
         """Write the units of messages with offsets one behind the other, by columns."""
-        done, count = 0, len(sizes)
+        self.append_packed(queue_offset, b"".join(map(UNIT.pack, starts, sizes, tags_codes)))
+
+    def append_packed(self, queue_offset: int, units: bytes) -> None:
+        """The same for units that are packed already, as they are in the files."""
+        done, count = 0, len(units) // UNIT_SIZE
         while done < count:
             last = self._files.last
             room = 0 if last is None else -(-(self._files.full_at - last.wrote) // UNIT_SIZE)
+            physical_offset, size, code = UNIT.unpack_from(units, done * UNIT_SIZE)
             if (
                 last is None
                 or room <= 0
                 or queue_offset + done != self.max_offset
-                or starts[done] < self.max_physical_offset
+                or physical_offset < self.max_physical_offset
             ):
-                self.append(starts[done], sizes[done], tags_codes[done], queue_offset + done)
+                self.append(physical_offset, size, code, queue_offset + done)
                 done += 1
                 continue
             upto = min(done + room, count)
-            units = b"".join(map(UNIT.pack, starts[done:upto], sizes[done:upto], tags_codes[done:upto]))
             at = last.wrote
-            behind = at + len(units)
-            last.buffer[at:behind] = units
+            behind = at + (upto - done) * UNIT_SIZE
+            last.buffer[at:behind] = units[done * UNIT_SIZE : upto * UNIT_SIZE]
             last.wrote = behind
             last.file.wrote(at, behind)
             self.max_offset += upto - done
-            self.max_physical_offset = starts[upto - 1] + sizes[upto - 1]
+            physical_offset, size, _ = UNIT.unpack_from(units, (upto - 1) * UNIT_SIZE)
+            self.max_physical_offset = physical_offset + size
             done = upto
 
     def append_extended(

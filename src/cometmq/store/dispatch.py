@@ -36,16 +36,20 @@ from cometmq.store.dispatch_rules import (
     unique_keys_of_all,
 )
 from cometmq.store.index import Index
+from cometmq.store.index_arrays import bulk_columns
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
 from cometmq.wire.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put_runs import RunUnit
+    from cometmq.store.record_bulk import RecordBulk
 
 log = logging.getLogger("cometmq.store")
 
 Block = bytes | memoryview
+Place = tuple[int, int, int]
+"""Queue offset, place in the log and store time of the first of several records."""
 
 _NO_FOLDER_NAMES: Final = frozenset({"", ".", ".."})
 _MAX_FOLDER_NAME: Final = 255
@@ -218,6 +222,23 @@ class Dispatcher:
             places = zip(units.codes, units.blocks, strict=True)
             for queue_offset, (code, block) in enumerate(places, units.queue_offset):
                 self._tell(topic, queue.queue_id, queue_offset, code, stored_ms, block)
+        return True
+
+    def dispatch_bulk(self, queue: ConsumeQueue, bulk: RecordBulk, place: Place) -> bool:
+        """The same for records that came as such."""
+        queue_offset, start, stored_ms = place
+        try:
+            queue.append_packed(queue_offset, bulk.units(start))
+            if self._index is not None and bulk.hashes is not None:
+                self._index.put_columns(bulk_columns(bulk.hashes, start + bulk.starts, stored_ms))
+        except OSError as error:
+            return self._failed(error, start)
+        self.position = start + bulk.size
+        self.last_store_time_ms = stored_ms
+        if self.arrivals.awaited(queue.topic, queue.queue_id):
+            messages = zip(bulk.codes.tolist(), bulk.blocks(), strict=True)
+            for offset, (code, block) in enumerate(messages, queue_offset):
+                self._tell(queue.topic, queue.queue_id, offset, code, stored_ms, block)
         return True
 
     def dispatch_group(self, group: RecordGroup) -> bool:

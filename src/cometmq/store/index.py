@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,6 +31,9 @@ from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index_arrays import AT_ONCE, HAS_NUMPY, LARGE_GROUP
 from cometmq.store.index_file import IndexFile
 from cometmq.store.index_keys import KeyHashes, key_hash, key_hashes
+
+if TYPE_CHECKING:
+    from cometmq.store.index_arrays import Columns
 
 log = logging.getLogger("cometmq.store")
 
@@ -110,6 +113,20 @@ class Index:
         self._indexed = records[-1][3]
         if len(self._unwritten) >= _SMALL_GROUP:
             self.write()
+
+    def put_columns(self, columns: Columns) -> None:
+        """The same for keys that are hashed already, by columns."""
+        hashes, offsets, _ = columns
+        if int(offsets[0]) <= self._indexed:
+            return  # it was read in the log, and indexed then
+        self.write()
+        file = self._last
+        if file is not None and file.count > 1 and len(hashes) <= file.room:
+            file.put_columns(columns)
+        else:
+            for hashed, offset, time_ms in zip(*(each.tolist() for each in columns), strict=True):
+                self._put_over_files([hashed], offset, time_ms)
+        self._indexed = int(offsets[-1])
 
     def _put_again(self, record: Keyed) -> None:
         """Index what is missing of a record that may have been indexed; a stop may have come in between."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Letters = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
     Columns = tuple[Integers, Integers, Integers]
     """Hashes of keys, places in the log and store times."""
 
@@ -36,16 +37,23 @@ def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:
     length, joined = len(keys[0]), b"".join(keys)
     if len(joined) != length * len(keys) or not joined.isascii() or len(set(map(len, keys))) > 1:
         return None
+    return hashes_of_letters(beginning, np.frombuffer(joined, np.uint8).reshape(len(keys), length))
+
+
+def hashes_of_letters(beginning: int, letters: Letters) -> Integers:
+    """The same for keys that are rows of ASCII letters."""
+    import numpy as np
+
+    length = letters.shape[1]
     powers = np.array([pow(_BASE, place, 1 << 32) for place in range(length, -1, -1)], np.uint32)
-    letters = np.frombuffer(joined, np.uint8).reshape(len(keys), length)
-    is_same = (letters == letters[0]).all(axis=0)
-    differing = np.flatnonzero(~is_same)
+    differing = np.flatnonzero((letters != letters[0]).any(axis=0))
     first = int(differing[0]) if len(differing) else length
     prefix = int(letters[0, :first].astype(np.uint32) @ powers[1 : first + 1]) if first else 0
     start = (beginning * int(powers[0]) + prefix) & 0xFFFFFFFF
     values = letters[:, first:].astype(np.uint32) @ powers[first + 1 :] + np.uint32(start)
     signed = values.astype(np.int64)
-    return np.where(signed < _SIGN, signed, (2 * _SIGN - signed) % _SIGN)
+    hashes: Integers = np.where(signed < _SIGN, signed, (2 * _SIGN - signed) % _SIGN)
+    return hashes
 
 
 def columns_of(hashes: Sequence[Integers], places: Sequence[int], times_ms: Sequence[int]) -> Columns:
@@ -98,3 +106,10 @@ def seconds_since(begin_ms: int, times_ms: Integers, most: int) -> Integers:
     if begin_ms <= 0:
         return np.zeros(len(times_ms), np.int64)
     return np.clip((times_ms - begin_ms) // 1000, 0, most)
+
+
+def bulk_columns(hashes: Integers, places: Integers, time_ms: int) -> Columns:
+    """The entries of records that have one key each and were stored together."""
+    import numpy as np
+
+    return hashes, places, np.full(len(hashes), time_ms, np.int64)

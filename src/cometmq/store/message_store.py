@@ -88,6 +88,7 @@ class MessageStore:
         )
         self.put: Final = self.writer.put
         self.put_run: Final = self.writer.put_run
+        self.put_bulk: Final = self.writer.put_bulk
         self.put_batch: Final = self.writer.put_batch
         self.reader: Final = MessageReader(self.log, self.queues.find, config, memory_bytes)
         self.bulk_reader: Final = BulkReader(self.log, self.queues.find, config, memory_bytes)

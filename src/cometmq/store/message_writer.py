@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -38,6 +38,9 @@ from cometmq.wire.ids import encode_offset_id
 from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
 from cometmq.wire.record_layout import MAX_TOPIC_LENGTH_V1
+
+if TYPE_CHECKING:
+    from cometmq.store.record_bulk import RecordBulk
 
 log = logging.getLogger("cometmq.store")
 
@@ -181,6 +184,35 @@ class MessageWriter:
         if self.on_append is not None:
             self.on_append()
         return PutResult(_OK, queue_offset, start, start + size, stored_ms, self._store_host, batch.sizes)
+
+    @property
+    def takes_bulks(self) -> bool:
+        """Whether records can be put as they come."""
+        return self._puts_runs and self._log.takes_bulks
+
+    def put_bulk(self, topic: str, queue_id: int, bulk: RecordBulk, born_host: bytes) -> PutResult:
+        """Put records that came as such, all or none."""
+        if self._refusal is not None:
+            return self._refusal
+        try:
+            queue: ConsumeQueue | None = self._queues[topic][queue_id]
+        except KeyError:
+            queue = self._new_queue(topic, queue_id)
+        if queue is None or not self.takes_bulks:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        queue_offset = queue.next_offset
+        status, start, stored_ms = self._log.append_bulk(bulk, queue_offset, born_host)
+        if status is not _OK:
+            return PutResult(status)
+        queue.next_offset = queue_offset + bulk.count
+        # What is not shown at once is read in the log when it is.
+        if self._shows_at_once and not self._dispatcher.dispatch_bulk(
+            queue, bulk, (queue_offset, start, stored_ms)
+        ):
+            self._flags.set(Trouble.QUEUE_ERROR)
+        if self.on_append is not None:
+            self.on_append()
+        return PutResult(_OK, queue_offset, start, start + bulk.size, stored_ms, self._store_host)
 
     def put_run(self, messages: Sequence[PlainMessage], later: Later | None = None) -> PutRun:
         """Put plain messages, one after the other.

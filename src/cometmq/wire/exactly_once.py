@@ -36,6 +36,7 @@ class OwnRequestCode(IntEnum):
 
     GET_STANDING = 900_001
     SEND_ONCE = 900_002
+    SEND_RECORDS = 900_003
 
 
 class StandingRequest(Header, kw_only=True):

@@ -19,6 +19,7 @@ from cometmq.broker.handlers.pop import PopHandlers
 from cometmq.broker.handlers.pull import PullHandlers
 from cometmq.broker.handlers.query import QueryHandlers
 from cometmq.broker.handlers.recall import RecallHandlers
+from cometmq.broker.handlers.records import RecordsHandlers
 from cometmq.broker.handlers.reply import ReplyHandlers
 from cometmq.broker.handlers.send import SendHandlers
 from cometmq.broker.handlers.send_back import SendBackHandlers
@@ -32,6 +33,7 @@ HANDLERS = (
     SendHandlers,
     SendBackHandlers,
     OnceHandlers,
+    RecordsHandlers,
     TransactionHandlers,
     ReplyHandlers,
     RecallHandlers,

@@ -128,7 +128,7 @@ class Waiters:
         waiter.tick = max((now_ms + min(hold_ms, MAX_HOLD_MS)) // TICK_MS, now_ms // TICK_MS + 1)
         if not self._listens:
             self._listens = True
-            self._state.store.arrivals.append(self.arrived)
+            self._state.store.arrivals.append(self.arrived, waiting=self._waits_for)
         waiter.group = group
         waiters[waiter] = None
         group.count += 1
@@ -189,6 +189,9 @@ class Waiters:
         return 0 if found is None else len(found.queues.get(queue_id, ()))
 
     # Messages
+
+    def _waits_for(self, topic: str, queue_id: int) -> bool:
+        return topic in self._of_topic
 
     def arrived(
         self,

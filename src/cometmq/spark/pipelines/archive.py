@@ -8,13 +8,17 @@ Rules kept here:
 - A batch that is done again replaces what its first try left, so whoever reads the files, with Spark or
   without, finds each message once. A batch is complete when its manifest is there.
 - The offsets of a manifest are those of Spark's checkpoint: batches follow one another without gaps.
-- Rows go from Arrow to Parquet inside Spark; no Python looks at them.
+- Files in a folder of a mounted file system are written by the tasks that pull the messages, from Arrow, and
+  put to their places by the driver (`archive_files.py`, `archive_places.py`). Other addresses (`hdfs:`,
+  `s3a:`) are Spark's to write to: only it has their file systems, with the rights that it was given.
+- Both ways make the same folders, columns and values, and each goes on where the other stopped.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 from pyspark.sql import Observation
@@ -24,7 +28,8 @@ from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 from cometmq.model.errors import SettingsError, StateError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.columns import SPARK_SCHEMA
-from cometmq.spark.offsets import to_nested
+from cometmq.spark.offsets import Nested, to_nested
+from cometmq.spark.pipelines.archive_places import TaskFiles, Written, local_folder
 from cometmq.spark.pipelines.files import Files, joined
 from cometmq.spark.pipelines.jobs import TopicsJob
 from cometmq.spark.pipelines.streams import Progress, Report, no_report, run_stream
@@ -97,8 +102,9 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     )
     files = Files(spark)
     checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
-    writing = _Writing(files, job, files.whole_path(checkpoint))
-    stream = spark.readStream.format("rocketmq").options(**options).load()
+    way = _way_to(spark, files, job)
+    writing = _Writing(files, job, files.whole_path(checkpoint), way)
+    stream = way.stream(options)
     writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
     trigger: dict[str, Any] = {"availableNow": True}
     if job.follow:
@@ -107,16 +113,34 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     return Archived(output=job.output, **msgspec.structs.asdict(done))
 
 
-class _Writing:
-    """Writes batches to their places."""
+class _Way(Protocol):
+    """How messages get into files."""
 
-    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str) -> None:
-        self._files = files
-        self._job = job
-        self._checkpoint = checkpoint
+    def stream(self, options: Mapping[str, str]) -> DataFrame:
+        """The stream of which batches are to be written."""
 
-    def batch(self, frame: DataFrame, number: int) -> None:
+    def write(self, frame: DataFrame, number: int) -> Written:
         """Write one batch, or write it again."""
+
+
+def _way_to(spark: SparkSession, files: Files, job: ArchiveJob) -> _Way:
+    folder = local_folder(files.whole_path(job.output))
+    if folder is None:
+        return _SparkFiles(spark, job)
+    return TaskFiles(spark, folder, job.compression)
+
+
+class _SparkFiles:
+    """Lets Spark write the files, wherever it can."""
+
+    def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
+        self._spark = spark
+        self._job = job
+
+    def stream(self, options: Mapping[str, str]) -> DataFrame:
+        return self._spark.readStream.format("rocketmq").options(**options).load()
+
+    def write(self, frame: DataFrame, number: int) -> Written:
         # Files of several topics and days are written side by side, instead of sorting all rows first.
         frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_WRITERS_AT_ONCE))
         seen = Observation(f"batch-{number}")
@@ -131,24 +155,39 @@ class _Writing:
         )
         writer.parquet(self._job.output)
         found = seen.get
-        manifest = Batch(
-            batch=number,
-            rows=found["rows"],
-            first_store_timestamp=found["first"],
-            last_store_timestamp=found["last"],
-            offsets=_spans(self._begin(frame, number), self._offsets(number)),
-        )
-        self._files.write(manifest_path(self._job.output, number), _text(manifest))
+        begins = self._begins(frame.sparkSession) if number == 0 else {}
+        return Written(rows=found["rows"], first=found["first"], last=found["last"], begins=begins)
 
-    def _begin(self, frame: DataFrame, number: int) -> dict[str, Any]:
-        """Where a batch begins; of the very first one, only what was written says it."""
-        if number > 0:
-            return self._offsets(number - 1)
-        written = read_archive(frame.sparkSession, self._job.output).where("batch = 0")
+    def _begins(self, spark: SparkSession) -> Nested:
+        written = read_archive(spark, self._job.output).where("batch = 0")
         queues = written.groupBy("topic", "brokerName", "queueId").agg(fn.min("queueOffset").alias("begin"))
         return to_nested(
             {MessageQueue(row.topic, row.brokerName, row.queueId): row.begin for row in queues.collect()}
         )
+
+
+class _Writing:
+    """Writes batches, and then what they have."""
+
+    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, way: _Way) -> None:
+        self._files = files
+        self._job = job
+        self._checkpoint = checkpoint
+        self._way = way
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """Write one batch, or write it again."""
+        written = self._way.write(frame, number)
+        # Where the very first one begins, only what was written says.
+        begin = self._offsets(number - 1) if number > 0 else written.begins
+        manifest = Batch(
+            batch=number,
+            rows=written.rows,
+            first_store_timestamp=written.first,
+            last_store_timestamp=written.last,
+            offsets=_spans(begin, self._offsets(number)),
+        )
+        self._files.write(manifest_path(self._job.output, number), _text(manifest))
 
     def _offsets(self, number: int) -> dict[str, Any]:
         """Where a batch ends, which Spark writes down before it begins."""

@@ -23,6 +23,7 @@ from cometmq.spark.offsets import backlog_of, from_nested
 from cometmq.spark.stream import SKIPPED
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -30,6 +31,8 @@ _POLL_S: Final = 0.5
 _STARTS: Final = 10
 _NOT_CONNECTED: Final = "Python worker failed to connect back"
 """What Spark says when its own Python did not start in time, on a busy machine."""
+MESSAGES: Final = "messages"
+"""What a stream observes, under this name, whose rows stand for several messages each: how many."""
 _OURS: Final = re.compile(r"cometmq\.[\w.]*errors\.(\w+): (.*)")
 
 
@@ -96,11 +99,17 @@ class _Watched:
         for each in self._query.recentProgress:
             if each.numInputRows > 0 and each.batchId > self._last_batch:
                 self._last_batch = each.batchId
-                self.progress.rows += each.numInputRows
+                self.progress.rows += _messages(each)
                 self.progress.batches += 1
             self.progress.waiting = _waiting(each.sources)
         self.progress.rows_per_second = round(self.progress.rows / (time.monotonic() - self._began), 1)
         return before != (self.progress.batches, self.progress.waiting)
+
+
+def _messages(progress: StreamingQueryProgress) -> int:
+    """How many messages a batch had."""
+    observed = progress.observedMetrics.get(MESSAGES)
+    return progress.numInputRows if observed is None else int(observed[MESSAGES] or 0)
 
 
 def _waiting(sources: list[Any]) -> int | None:

@@ -1,0 +1,88 @@
+"""Records that a writer has put together itself; see `wire/log_records.py`.
+
+Rules kept here:
+- Topic and queue are checked as those of any send are, and the records themselves before any of them is put.
+- What is answered as stored is as safe as the settings ask for.
+- A broker that cannot put records as they are answers as if it did not know the request: because it has no
+  NumPy, because it adds something to every record, or because it or the writer has an address of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from cometmq.broker.send_checks import SendRefused
+from cometmq.broker.sending import Sending
+from cometmq.broker.topic_names import RETRY_PREFIX
+from cometmq.model.errors import MessageError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, Deferred, handles
+from cometmq.store.index_arrays import HAS_NUMPY
+from cometmq.store.record_bulk import RecordBulk, can_take
+from cometmq.store.status import PutStatus
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.command import Command
+from cometmq.wire.exactly_once import OwnRequestCode
+from cometmq.wire.headers.send import SendMessageRequestV2
+from cometmq.wire.log_records import read_description
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+
+class RecordsHandlers:
+    """SEND_RECORDS."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._sending = Sending(state)
+        self._max_size = state.store_config.max_message_size
+
+    @handles(OwnRequestCode.SEND_RECORDS, SendMessageRequestV2)
+    def send(
+        self, header: SendMessageRequestV2, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Put all of them, or none."""
+        sending, answers = self._sending, self._sending.answers
+        born_host = sending.born_host(connection)
+        if not HAS_NUMPY or not self._state.store.writer.takes_bulks or not can_take(born_host, born_host):
+            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="send batches instead")
+        if sending.pressure.refusal is not None:
+            return answers.refuse(ResponseCode.SYSTEM_BUSY, sending.pressure.refusal)
+        topics_before = self._state.topics.generation
+        try:
+            target = sending.checks.target(header, connection.remote_address)
+            if not target.is_plain or target.sys_flag or header.topic.startswith(RETRY_PREFIX):
+                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "this topic takes no records; send messages")
+            bulk = self._read(header, request)
+        except (SendRefused, MessageError) as refusal:
+            return answers.refuse(refusal.code or ResponseCode.MESSAGE_ILLEGAL, refusal.message)
+        started = perf_counter()
+        result = self._state.store.put_bulk(header.topic, header.queue_id, bulk, born_host)
+        if result.status is not PutStatus.PUT_OK:
+            return answers.not_stored(result.status)
+        seconds, queue_id = perf_counter() - started, header.queue_id
+        self._state.traffic.took(header.topic, bulk.count, bulk.size, seconds)
+        answers.count(bulk.count, bulk.size, result.end_offset)
+
+        def answer(status: PutStatus) -> Answer:
+            return answers.stored_alone(status, queue_id, result.queue_offset, result.physical_offset, b"")
+
+        topic_made = self._state.topics.generation != topics_before
+        return sending.answer_when_safe(
+            result, request, connection, answer, waits=True, topic_made=topic_made
+        )
+
+    def _read(self, header: SendMessageRequestV2, request: Command) -> RecordBulk:
+        count, keyed = read_description(header.properties)
+        if header.queue_id < 0:
+            raise MessageError("records have to be for a queue")
+        return RecordBulk(
+            request.body,
+            count,
+            keyed=keyed,
+            topic=header.topic.encode(),
+            queue_id=header.queue_id,
+            max_size=self._max_size,
+        )

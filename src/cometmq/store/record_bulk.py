@@ -1,0 +1,174 @@
+"""Records that came as such, many at a time: checked, filled in and described by columns of NumPy.
+
+Rules kept here:
+- A record that is not what it says is refused, and all that came with it: whoever walks over the log has to
+  find each of them, with the right checksum, and its topic and queue.
+- What the writer says of tags and keys is believed: if it is wrong, its own messages are not found.
+- NumPy is no requirement of a broker; one without it does not know such requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from cometmq.model.errors import MessageError
+from cometmq.wire.command import Body
+from cometmq.wire.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
+from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+    Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Table = np.ndarray[tuple[int], np.dtype[Any]]
+
+RECORD_HEAD: Final = [
+    ("size", ">i4"),
+    ("magic", ">u4"),
+    ("crc", ">i4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("place", ">i8"),
+    ("sys_flag", ">i4"),
+    ("born_ms", ">i8"),
+    ("born_host", "V8"),
+    ("stored_ms", ">i8"),
+    ("store_host", "V8"),
+    ("consumed", ">i4"),
+    ("prepared", ">i8"),
+    ("body", ">i4"),
+]
+"""The fixed part of a record, for NumPy."""
+_UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
+_SIGN_CLEARED: Final = 0x7FFFFFFF
+_HOST_BYTES: Final = 8
+
+
+class RecordBulk:
+    """Records of one queue, behind one another."""
+
+    __slots__ = ("codes", "data", "hashes", "heads", "sizes", "starts")
+
+    def __init__(
+        self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
+    ) -> None:
+        """Raises `MessageError` if these are not such records of this topic and queue."""
+        import numpy as np
+
+        columns = count * (SIZE_BYTES + CODE_BYTES + (HASH_BYTES if keyed else 0))
+        if not count or len(body) < columns + count * MIN_RECORD_SIZE or len(topic) > MAX_TOPIC_LENGTH_V1:
+            raise MessageError(f"{len(body)} bytes cannot be {count} records")
+        self.sizes: Numbers = np.frombuffer(body, ">i4", count).astype(np.int64)
+        at = count * SIZE_BYTES
+        self.codes: Numbers = np.frombuffer(body, ">i8", count, at).astype(np.int64)
+        at += count * CODE_BYTES
+        self.hashes: Numbers | None = None
+        if keyed:
+            self.hashes = np.frombuffer(body, ">i4", count, at).astype(np.int64)
+        ends = np.cumsum(self.sizes)
+        self.data = np.frombuffer(body, np.uint8, offset=columns).copy()
+        if int(self.sizes.min()) < MIN_RECORD_SIZE or int(ends[-1]) != len(self.data):
+            raise MessageError("the sizes of the records are not those of the request")
+        self.starts: Numbers = ends - self.sizes
+        self.heads: Table = self._rows(FIXED_V4.size, self.starts).view(RECORD_HEAD).reshape(-1)
+        self._check(topic, queue_id, max_size)
+
+    def _rows(self, width: int, starts: Numbers) -> Table:
+        """A copy of so many bytes from each place on."""
+        import numpy as np
+
+        rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
+        return rows
+
+    def _check(self, topic: bytes, queue_id: int, max_size: int) -> None:
+        import numpy as np
+
+        heads, sizes = self.heads, self.sizes
+        lengths = heads["body"].astype(np.int64)
+        tails = self.starts + FIXED_V4.size + lengths
+        name = bytes([len(topic)]) + topic
+        rest = sizes - FIXED_V4.size - lengths - len(name) - 2
+        is_wrong = (
+            (heads["size"] != sizes)
+            | (heads["magic"] != MAGIC_V1)
+            | (heads["queue_id"] != queue_id)
+            | (heads["sys_flag"] != 0)
+            | (heads["consumed"] != 0)
+            | (heads["prepared"] != 0)
+            | (lengths <= 0)
+            | (rest < 0)
+            | (rest > MAX_PROPERTIES_LENGTH)
+        )
+        if not is_wrong.any():
+            wanted = np.frombuffer(name, np.uint8)
+            is_wrong = (self._rows(len(name), tails) != wanted).any(axis=1)
+            block_lengths = self._rows(2, tails + len(name)).view(">u2").reshape(-1)
+            is_wrong |= block_lengths != rest
+            is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != 2)  # the end of a property
+        if is_wrong.any():
+            number = int(np.flatnonzero(is_wrong)[0])
+            raise MessageError(f"record {number} of {len(sizes)} is none of this topic and queue")
+        if int(lengths.max()) > max_size:
+            raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
+        if self.hashes is not None and int(self.hashes.min()) < 0:
+            raise MessageError("the hash of a key is negative")
+
+    @property
+    def count(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def fill(
+        self, queue_offset: int, place: int, born_host: bytes, stored_ms: int, store_host: bytes
+    ) -> memoryview:
+        """The bytes of the records at a place of the log."""
+        import numpy as np
+
+        heads, data = self.heads, self.data.data
+        heads["queue_offset"] = queue_offset + np.arange(self.count)
+        heads["place"] = place + self.starts
+        heads["stored_ms"] = stored_ms
+        heads["born_host"] = np.void(born_host)
+        heads["store_host"] = np.void(store_host)
+        bodies = self.starts + FIXED_V4.size
+        ends = bodies + heads["body"].astype(np.int64)
+        heads["crc"] = [
+            crc32(data[start:end]) & _SIGN_CLEARED
+            for start, end in zip(bodies.tolist(), ends.tolist(), strict=True)
+        ]
+        rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
+        np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)[self.starts] = rows
+        return data
+
+    def units(self, place: int) -> bytes:
+        """What a queue says of the records that are at a place of the log."""
+        import numpy as np
+
+        units = np.empty(self.count, _UNIT)
+        units["place"], units["size"], units["code"] = place + self.starts, self.sizes, self.codes
+        return units.tobytes()
+
+    def blocks(self) -> list[memoryview]:
+        """The properties of each record."""
+        import numpy as np
+
+        data = self.data.data
+        lengths = self.heads["body"].astype(np.int64)
+        tails = self.starts + FIXED_V4.size + lengths
+        begins = (tails + self.data[tails] + 3).tolist()
+        return [
+            data[begin:end] for begin, end in zip(begins, (self.starts + self.sizes).tolist(), strict=True)
+        ]
+
+
+def can_take(born_host: bytes, store_host: bytes) -> bool:
+    """Whether records with these hosts are of the kind that comes as such."""
+    return len(born_host) == len(store_host) == _HOST_BYTES

@@ -1,0 +1,175 @@
+"""Records that come as such, which are put as if they had come as messages."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cometmq.model.errors import MessageError
+from cometmq.store.batch_packing import MessageBatch
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.index_keys import key_hash
+from cometmq.store.record_bulk import RecordBulk
+from cometmq.store.status import PutStatus
+from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.wire.batch import BatchItem
+from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record import Record
+from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
+from tests.unit.store.log_kit import BORN_HOST, START_MS
+from tests.unit.store.store_kit import Engine, bodies_in, messages_in, small
+from tests.unit.store.test_put_runs import IPV6_HOST, contents
+
+TOPIC, QUEUE = b"orders", 0
+
+
+def message(number: int) -> tuple[bytes, bytes]:
+    """A body and properties, of many lengths."""
+    body = random.Random(number).randbytes(1 + number * 7 % 300)
+    return body, b"UNIQ_KEY\x01%016X\x02TAGS\x01tag-%d\x02" % (number, number % 3)
+
+
+def record(body: bytes, block: bytes, **changes: int) -> bytes:
+    """A record as a writer encodes it."""
+    size = FIXED_V4.size + len(body) + 1 + len(TOPIC) + 2 + len(block)
+    fields = {
+        "size": size,
+        "magic": MAGIC_V1,
+        "crc": 0,
+        "queue_id": QUEUE,
+        "flag": 0,
+        "queue_offset": 0,
+        "place": 0,
+        "sys_flag": 0,
+        "born_ms": START_MS,
+        "born_host": 0,
+        "stored_ms": 0,
+        "store_host": 0,
+        "consumed": 0,
+        "prepared": 0,
+        "length": len(body),
+        **changes,
+    }
+    fixed = struct.pack(">iIiiiqqiqqqqiqi", *fields.values())
+    return fixed + body + bytes([len(TOPIC)]) + TOPIC + len(block).to_bytes(2, "big") + block
+
+
+def request(messages: list[tuple[bytes, bytes]], *, keyed: bool = True) -> bytes:
+    """The body of a request."""
+    records = [record(*each) for each in messages]
+    beginning = java_hash("orders#")
+    sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
+    values = [put_values(block) for _, block in messages]
+    codes = b"".join(struct.pack(">q", each[0]) for each in values)
+    hashes = b"".join(struct.pack(">i", key_hash(beginning, each[1] or b"")) for each in values)
+    return sizes + codes + (hashes if keyed else b"") + b"".join(records)
+
+
+def bulk(body: bytes, count: int, *, keyed: bool = True, max_size: int = 4096) -> RecordBulk:
+    return RecordBulk(body, count, keyed=keyed, topic=TOPIC, queue_id=QUEUE, max_size=max_size)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_records_leave_the_same_bytes_as_messages(tmp_path: Path, flush: str) -> None:
+    """B4, B10: in the log, the queues and the index, over the ends of files."""
+    disks = SimulatedDisk(), SimulatedDisk()
+    config = small(flush_disk_type=flush)
+    one, other = (Engine(disk, config) for disk in disks)
+    for first in range(0, 600, 20):
+        messages = [message(number) for number in range(first, first + 20)]
+        put = one.writer.put_bulk("orders", QUEUE, bulk(request(messages), 20), BORN_HOST)
+        head = Record("orders", b"", queue_id=QUEUE, born_timestamp_ms=START_MS, born_host=BORN_HOST)
+        result = other.put_batch(MessageBatch(head, [BatchItem(*each) for each in messages], 20))
+        assert put.status is result.status is PutStatus.PUT_OK
+        assert (put.queue_offset, put.physical_offset) == (first, result.physical_offset)
+        assert put.end_offset == result.end_offset
+    for engine in (one, other):
+        engine.sync_log()
+        engine.writer.show_confirmed()
+    assert bodies_in(one.files) == [message(number)[0] for number in range(600)]
+    key = f"{599:016X}"
+    (place,) = one.files.index.find("orders", key, 10, 0, 2**62).physical_offsets
+    assert place == max(each.physical_offset for queue in messages_in(one.files).values() for each in queue)
+    assert one.close()
+    assert other.close()
+    assert contents(disks[0], tmp_path / "records") == contents(disks[1], tmp_path / "batches")
+
+
+WRONG: dict[str, Callable[[list[bytes]], None]] = {
+    "size": lambda records: records.__setitem__(3, record(*message(3), size=77)),
+    "magic": lambda records: records.__setitem__(3, record(*message(3), magic=1)),
+    "queue": lambda records: records.__setitem__(3, record(*message(3), queue_id=3)),
+    "flags": lambda records: records.__setitem__(3, record(*message(3), sys_flag=4)),
+    "prepared": lambda records: records.__setitem__(3, record(*message(3), prepared=4)),
+    "length of the body": lambda records: records.__setitem__(3, record(*message(3), length=1)),
+    "no body": lambda records: records.__setitem__(3, record(b"", message(3)[1])),
+    "topic": lambda records: records.__setitem__(3, records[3].replace(b"orders", b"ordery")),
+    "length of the properties": lambda records: records.__setitem__(3, records[3][:-1] + b"\x02\x02"),
+    "end of the properties": lambda records: records.__setitem__(3, records[3][:-1] + b"x"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_no_record_of_the_queue_is_refused(what: str) -> None:
+    """B4: with all that came with it, and by its number."""
+    messages = [message(number) for number in range(8)]
+    records = [record(*each) for each in messages]
+    WRONG[what](records)
+    sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
+    with pytest.raises(MessageError, match="record 3 of 8 is none of this topic and queue"):
+        bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
+
+
+@pytest.mark.parametrize("count", [0, 7, 9, 1_000_000])
+def test_what_is_no_such_number_of_records_is_refused(count: int) -> None:
+    """B4"""
+    with pytest.raises(MessageError):
+        bulk(request([message(number) for number in range(8)]), count)
+
+
+def test_a_body_that_is_too_large_is_refused() -> None:
+    """B4: as that of a message is."""
+    messages = [message(1), (bytes(5000), b"")]
+    with pytest.raises(MessageError, match="a record has 5000 bytes; msg body length limit 4096B"):
+        bulk(request(messages), 2)
+
+
+def test_hashes_cannot_be_negative() -> None:
+    """B10"""
+    body = bytearray(request([message(1)]))
+    body[12] = 0xFF
+    with pytest.raises(MessageError, match="the hash of a key is negative"):
+        bulk(bytes(body), 1)
+
+
+def test_a_writer_with_a_long_address_is_refused() -> None:
+    """B4: and nothing is changed."""
+    engine = Engine(SimulatedDisk())
+    put = engine.writer.put_bulk("orders", QUEUE, bulk(request([message(1)]), 1), IPV6_HOST)
+    assert put.status is PutStatus.MESSAGE_ILLEGAL
+    assert bodies_in(engine.files) == []
+
+
+def test_those_who_wait_hear_of_each_record() -> None:
+    """B3: and whoever waits for nothing is not told."""
+    engine = Engine(SimulatedDisk())
+    arrivals, heard = engine.files.dispatcher.arrivals, []
+    waiting = False
+
+    def hear(topic: str, queue_id: int, offset: int, code: int, _: int, block: bytes | memoryview) -> None:
+        heard.append((topic, queue_id, offset, code, bytes(block)))
+
+    arrivals.append(hear, waiting=lambda topic, queue_id: waiting and (topic, queue_id) == ("orders", QUEUE))
+    messages = [message(number) for number in range(4)]
+    engine.writer.put_bulk("orders", QUEUE, bulk(request(messages), 4), BORN_HOST)
+    assert heard == []
+    waiting = True
+    engine.writer.put_bulk("orders", QUEUE, bulk(request(messages), 4), BORN_HOST)
+    assert heard == [
+        ("orders", QUEUE, 4 + number, put_values(block)[0], block)
+        for number, (_, block) in enumerate(messages)
+    ]
