@@ -26,6 +26,8 @@ from cometmq.spark.sink_records import LogRecords, encode_records
 from cometmq.wire.java_hash import java_hash
 
 MAX_REQUEST_ROWS: Final = 1024
+MAX_REQUEST_RECORDS: Final = 2048
+"""The same for rows that go as records, which cost the broker less."""
 MAX_REQUEST_BYTES: Final = 512 * 1024
 SLICE_ROWS: Final = 8192
 SLICE_BYTES: Final = 8 * 1024 * 1024
@@ -190,10 +192,11 @@ def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
 
 def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, end: int) -> Iterator[Piece]:
     """Requests of rows that are meant for the same place."""
+    most = MAX_REQUEST_RECORDS if isinstance(items, LogRecords) else MAX_REQUEST_ROWS
     while first < end:
         room = int(items.ends[first]) + MAX_REQUEST_BYTES
         fitting = int(np.searchsorted(items.ends, room, "right")) - 1
-        upto = max(min(fitting, first + MAX_REQUEST_ROWS, end), first + 1)
+        upto = max(min(fitting, first + most, end), first + 1)
         if isinstance(items, LogRecords):
             yield Piece(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
         else:
