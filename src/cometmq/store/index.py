@@ -28,7 +28,7 @@ import msgspec
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.dispatch_rules import Keyed
-from cometmq.store.index_arrays import AT_ONCE, HAS_NUMPY, LARGE_GROUP
+from cometmq.store.index_arrays import AT_ONCE, LARGE_GROUP, arrays_are_loaded
 from cometmq.store.index_file import IndexFile
 from cometmq.store.index_keys import KeyHashes, key_hash, key_hashes
 
@@ -138,7 +138,7 @@ class Index:
     def write(self) -> None:
         """Write into the files what was put so far."""
         while self._unwritten:
-            many = HAS_NUMPY and len(self._unwritten) >= LARGE_GROUP
+            many = len(self._unwritten) >= LARGE_GROUP and arrays_are_loaded()
             written = self._write_columns(self._unwritten[:AT_ONCE]) if many else 0
             if not written:
                 written = self._write_together(self._unwritten[:_GROUP])

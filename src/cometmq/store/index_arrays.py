@@ -2,13 +2,15 @@
 
 Rules kept here:
 - What is written is what `IndexFile.put` would write, byte for byte.
-- NumPy is no requirement of a broker. Where it is installed it is loaded when the first large group comes:
-  after a kill, when the keys of millions of messages are indexed again, or with large batches.
+- NumPy is no requirement of a broker, and loading it takes a tenth of a second. Where it is installed it is
+  loaded when it is worth it and nobody waits: for a long recovery, and beside the first request for records.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +26,27 @@ LARGE_GROUP: Final = 256
 """From so many records on it is worth it."""
 AT_ONCE: Final = 2048
 """So many records are written at once."""
-HAS_NUMPY: Final = find_spec("numpy") is not None
 
+_NUMPY: Final = "numpy"
 _BASE: Final = 31
 _SIGN: Final = 1 << 31
+
+
+def has_arrays() -> bool:
+    """Whether NumPy is installed."""
+    return arrays_are_loaded() or find_spec(_NUMPY) is not None
+
+
+def arrays_are_loaded() -> bool:
+    """Whether it can be used at once."""
+    return _NUMPY in sys.modules
+
+
+def load_arrays() -> bool:
+    """Load it, if it is installed; blocks."""
+    if has_arrays():
+        import_module(_NUMPY)
+    return arrays_are_loaded()
 
 
 def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:

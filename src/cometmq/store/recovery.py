@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,7 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
 from cometmq.store.index import Index
+from cometmq.store.index_arrays import load_arrays
 from cometmq.store.log_groups import GroupWalk, RecordGroup
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import Unit
@@ -35,6 +37,8 @@ from cometmq.wire.record import Record, decode_record
 from cometmq.wire.record_layout import RecordError, peek_queue_offset
 
 log = logging.getLogger("cometmq.store")
+
+_LONG_REPLAY_BYTES: Final = 256 * 1024 * 1024
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -165,6 +169,8 @@ class Recovery:
         may be torn ones in between, and such of an earlier life of the queue.
         """
         self._sync_from(start)
+        if self._log.max_offset - start > _LONG_REPLAY_BYTES:
+            load_arrays()  # half a second sooner for every million keys
         self._queues.truncate(start, self._is_right)
         safe_index_files = len(self._index)
         looked_at: set[tuple[str, int]] = set()

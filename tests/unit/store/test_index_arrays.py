@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -87,7 +89,7 @@ def test_many_keys_leave_the_same_files_as_few(
     monkeypatch.setattr(IndexFile, "put_columns", noticed)
     contents = []
     for disk, has_numpy in zip(disks, (True, False), strict=True):
-        monkeypatch.setattr(index_module, "HAS_NUMPY", has_numpy)
+        monkeypatch.setattr(index_module, "arrays_are_loaded", lambda has_numpy=has_numpy: has_numpy)
         index = an_index(disk, entries=entries)
         all_of_them = records(kind, 3 * AT_ONCE)
         for first in range(0, len(all_of_them), 700):
@@ -99,6 +101,17 @@ def test_many_keys_leave_the_same_files_as_few(
     assert contents[0] == contents[1]
     alike = kind in ("unique keys", "unique keys and keys", "backward times")
     assert bool(written) == alike
+
+
+def test_loading_is_left_to_those_who_have_the_time() -> None:
+    """B10: a broker starts without NumPy, and has it when it is asked for it."""
+    program = (
+        "import sys; import cometmq.store.message_store; import cometmq.broker.handlers; "
+        "from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_arrays; "
+        "print(arrays_are_loaded(), has_arrays(), 'numpy' in sys.modules, load_arrays(), arrays_are_loaded())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True", "False", "True", "True"]
 
 
 def test_few_keys_do_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ Rules kept here:
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, handles
-from cometmq.store.index_arrays import HAS_NUMPY
+from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_arrays
 from cometmq.store.record_bulk import RecordBulk, can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
@@ -42,12 +44,27 @@ class RecordsHandlers:
     @handles(OwnRequestCode.SEND_RECORDS, SendMessageRequestV2)
     def send(
         self, header: SendMessageRequestV2, request: Command, connection: Connection
-    ) -> Answer | Deferred:
+    ) -> Answer | Deferred | Awaitable[Answer]:
         """Put all of them, or none."""
-        sending, answers = self._sending, self._sending.answers
-        born_host = sending.born_host(connection)
-        if not HAS_NUMPY or not self._state.store.writer.takes_bulks or not can_take(born_host, born_host):
+        born_host = self._sending.born_host(connection)
+        takes_them = self._state.store.writer.takes_bulks and can_take(born_host, born_host)
+        if not takes_them or not has_arrays():
             return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="send batches instead")
+        if not arrays_are_loaded():
+            return self._come_back(request)
+        return self._put(header, request, connection, born_host)
+
+    async def _come_back(self, request: Command) -> Answer:
+        """Get ready, which takes a moment; whoever did not only ask whether it is possible tries again."""
+        await asyncio.to_thread(load_arrays)
+        if not request.body:
+            return Answer(ResponseCode.MESSAGE_ILLEGAL, remark="the request has no records")
+        return self._sending.answers.refuse(ResponseCode.SYSTEM_BUSY, "not ready yet; send it again")
+
+    def _put(
+        self, header: SendMessageRequestV2, request: Command, connection: Connection, born_host: bytes
+    ) -> Answer | Deferred:
+        sending, answers = self._sending, self._sending.answers
         if sending.pressure.refusal is not None:
             return answers.refuse(ResponseCode.SYSTEM_BUSY, sending.pressure.refusal)
         topics_before = self._state.topics.generation
