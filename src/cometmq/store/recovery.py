@@ -170,7 +170,7 @@ class Recovery:
         """
         self._sync_from(start)
         if self._log.max_offset - start > _LONG_REPLAY_BYTES:
-            load_arrays()  # half a second sooner for every million keys
+            load_arrays()  # a third of a second sooner for every million keys
         self._queues.truncate(start, self._is_right)
         safe_index_files = len(self._index)
         looked_at: set[tuple[str, int]] = set()
