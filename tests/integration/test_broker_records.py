@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
+from cometmq.broker.handlers import records
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.headers.pull import PullMessageRequest
@@ -63,6 +65,25 @@ async def test_records_are_stored_as_messages(flush: str) -> None:
         assert kit.broker.state.counters.put_messages == 100
 
 
+async def test_the_first_records_wait_until_they_can_be_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B4: and are put in the order in which they came."""
+    loaded = threading.Event()
+    monkeypatch.setattr(records, "arrays_are_loaded", loaded.is_set)
+    monkeypatch.setattr(records, "load_arrays", loaded.wait)
+    async with running_broker() as kit:
+        await kit.embedded.create_topic("orders", queues=1)
+        sends = [asyncio.ensure_future(send(kit, request([each]), 1)) for each in MESSAGES[:5]]
+        metrics = kit.broker.server.metrics
+        await eventually(
+            lambda: metrics.of(OwnRequestCode.SEND_RECORDS).requests == 5, "all of them are there"
+        )
+        assert kit.stored("orders") == []
+        loaded.set()
+        answers = await asyncio.gather(*sends)
+        assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "2", "3", "4"]
+        assert [bytes(record.body) for record in kit.stored("orders")] == [body for body, _ in MESSAGES[:5]]
+
+
 async def test_whoever_waits_for_messages_gets_them() -> None:
     """B3, B8: by the tags that it wants."""
     async with running_broker() as kit:
@@ -102,7 +123,6 @@ async def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
             (await send(kit, body, queue_id=1), "record 0 of 50 is none of this topic and queue"),
             (await send(kit, b""), "0 bytes cannot be 50 records"),
             (await send(kit, body, queue_id=-1), "records have to be for a queue"),
-            (await send(kit, body, topic="%RETRY%group"), "this topic takes no records; send messages"),
         ]
         for answer, reason in refused:
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL, answer
@@ -114,6 +134,8 @@ async def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
         )
         assert answer.remark == "the request does not say how many records it has"
         assert (await send(kit, body, queue_id=2)).code == ResponseCode.INVALID_PARAMETER
+        retried = await send(kit, body, topic="%RETRY%group")
+        assert retried.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert kit.stored("orders") == []
         assert kit.broker.state.store.log.max_offset == 0
 

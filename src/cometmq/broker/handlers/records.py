@@ -4,22 +4,21 @@ Rules kept here:
 - Topic and queue are checked as those of any send are, and the records themselves before any of them is put.
 - What is answered as stored is as safe as the settings ask for.
 - A broker that cannot put records as they are answers as if it did not know the request: because it has no
-  NumPy, because it adds something to every record, or because it or the writer has an address of 16 bytes.
+  NumPy, because it adds something to every record, because it or the writer has an address of 16 bytes, or
+  because the topic is not a plain one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.sending import Sending
-from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, Deferred, handles
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
 from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_arrays
 from cometmq.store.record_bulk import RecordBulk, can_take
 from cometmq.store.status import PutStatus
@@ -32,6 +31,10 @@ from cometmq.wire.log_records import read_description
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
+_Sent = tuple[SendMessageRequestV2, Command, Connection, bytes]
+"""A request, with the connection that it came by and its address."""
+_SEND_BATCHES: Final = "no records are taken here; send batches instead"
+
 
 class RecordsHandlers:
     """SEND_RECORDS."""
@@ -40,26 +43,35 @@ class RecordsHandlers:
         self._state = state
         self._sending = Sending(state)
         self._max_size = state.store_config.max_message_size
+        self._waiting: list[_Sent] = []
+        """What came before the first could be put; connections bound how much that can be."""
 
     @handles(OwnRequestCode.SEND_RECORDS, SendMessageRequestV2)
     def send(
         self, header: SendMessageRequestV2, request: Command, connection: Connection
-    ) -> Answer | Deferred | Awaitable[Answer]:
+    ) -> Answer | Deferred:
         """Put all of them, or none."""
         born_host = self._sending.born_host(connection)
         takes_them = self._state.store.writer.takes_bulks and can_take(born_host, born_host)
         if not takes_them or not has_arrays():
-            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="send batches instead")
+            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=_SEND_BATCHES)
         if not arrays_are_loaded():
-            return self._come_back(request)
+            self._wait((header, request, connection, born_host))
+            return DEFERRED
         return self._put(header, request, connection, born_host)
 
-    async def _come_back(self, request: Command) -> Answer:
-        """Get ready, which takes a moment; whoever did not only ask whether it is possible tries again."""
-        await asyncio.to_thread(load_arrays)
-        if not request.body:
-            return Answer(ResponseCode.MESSAGE_ILLEGAL, remark="the request has no records")
-        return self._sending.answers.refuse(ResponseCode.SYSTEM_BUSY, "not ready yet; send it again")
+    def _wait(self, sent: _Sent) -> None:
+        """Put the first ones, in their order, when what is needed for it is loaded."""
+        self._waiting.append(sent)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().run_in_executor(None, load_arrays).add_done_callback(self._go_on)
+
+    def _go_on(self, _: object) -> None:
+        waiting, self._waiting = self._waiting, []
+        for header, request, connection, born_host in waiting:
+            result = self._put(header, request, connection, born_host)
+            if isinstance(result, Answer):
+                connection.answer(request, result)
 
     def _put(
         self, header: SendMessageRequestV2, request: Command, connection: Connection, born_host: bytes
@@ -70,8 +82,8 @@ class RecordsHandlers:
         topics_before = self._state.topics.generation
         try:
             target = sending.checks.target(header, connection.remote_address)
-            if not target.is_plain or target.sys_flag or header.topic.startswith(RETRY_PREFIX):
-                raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "this topic takes no records; send messages")
+            if not target.is_plain or target.sys_flag:
+                raise SendRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _SEND_BATCHES)
             bulk = self._read(header, request)
         except (SendRefused, MessageError) as refusal:
             return answers.refuse(refusal.code or ResponseCode.MESSAGE_ILLEGAL, refusal.message)
