@@ -16,6 +16,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.message_writer import PutResult
 from cometmq.store.put_runs import PlainMessage
+from cometmq.store.record_bulk import RecordBulk
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
@@ -23,6 +24,7 @@ from cometmq.wire.batch import BatchItem
 from cometmq.wire.record_walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
+from tests.unit.store.test_record_bulk import request
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))
 ALL_MODES = (CrashMode.DROP, CrashMode.TORN, CrashMode.REORDER, CrashMode.KEEP, CrashMode.CUT)
@@ -60,6 +62,8 @@ class Run:
         self._one(engine, place, b"large-%d" % number * 900)
         if number % 4 == 1:
             self._run(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
+        if number % 4 == 2:
+            self._records(engine, [b"record-%d-%d" % (number, each) for each in range(4)])
         self._clock.advance(1700)
         if number % 2:
             engine.files.index.write()
@@ -91,6 +95,13 @@ class Run:
         run = engine.writer.put_run(plain)
         assert all(isinstance(place, tuple) for place in run.places)
         self.put += messages
+
+    def _records(self, engine: Engine, bodies: list[bytes]) -> None:
+        messages: list[Message] = [(("orders", 0), body) for body in bodies]
+        self.begun += messages
+        body = request([(body, b"KEYS\x01%s\x02" % body) for body in bodies])
+        bulk = RecordBulk(body, len(bodies), keyed=True, topic=b"orders", queue_id=0, max_size=4096)
+        self._note(engine.writer.put_bulk("orders", 0, bulk, BORN_HOST), messages)
 
     def _note(self, result: PutResult, messages: list[Message]) -> None:
         assert result.status is PutStatus.PUT_OK

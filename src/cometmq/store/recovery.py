@@ -129,7 +129,8 @@ class Recovery:
     def _start_before_checkpoint(self) -> int:
         checkpoint = self._checkpoint
         is_safe = self._config.message_index_enable and self._config.message_index_safe
-        moment_ms = checkpoint.min_timestamp_index if is_safe else checkpoint.min_timestamp
+        # The keys of some of the messages of the last millisecond may be in a file of the index that is gone.
+        moment_ms = checkpoint.min_timestamp_index - 1 if is_safe else checkpoint.min_timestamp
         return self._newest_file(lambda _, stored_ms: stored_ms <= moment_ms)
 
     def _newest_file(self, is_old_enough: Callable[[MappedFile, int], bool]) -> int:

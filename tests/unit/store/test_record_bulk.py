@@ -65,7 +65,7 @@ def request(messages: list[tuple[bytes, bytes]], *, keyed: bool = True) -> bytes
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
     values = [put_values(block) for _, block in messages]
     codes = b"".join(struct.pack(">q", each[0]) for each in values)
-    hashes = b"".join(struct.pack(">i", key_hash(beginning, each[1] or b"")) for each in values)
+    hashes = b"".join(struct.pack(">i", key_hash(beginning, each[1] or each[2] or b"")) for each in values)
     return sizes + codes + (hashes if keyed else b"") + b"".join(records)
 
 
