@@ -21,7 +21,7 @@ from tests.integration.broker_kit import (
     send_header,
     told,
 )
-from tests.unit.store.test_record_bulk import message, request
+from tests.unit.store.record_bulk_kit import message, request
 
 HELD, SUBSCRIBED = 2, 4
 """Bits of a pull: it may wait, and says itself what it wants."""
@@ -82,6 +82,24 @@ async def test_the_first_records_wait_until_they_can_be_put(monkeypatch: pytest.
         answers = await asyncio.gather(*sends)
         assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "2", "3", "4"]
         assert [bytes(record.body) for record in kit.stored("orders")] == [body for body, _ in MESSAGES[:5]]
+
+
+async def test_a_broker_whose_numpy_is_broken_does_not_know_the_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B4: writers send batches then."""
+
+    def fail() -> bool:
+        raise ImportError("no such symbol")
+
+    monkeypatch.setattr(records, "arrays_are_loaded", lambda: False)
+    monkeypatch.setattr(records, "load_arrays", fail)
+    async with running_broker() as kit:
+        await kit.embedded.create_topic("orders", queues=1)
+        answer = await send(kit, request(MESSAGES))
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "NumPy is installed and cannot be loaded: no such symbol" in caplog.text
+        assert kit.stored("orders") == []
 
 
 async def test_whoever_waits_for_messages_gets_them() -> None:

@@ -23,8 +23,8 @@ from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
 from cometmq.wire.batch import BatchItem
 from cometmq.wire.record_walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
+from tests.unit.store.record_bulk_kit import request
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
-from tests.unit.store.test_record_bulk import request
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))
 ALL_MODES = (CrashMode.DROP, CrashMode.TORN, CrashMode.REORDER, CrashMode.KEEP, CrashMode.CUT)

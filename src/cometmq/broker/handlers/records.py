@@ -11,6 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,8 @@ from cometmq.wire.log_records import read_description
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
+
+log = logging.getLogger("cometmq.broker")
 
 _Sent = tuple[SendMessageRequestV2, Command, Connection, bytes]
 """A request, with the connection that it came by and its address."""
@@ -54,7 +57,7 @@ class RecordsHandlers:
         born_host = self._sending.born_host(connection)
         takes_them = self._state.store.writer.takes_bulks and can_take(born_host, born_host)
         if not takes_them or not has_arrays():
-            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=_SEND_BATCHES)
+            return _not_supported()
         if not arrays_are_loaded():
             self._wait((header, request, connection, born_host))
             return DEFERRED
@@ -66,10 +69,16 @@ class RecordsHandlers:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().run_in_executor(None, load_arrays).add_done_callback(self._go_on)
 
-    def _go_on(self, _: object) -> None:
+    def _go_on(self, loading: asyncio.Future[bool]) -> None:
         waiting, self._waiting = self._waiting, []
+        failure = loading.exception()
+        if failure is not None:
+            log.error("NumPy is installed and cannot be loaded: %s; records are not taken", failure)
         for header, request, connection, born_host in waiting:
-            result = self._put(header, request, connection, born_host)
+            if failure is not None:
+                result: Answer | Deferred = _not_supported()
+            else:
+                result = self._put(header, request, connection, born_host)
             if isinstance(result, Answer):
                 connection.answer(request, result)
 
@@ -115,3 +124,7 @@ class RecordsHandlers:
             queue_id=header.queue_id,
             max_size=self._max_size,
         )
+
+
+def _not_supported() -> Answer:
+    return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=_SEND_BATCHES)
