@@ -1,4 +1,4 @@
-"""Entries of many records for the index, by columns of NumPy: a third of what lists of numbers cost.
+"""Entries of many records for the index, by columns of NumPy, which cost less than lists of numbers.
 
 Rules kept here:
 - What is written is what `IndexFile.put` would write, byte for byte.
