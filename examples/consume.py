@@ -13,8 +13,8 @@ consumer = PushConsumer(
 @consumer.subscribe("orders", "paid || refunded")
 def bill(message: StoredMessage) -> None:
     """Returning acknowledges; raising has the message delivered again, later and later."""
-    line = f"billed {message.body.decode()} ({message.tags})\n"
-    print(line, end="", flush=True)  # listeners run on several threads: a line in one piece stays in one piece
+    # In one piece, because listeners run on several threads.
+    print(f"billed {message.body.decode()} ({message.tags})\n", end="", flush=True)
 
 
 consumer.run()  # until SIGINT or SIGTERM; finishes what it holds

@@ -9,14 +9,14 @@ Rules kept here:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from types import TracebackType
 from typing import Final, Self
 
 from cometmq.client.client_check import check_subscription
 from cometmq.client.consumer_settings import ConsumerSettings
-from cometmq.client.instance import FORKED, ClientInstance
+from cometmq.client.home_process import HomeProcess
+from cometmq.client.instance import ClientInstance
 from cometmq.client.members import MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer_base import ProducerBase
@@ -43,7 +43,7 @@ class ConsumerBase:
         self._common = settings
         self._namespace = namespace_of(settings)
         self._group = wrap_group(self._namespace, group)
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._instance: ClientInstance | None = None
         self._trace: ConsumerTrace | None = None
@@ -71,7 +71,7 @@ class ConsumerBase:
         return self._running_instance().client_id
 
     def _begin_start(self) -> None:
-        self._check_process()
+        self._home.check()
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the consumer is {self.state.value}; make a new one")
         self.state = ServiceState.START_FAILED
@@ -90,14 +90,10 @@ class ConsumerBase:
             await self._trace.dispatcher.stop()
 
     def _running_instance(self) -> ClientInstance:
-        self._check_process()
+        self._home.check()
         if self.state is not ServiceState.RUNNING or self._instance is None:
             raise StateError(f"the consumer is {self.state.value}; use it between start and stop")
         return self._instance
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise StateError(FORKED)
 
     # Subscriptions.
 

@@ -8,14 +8,13 @@ Rules kept here:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from cometmq.client.background import BackgroundLoop, background
-from cometmq.client.instance import FORKED
+from cometmq.client.home_process import HomeProcess
 from cometmq.model.errors import StateError
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ class Face(Generic[C]):
     def __init__(self, client: C) -> None:
         self.aio = client
         """The asyncio client behind this one; only its own event loop may use it."""
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._background: BackgroundLoop | None = None
 
     def start(self) -> None:
@@ -65,9 +64,11 @@ class Face(Generic[C]):
         return self._loop(work).submit(work)
 
     def _loop(self, work: Coroutine[Any, Any, Any]) -> BackgroundLoop:
-        if os.getpid() != self._pid:
+        try:
+            self._home.check()
+        except StateError:
             work.close()
-            raise StateError(FORKED)
+            raise
         if self._background is None:
             self._background = background()
         return self._background

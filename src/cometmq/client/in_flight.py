@@ -30,7 +30,7 @@ class InFlight:
 
     def enter_at_once(self, size: int) -> bool:
         """Come in if there is room and nobody waits in line."""
-        if self._waiting or not self._fits(size):
+        if self._waiting or (self.messages and not self._fits(size)):
             return False
         self.messages += 1
         self.bytes += size

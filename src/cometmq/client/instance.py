@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary
 from cometmq.client.broker_requests import BrokerRequests
 from cometmq.client.connections import ClientConnections
 from cometmq.client.heartbeat import Heartbeats
+from cometmq.client.home_process import HomeProcess
 from cometmq.client.identity import MessageIds, client_id
 from cometmq.client.members import ConsumerMember, GroupMember, MemberKind, TransactionMember
 from cometmq.client.name_servers import NameServers
@@ -26,7 +26,7 @@ from cometmq.client.request_reply import PendingReplies
 from cometmq.client.routes import Routes
 from cometmq.client.settings import ClientSettings, common_settings, name_server_addresses
 from cometmq.client.signing import RequestSigner
-from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
+from cometmq.model.errors import CometError, GroupTakenError, SettingsError
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.remoting.handler import HandlerTable
 from cometmq.wire.codes import RequestCode
@@ -45,7 +45,7 @@ class ClientInstance:
         self.client_id = id_
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self.pid = os.getpid()
+        self._home = HomeProcess()
         self._members: dict[tuple[MemberKind, str], GroupMember] = {}
         self.replies = PendingReplies()
         handlers = HandlerTable()
@@ -122,8 +122,7 @@ class ClientInstance:
 
     def check_usable(self) -> None:
         """Refuse use by a process that was forked off."""
-        if os.getpid() != self.pid:
-            raise StateError(FORKED)
+        self._home.check()
 
     # Members.
 
@@ -215,12 +214,6 @@ class ClientInstance:
                 consumer = self.consumer(group) if kind == "consumer" else None
                 if consumer is not None:
                     consumer.consumer_ids_changed()
-
-
-FORKED: Final = (
-    "this client was made before the process forked and cannot be used in the child; "
-    "make a new one in the child"
-)
 
 
 # The instances of each event loop. A loop that is gone takes its instances with it.

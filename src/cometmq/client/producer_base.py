@@ -11,7 +11,6 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Collection
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -20,8 +19,9 @@ import msgspec
 
 from cometmq.client.detector import FaultDetector
 from cometmq.client.faults import BrokerFaults
+from cometmq.client.home_process import HomeProcess
 from cometmq.client.in_flight import InFlight
-from cometmq.client.instance import FORKED, ClientInstance, join_instance
+from cometmq.client.instance import ClientInstance, join_instance
 from cometmq.client.later import LaterSends
 from cometmq.client.members import MemberKind
 from cometmq.client.names import check_group, unwrap, wrap_group
@@ -59,7 +59,7 @@ class ProducerBase:
         self.state = ServiceState.CREATED
         self._namespace = namespace_of(self.settings)
         self._group = wrap_group(self._namespace, group)
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._timeout_s = self.settings.send_timeout_ms / 1000
         self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._later = LaterSends(self.settings.max_in_flight_messages)
@@ -87,7 +87,7 @@ class ProducerBase:
         """Join the client instance; brokers are connected when the first message goes to them."""
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the producer is {self.state.value}; make a new one")
-        self._check_process()
+        self._home.check()
         self.state = ServiceState.START_FAILED
         self._topics = PublishTopics(self._namespace, self.settings.default_topic_queue_nums)
         instance = await join_instance(self.settings, self)
@@ -123,7 +123,7 @@ class ProducerBase:
         if self.state is not ServiceState.RUNNING or instance is None:
             self.state = ServiceState.STOPPED
             return
-        self._check_process()
+        self._home.check()
         self.state = ServiceState.STOPPED
         await self._in_flight.idle()
         await self._later.all_ended()
@@ -144,12 +144,8 @@ class ProducerBase:
     def _running(self) -> ClientInstance:
         if self.state is not ServiceState.RUNNING or self._instance is None:
             raise StateError(f"the producer is {self.state.value}; use it between start and stop")
-        self._check_process()
+        self._home.check()
         return self._instance
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise StateError(FORKED)
 
     # Sending.
 
@@ -194,10 +190,11 @@ class ProducerBase:
             )
             topics = self._topics
             topic = topics.known.get(message.topic) or await topics.find(message.topic, deadline)
-            chosen = topics.choose(topic, message, queue, selector, selector_arg)
+            if queue is not None or selector is not None or message.sharding_key is not None:
+                queue = topics.choose(topic, message, queue, selector, selector_arg)
             first = None if first_at is None else topic.queue_at(first_at)
-            begun = self._loop.time()
-            receipt = await self._sender.send(topic, outgoing, deadline, chosen, first)
+            begun = 0.0 if self._trace is None else self._loop.time()
+            receipt = await self._sender.send(topic, outgoing, deadline, queue, first)
         finally:
             self._in_flight.leave(size)
         if self._trace is not None:

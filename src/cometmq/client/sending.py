@@ -30,6 +30,7 @@ from cometmq.model.errors import (
 )
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode
+from cometmq.wire.command import Command
 from cometmq.wire.headers.send import SendMessageResponse
 
 log = logging.getLogger("cometmq.client")
@@ -91,8 +92,17 @@ class Sender:
         for left in range(tries, 0, -1):
             queue = chosen or first or topic.choose(last_failed, self._faults)
             first = None
+            begun = self._loop.time()
             try:
-                return await self._try(topic.topic, queue, outgoing, deadline, left)
+                broker_name, address = self.whereabouts(queue)
+                answer = await self._remoting.call(
+                    address,
+                    outgoing.code,
+                    self.fields(topic.topic, queue, broker_name, outgoing),
+                    body=outgoing.body,
+                    timeout_s=self._time_for_try(deadline - begun, left),
+                )
+                return self._receipt(topic.topic, queue, outgoing, answer, begun, left)
             except RemotingError as error:
                 if self._faults is not None:
                     reachable = not self._settings.start_detector_enable
@@ -114,27 +124,25 @@ class Sender:
             last_failed = queue.broker_name
         raise self._failure(topic.topic, failures)
 
-    async def _try(
-        self, topic: str, queue: MessageQueue, outgoing: Outgoing, deadline: float, left: int
-    ) -> SendReceipt:
-        broker_name, address = self.whereabouts(queue)
-        begun = self._loop.time()
-        timeout_s = deadline - begun
+    def _time_for_try(self, left_s: float, tries: int) -> float:
+        """How much of what is left of the time the next one of so many tries may take."""
         per_try_ms = self._settings.max_timeout_per_try_ms
-        if per_try_ms is not None and left > 1:
-            timeout_s = min(timeout_s, per_try_ms / 1000)
-        fields = self.fields(topic, queue, broker_name, outgoing)
-        answer = await self._remoting.call(
-            address, outgoing.code, fields, body=outgoing.body, timeout_s=timeout_s
-        )
+        return left_s if per_try_ms is None or tries == 1 else min(left_s, per_try_ms / 1000)
+
+    def _receipt(
+        self, topic: str, queue: MessageQueue, outgoing: Outgoing, answer: Command, begun: float, left: int
+    ) -> SendReceipt:
+        """What an answer says about a message; raises if that is not good enough."""
         status = STATUS_OF_CODE.get(answer.code)
         if status is None:
             remark = answer.remark or "no reason given"
-            raise ResponseError(f"{address} refused the message: {remark}", code=answer.code)
+            raise ResponseError(f"{self.address_of(queue)} refused the message: {remark}", code=answer.code)
         if self._faults is not None:
             self._faults.answered(queue.broker_name, (self._loop.time() - begun) * 1000)
         if status is not SendStatus.SEND_OK and self._settings.retry_when_not_stored_ok and left > 1:
-            stored = RemotingError(f"{address} has stored the message, but: {status}", code=answer.code)
+            stored = RemotingError(
+                f"{self.address_of(queue)} has stored the message, but: {status}", code=answer.code
+            )
             stored.maybe_applied = True
             raise stored
         header = answer.header(SendMessageResponse)

@@ -79,34 +79,30 @@ class RemotingClient(Endpoint):
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Command:
         """Ask and wait for the answer, whatever its code is."""
-        deadline = self.loop.time() + timeout_s
         fields = self._hooked_fields(address, code, header, body) if self._call_hooks else header
-        connection, answer = await self._ask(address, code, fields, body, deadline)
-        if answer.code == _GO_AWAY:
+        deadline = self.loop.time() + timeout_s
+        went_away = False
+        while True:
+            connection = self._by_address.get(address)
+            if connection is None or not connection.takes_calls:
+                connection = await self._connection(address, deadline, code)
+            left_s = deadline - self.loop.time()
+            future = connection.call(code, fields, body, timeout_s=left_s, serialize_type=self.serialize_type)
+            try:
+                answer = await future
+            except asyncio.CancelledError:
+                connection.forget(future)
+                raise
+            if answer.code != _GO_AWAY:
+                break
             self._replace(connection)
             connection.retire()
-            connection, answer = await self._ask(address, code, fields, body, deadline)
-            if answer.code == _GO_AWAY:
-                self._replace(connection)
-                connection.retire()
+            if went_away:
                 raise RemotingError(f"{address} is shutting down; try another server", code=answer.code)
+            went_away = True
         for hook in self._call_hooks:
             hook.after_call(address, code, answer)
         return answer
-
-    async def _ask(
-        self, address: str, code: int, fields: Fields | None, body: Payload, deadline: float
-    ) -> tuple[Connection, Command]:
-        connection = self._by_address.get(address)
-        if connection is None or not connection.takes_calls:
-            connection = await self._connection(address, deadline, code)
-        timeout_s = deadline - self.loop.time()
-        future = connection.call(code, fields, body, timeout_s=timeout_s, serialize_type=self.serialize_type)
-        try:
-            return connection, await future
-        except asyncio.CancelledError:
-            connection.forget(future)
-            raise
 
     async def call_ok(
         self,

@@ -64,6 +64,9 @@ class Connection(Caller):
     __slots__ = ()
 
     def _take_frame(self, serialize_type: int, raw: bytes, body: memoryview) -> None:
+        if self._calls:  # most likely the answer to one of them
+            self._take_any_frame(Frame(serialize_type, raw, body))
+            return
         endpoint = self.endpoint
         by_start = endpoint.handlers.by_start
         known = by_start.get(raw[:SHORT_START_BYTES]) or by_start.get(raw[:LONG_START_BYTES])

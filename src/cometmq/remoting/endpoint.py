@@ -14,6 +14,7 @@ import itertools
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.remoting.handler import HandlerTable, RequestHook
@@ -76,13 +77,11 @@ class Endpoint:
         self._round_bytes = 0
         self._emptied: asyncio.Event | None = None
         self._draining = False
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    @property
+    @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
+        """The one that it is first used in."""
+        return asyncio.get_running_loop()
 
     def next_opaque(self) -> int:
         return next(self._opaques) & _MAX_OPAQUE
