@@ -37,12 +37,14 @@ LIVE_OPTIONS: Final = (
     "maxBytesPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
+    "driverMaxRecords",
     "failOnDataLoss",
     "tags",
     "sql",
     "includeProperties",
     "pollTimeoutMs",
 )
+DRIVER_RECORDS: Final = 4096
 NAMELESS_GROUP: Final = "TOOLS_CONSUMER"
 """Who reads without a group of its own: every broker has this one, for tools."""
 
@@ -74,6 +76,8 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_partitions: int | None = None
     max_records: int | None = None
     """Of a partition."""
+    driver_records: int = DRIVER_RECORDS
+    """A batch of a stream that has no more messages is read by the driver."""
     fail_on_data_loss: bool = True
     expression: Expression = ALL
     include_properties: IncludeProperties = False
@@ -100,6 +104,7 @@ def live_options(given: Mapping[str, str], *, streaming: bool) -> LiveOptions:
     if not streaming and start == Bound(LATEST):
         raise SettingsError("a batch that starts at the latest offsets is empty; use earliest, or a stream")
     end = _bound(options, "ending", LATEST)
+    driver_records = options.number("driverMaxRecords", least=0)
     if end == Bound(EARLIEST):
         raise SettingsError("a batch that ends at the earliest offsets is empty; use latest")
     return LiveOptions(
@@ -113,6 +118,7 @@ def live_options(given: Mapping[str, str], *, streaming: bool) -> LiveOptions:
         max_bytes=options.number("maxBytesPerTrigger"),
         min_partitions=options.number("minPartitions"),
         max_records=options.number("maxRecordsPerPartition"),
+        driver_records=DRIVER_RECORDS if driver_records is None else driver_records,
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         expression=_expression(options),
         include_properties=options.included_properties("includeProperties"),

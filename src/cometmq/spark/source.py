@@ -19,7 +19,7 @@ from cometmq.spark.columns import SPARK_SCHEMA, check_columns
 from cometmq.spark.live_options import live_options
 from cometmq.spark.pushdown import filters_are_pushed
 from cometmq.spark.reader import FilteringReader, RocketmqReader
-from cometmq.spark.stream import RocketmqStreamReader
+from cometmq.spark.small_batches import PromptStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -43,7 +43,7 @@ class RocketmqSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
         check_columns(schema, SPARK_SCHEMA)
-        return RocketmqStreamReader(live_options(self.options, streaming=True), schema.names)
+        return PromptStreamReader(live_options(self.options, streaming=True), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from cometmq.spark.sink import RocketmqWriter  # readers need none of it

@@ -151,10 +151,11 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What is read of it.
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        options = self._options
         ranges = ranges_between(from_nested(start), from_nested(end))
-        if ranges:
-            ranges = self._run(self._existing(ranges))
+        return self._partitions_of(self._run(self._existing(ranges)) if ranges else ranges)
+
+    def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
+        options = self._options
         return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
 
     async def _existing(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
