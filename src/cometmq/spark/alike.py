@@ -65,13 +65,17 @@ def _table(content: Bytes, starts: Places, ends: Places) -> Bytes | None:
 
 
 def _spans(block: bytes) -> Spans | None:
-    """Where the values are in a block that has names, each once, and values, and nothing else."""
+    """Where the values are in a block that has names and values and nothing else, in their order.
+
+    Of a name that occurs twice the last one counts; batches have some.
+    """
     spans: Spans = {}
     at = 0
     for item in block.removesuffix(b"\x02").split(b"\x02") if block else ():
         name, found, value = item.partition(b"\x01")
-        if not name or not found or not value or name in spans or b"\x01" in value or b"\0" in item:
+        if not name or not found or not value or b"\x01" in value or b"\0" in item:
             return None
+        spans.pop(name, None)
         spans[name] = at + len(name) + 1, at + len(item)
         at += len(item) + 1
     return spans

@@ -16,7 +16,6 @@ import struct
 from enum import Enum
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -26,6 +25,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.spark.log_walking import Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.slices import Mask
+from cometmq.store.body_checksums import body_checksums
 from cometmq.store.config import StoreConfig
 from cometmq.store.survey import CHECKPOINT, LOCK, Survey, survey_store
 from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_store_timestamp
@@ -33,7 +33,6 @@ from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_head, 
 _TIMES: Final = struct.Struct(">qq")
 _MARGIN_MS: Final = 3000
 """A recovery goes back so much further than the checkpoint says."""
-_SIGN_CLEARED: Final = 0x7FFFFFFF
 
 
 class StoreState(Enum):
@@ -170,16 +169,7 @@ def _first_torn(piece: Piece, safe_ms: int) -> int | None:
 def wrong_bodies(fields: RecordFields, rows: Mask) -> Mask:
     """Which of these records have another body than their checksums say."""
     wrong = np.zeros(len(fields), np.bool_)
-    view = memoryview(fields.buffer)
     places = np.flatnonzero(rows & (fields.body_ends > fields.body_starts))
-    bounds = zip(
-        places.tolist(),
-        fields.body_starts[places].tolist(),
-        fields.body_ends[places].tolist(),
-        fields.fixed["body_crc"][places].tolist(),
-        strict=True,
-    )
-    for row, start, end, crc in bounds:
-        if crc32(view[start:end]) & _SIGN_CLEARED != crc:
-            wrong[row] = True
+    checksums = body_checksums(fields.bytes, fields.body_starts[places], fields.body_ends[places])
+    wrong[places] = checksums != fields.fixed["body_crc"][places]
     return wrong

@@ -10,9 +10,9 @@ Rules kept here:
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from cometmq.model.errors import MessageError
+from cometmq.store.body_checksums import body_checksums
 from cometmq.wire.command import Body
 from cometmq.wire.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
@@ -45,7 +45,6 @@ RECORD_HEAD: Final = [
 ]
 """The fixed part of a record, for NumPy."""
 _UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
-_SIGN_CLEARED: Final = 0x7FFFFFFF
 _HOST_BYTES: Final = 8
 
 
@@ -140,10 +139,7 @@ class RecordBulk:
         heads["store_host"] = np.void(store_host)
         bodies = self.starts + FIXED_V4.size
         ends = bodies + heads["body"].astype(np.int64)
-        heads["crc"] = [
-            crc32(data[start:end]) & _SIGN_CLEARED
-            for start, end in zip(bodies.tolist(), ends.tolist(), strict=True)
-        ]
+        heads["crc"] = body_checksums(self.data, bodies, ends)
         rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
         np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)[self.starts] = rows
         return data

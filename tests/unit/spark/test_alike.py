@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,14 @@ def test_properties_that_differ_only_in_values_of_one_length_are_columns() -> No
     assert found.values("C").to_pylist() == [None, None]
 
 
+def test_of_a_name_that_occurs_twice_the_last_one_counts() -> None:
+    found = alike(b"A\x01x\x02B\x01one\x02A\x01yy\x02", b"A\x01x\x02B\x01two\x02A\x01zz\x02")
+    assert found is not None
+    assert found.values("A").to_pylist() == ["yy", "zz"]
+    maps = found.maps(pa.map_(pa.string(), pa.string())).to_pylist()
+    assert [dict(each) for each in maps] == [{"A": "yy", "B": "one"}, {"A": "zz", "B": "two"}]
+
+
 @pytest.mark.parametrize(
     "blocks",
     [
@@ -60,7 +69,7 @@ def test_properties_that_differ_only_in_values_of_one_length_are_columns() -> No
         (b"A\x01\x02", b"A\x01\x02"),
         (b"\x01one\x02", b"\x01one\x02"),
         (b"A\x02", b"A\x02"),
-        (b"A\x01x\x02A\x01y\x02", b"A\x01x\x02A\x01y\x02"),
+        (b"A\x01x\x02A\x01y\x02", b"A\x01z\x02A\x01y\x02"),
     ],
 )
 def test_blocks_that_leave_room_for_doubt_are_not_alike(blocks: tuple[bytes, ...]) -> None:
