@@ -24,6 +24,7 @@ from cometmq.model.sysflag import CompressionType, with_compression
 from cometmq.ports.clock import Clock
 from cometmq.wire.batch import MIN_ITEM_SIZE, BatchItem, encode_batch
 from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.command import Payload
 from cometmq.wire.compression import compress
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
 
@@ -35,7 +36,7 @@ _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 class Outgoing(msgspec.Struct, gc=False):
     """One request's worth: a message, or several in a batch."""
 
-    body: bytes | memoryview
+    body: Payload
     properties: str
     msg_id: str
     born_timestamp_ms: int

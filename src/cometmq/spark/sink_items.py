@@ -36,8 +36,10 @@ _TEXT: Final = pa.large_string()
 _FIXED: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
 )
-_HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint8).reshape(256, 2)
-_NUMBER_BYTES: Final = 6
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint16)
+_HEX_DIGITS: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], axis=1).view(np.uint32).reshape(-1)
+"""The four digits of each number of 16 bits."""
+NUMBER_DIGITS: Final = 12
 EMPTY: Final = pa.scalar(b"", BINARY)
 _RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
 _UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
@@ -65,19 +67,18 @@ class Items:
 
 def unique_ids(prefix: bytes, numbers: Integers) -> Bytes:
     """Unique ids in RocketMQ's form, a row each: a prefix and a number of 48 bits, in hexadecimal digits."""
-    head = np.frombuffer(prefix.hex().upper().encode(), np.uint8)
-    ids = np.empty((len(numbers), len(head) + 2 * _NUMBER_BYTES), np.uint8)
+    head = np.frombuffer(prefix.hex().upper().encode(), np.uint32)
+    ids = np.empty((len(numbers), len(head) + 3), np.uint32)
     ids[:, : len(head)] = head
-    raw = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - _NUMBER_BYTES :]
-    ids[:, len(head) :] = _HEX[raw].reshape(len(numbers), -1)
-    return ids
+    for place, shift in enumerate((32, 16, 0), len(head)):
+        ids[:, place] = _HEX_DIGITS[numbers >> shift & 0xFFFF]
+    return ids.view(np.uint8)
 
 
 def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
     """The items of rows whose columns these are."""
-    body = checked_bodies(columns["body"])
+    body, body_lengths = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
-    body_lengths = numbers(pc.binary_length(body))
     block_lengths = numbers(pc.binary_length(block))
     check_blocks(block_lengths)
     fixed = np.zeros(len(body), _FIXED)
@@ -90,14 +91,15 @@ def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
     return Items(memoryview(data), at)
 
 
-def checked_bodies(column: pa.Array) -> pa.Array:
-    """The bodies as bytes; a row without one is refused."""
+def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
+    """The bodies as bytes, and their lengths; a row without one is refused."""
     body = column.cast(BINARY)
     if body.null_count:
         raise MessageError("a row has no body (null); give every row one, or filter those rows out")
-    if pc.any(pc.equal(pc.binary_length(body), 0)).as_py():
+    lengths = numbers(pc.binary_length(body))
+    if not lengths.all():
         raise MessageError("a row has an empty body, which no broker takes; filter those rows out")
-    return body
+    return body, lengths
 
 
 def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Array:
@@ -116,7 +118,8 @@ def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Arra
     unique[:, : len(_UNIQ)] = _UNIQ
     unique[:, len(_UNIQ) : -1] = ids
     unique[:, -1] = _END
-    return _joined([*parts, rows_of(unique, width)])
+    unique_keys = rows_of(unique, width)
+    return _joined([*parts, unique_keys]) if parts else unique_keys
 
 
 def joined_keys(column: pa.Array) -> pa.Array:

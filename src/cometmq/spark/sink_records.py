@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cometmq.spark.sink_items import (
     EMPTY,
+    NUMBER_DIGITS,
     Bytes,
     Integers,
     check_blocks,
@@ -30,11 +31,11 @@ from cometmq.spark.sink_items import (
 from cometmq.store.index_arrays import hashes_of_letters
 from cometmq.store.record_bulk import RECORD_HEAD
 from cometmq.wire.batch import MIN_ITEM_SIZE
+from cometmq.wire.command import Body
 from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
 
 _HEAD: Final = np.dtype(RECORD_HEAD)
-_QUEUE_ID_AT: Final = 12
 
 
 class LogRecords:
@@ -53,27 +54,24 @@ class LogRecords:
         self.beside = beside
         """How many bytes a record has more than the item of a batch, which limits are held against."""
 
-    def body(self, first: int, end: int, queue_id: int) -> bytes:
-        """The body of a request with the rows from one to another, for a queue."""
+    def body(self, first: int, end: int) -> list[Body]:
+        """The body of a request with the rows from one to another."""
         ends = self.ends[first : end + 1]
-        sizes = np.diff(ends)
-        records = np.frombuffer(self.data, np.uint8, int(ends[-1] - ends[0]), int(ends[0])).copy()
-        starts = ends[:-1] - ends[0]
-        number = np.frombuffer(queue_id.to_bytes(4, "big"), np.uint8)
-        window = np.lib.stride_tricks.sliding_window_view(records, 4, writeable=True)
-        window[starts + _QUEUE_ID_AT] = number
-        parts = [sizes.astype(">i4").tobytes(), self.codes[first:end].astype(">i8").tobytes()]
+        parts: list[Body] = [
+            np.diff(ends).astype(">i4").tobytes(),
+            self.codes[first:end].astype(">i8").tobytes(),
+        ]
         if self.hashes is not None:
             parts.append(self.hashes[first:end].astype(">i4").tobytes())
-        return b"".join((*parts, records.data))
+        return [*parts, self.data[int(ends[0]) : int(ends[-1])]]
 
 
 def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) -> LogRecords:
     """The records of rows of a topic."""
-    body = checked_bodies(columns["body"])
+    body, body_lengths = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
     name = topic.encode()
-    body_lengths, block_lengths = numbers(pc.binary_length(body)), numbers(pc.binary_length(block))
+    block_lengths = numbers(pc.binary_length(block))
     check_blocks(block_lengths)
     heads = np.zeros(len(body), _HEAD)
     heads["size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
@@ -90,8 +88,14 @@ def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) 
     _, ends, data = records.buffers()
     at = np.frombuffer(ends, np.int64)[records.offset : records.offset + len(records) + 1]
     beside = FIXED_V4.size + between.shape[1] - MIN_ITEM_SIZE
-    hashes = None if ids is None else hashes_of_letters(java_hash(f"{topic}#"), ids)
+    hashes = None if ids is None else _hashes(topic, ids)
     return LogRecords(memoryview(data), at, _codes(columns.get("tags"), len(body)), hashes, beside)
+
+
+def _hashes(topic: str, ids: Bytes) -> Integers:
+    """What the index says of unique ids, which differ in nothing but their numbers."""
+    prefix = ids[0, :-NUMBER_DIGITS].tobytes().decode()
+    return hashes_of_letters(java_hash(f"{topic}#{prefix}"), ids[:, -NUMBER_DIGITS:])
 
 
 def _codes(tags: pa.Array | None, count: int) -> Integers:

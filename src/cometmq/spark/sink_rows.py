@@ -161,8 +161,8 @@ class RowEncoder:
         self, topic: str, rows: dict[str, pa.Array], name: str, times: list[int], numbering: Numbering
     ) -> Iterator[Piece]:
         groups = _groups(rows, numbering)
-        bodies = checked_bodies(rows["body"])
-        self._check_sizes(pc.binary_length(bodies).to_numpy(zero_copy_only=False))
+        bodies, lengths = checked_bodies(rows["body"])
+        self._check_sizes(lengths)
         blocks = properties_block(rows, numbering.ids(len(bodies)))
         for number, time in enumerate(times):
             group = None if groups is None or groups[number] < 0 else int(groups[number])

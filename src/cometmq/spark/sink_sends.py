@@ -144,7 +144,7 @@ class PlainSends:
 
         async def send() -> SendReceipt:
             queue = meant or topic.next_queue()
-            body = records.body(rows.first, rows.end, queue.queue_id)
+            body = records.body(rows.first, rows.end)
             outgoing = Outgoing(body, described, "", 0, code=_SEND_RECORDS)
             return await self._link.producer.send_encoded(piece.topic, outgoing, queue)
 

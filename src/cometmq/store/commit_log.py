@@ -32,16 +32,16 @@ from cometmq.store.batch_packing import (
 )
 from cometmq.store.config import StoreConfig
 from cometmq.store.growing_log import GrowingLog
-from cometmq.store.mapped_files import MappedFiles
+from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.store.record_bulk import can_take
 from cometmq.store.spread_files import SpreadFiles
 from cometmq.store.status import PutStatus
 from cometmq.wire.batch import BatchItem
+from cometmq.wire.command import Body
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record import Record
 from cometmq.wire.record_layout import (
     FIXED_PARTS,
-    FIXED_V4,
     HEAD,
     HOST_BITS,
     MAGIC_V1,
@@ -235,7 +235,7 @@ class CommitLog(GrowingLog):
             return PutStatus.MESSAGE_ILLEGAL
         place = mapped.start + mapped.wrote
         head.physical_offset, head.store_timestamp_ms, head.total_size = place, now, size
-        self.append_parts(parts, size, now)
+        self.append_parts(parts, now)
         return _OK
 
     @property
@@ -260,7 +260,7 @@ class CommitLog(GrowingLog):
             mapped = self._writable()
         place = mapped.start + mapped.wrote
         records = bulk.fill(queue_offset, place, born_host, now, self._store_host)
-        self.append_parts([bytes(records[: FIXED_V4.size]), records[FIXED_V4.size :]], bulk.size, now)
+        self._append_whole(mapped, records[: HEAD.size], records[HEAD.size :], now)
         return _OK, place, now
 
     def room_for_run(self, born_host_length: int) -> RunRoom | None:
@@ -275,19 +275,24 @@ class CommitLog(GrowingLog):
         room = start + current.wrote, start + self._room_ends
         return *known_layout, self._topics, self._store_host, *room, now
 
-    def append_parts(self, parts: list[Part], size: int, now_ms: int) -> None:
+    def append_parts(self, parts: list[Part], now_ms: int) -> None:
         """Append records that were packed for this place, and for which there is room.
 
         They are written so that, until the very last, there is none of them.
         """
-        mapped = self._writable()
-        at, fixed = mapped.wrote, parts[0]
-        behind_head, end = at + HEAD.size, at + size
+        fixed = parts[0]
         parts[0] = fixed[HEAD.size :]
-        mapped.buffer[behind_head:end] = b"".join(parts)
+        self._append_whole(self._writable(), fixed[: HEAD.size], b"".join(parts), now_ms)
+
+    def _append_whole(self, mapped: MappedFile, head: Body, rest: Body, now_ms: int) -> None:
+        """Append records: what is behind the head of the first, and then this head."""
+        at = mapped.wrote
+        behind_head = at + HEAD.size
+        end = behind_head + len(rest)
+        mapped.buffer[behind_head:end] = rest
         if mapped.report is not None:
             mapped.report(behind_head, end)
-        mapped.buffer[at:behind_head] = fixed[: HEAD.size]
+        mapped.buffer[at:behind_head] = head
         if mapped.report is not None:
             mapped.report(at, behind_head)
         mapped.wrote = end

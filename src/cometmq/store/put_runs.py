@@ -178,7 +178,7 @@ class RunPutter:
         except struct.error:  # a number that does not fit into its field; alone, the message is refused
             pass
         if units:
-            log.append_parts(parts, offset - start, now)
+            log.append_parts(parts, now)
             run.count += len(units)
             run.size += offset - start
             run.end_offset = offset

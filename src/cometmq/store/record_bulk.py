@@ -2,7 +2,7 @@
 
 Rules kept here:
 - A record that is not what it says is refused, and all that came with it: whoever walks over the log has to
-  find each of them, with the right checksum, and its topic and queue.
+  find each of them, with the right checksum, and its topic.
 - What the writer says of tags and keys is believed: if it is wrong, its own messages are not found.
 - NumPy is no requirement of a broker; one without it does not know such requests.
 """
@@ -49,14 +49,17 @@ _HOST_BYTES: Final = 8
 
 
 class RecordBulk:
-    """Records of one queue, behind one another."""
+    """Records for one queue, behind one another.
 
-    __slots__ = ("codes", "data", "hashes", "heads", "sizes", "starts")
+    They are filled in where they are, if the body can be written to.
+    """
+
+    __slots__ = ("_common_size", "codes", "data", "hashes", "heads", "queue_id", "sizes", "starts")
 
     def __init__(
         self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
     ) -> None:
-        """Raises `MessageError` if these are not such records of this topic and queue."""
+        """Raises `MessageError` if these are not such records of this topic."""
         import numpy as np
 
         columns = count * (SIZE_BYTES + CODE_BYTES + (HASH_BYTES if keyed else 0))
@@ -70,12 +73,24 @@ class RecordBulk:
         if keyed:
             self.hashes = np.frombuffer(body, ">i4", count, at).astype(np.int64)
         ends = np.cumsum(self.sizes)
-        self.data = np.frombuffer(body, np.uint8, offset=columns).copy()
-        if int(self.sizes.min()) < MIN_RECORD_SIZE or int(ends[-1]) != len(self.data):
+        data = np.frombuffer(body, np.uint8, offset=columns)
+        self.data = data if data.flags.writeable else data.copy()
+        smallest, largest = int(self.sizes.min()), int(self.sizes.max())
+        if smallest < MIN_RECORD_SIZE or int(ends[-1]) != len(self.data):
             raise MessageError("the sizes of the records are not those of the request")
         self.starts: Numbers = ends - self.sizes
-        self.heads: Table = self._rows(FIXED_V4.size, self.starts).view(RECORD_HEAD).reshape(-1)
-        self._check(topic, queue_id, max_size)
+        self.queue_id = queue_id
+        self._common_size = largest if smallest == largest else 0
+        self.heads: Table = self._table(RECORD_HEAD)
+        self._check(topic, max_size)
+
+    def _table(self, kind: list[tuple[str, str]]) -> Table:
+        """The fixed parts of the records: themselves if all are of one size, else a copy."""
+        import numpy as np
+
+        if self._common_size:
+            return np.ndarray((self.count,), kind, self.data, strides=(self._common_size,))
+        return self._rows(FIXED_V4.size, self.starts).view(kind).reshape(-1)
 
     def _rows(self, width: int, starts: Numbers) -> Table:
         """A copy of so many bytes from each place on."""
@@ -84,7 +99,7 @@ class RecordBulk:
         rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
         return rows
 
-    def _check(self, topic: bytes, queue_id: int, max_size: int) -> None:
+    def _check(self, topic: bytes, max_size: int) -> None:
         import numpy as np
 
         heads, sizes = self.heads, self.sizes
@@ -95,7 +110,6 @@ class RecordBulk:
         is_wrong = (
             (heads["size"] != sizes)
             | (heads["magic"] != MAGIC_V1)
-            | (heads["queue_id"] != queue_id)
             | (heads["sys_flag"] != 0)
             | (heads["consumed"] != 0)
             | (heads["prepared"] != 0)
@@ -111,7 +125,7 @@ class RecordBulk:
             is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != 2)  # the end of a property
         if is_wrong.any():
             number = int(np.flatnonzero(is_wrong)[0])
-            raise MessageError(f"record {number} of {len(sizes)} is none of this topic and queue")
+            raise MessageError(f"record {number} of {len(sizes)} is none of this topic")
         if int(lengths.max()) > max_size:
             raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
         if self.hashes is not None and int(self.hashes.min()) < 0:
@@ -132,6 +146,7 @@ class RecordBulk:
         import numpy as np
 
         heads, data = self.heads, self.data.data
+        heads["queue_id"] = self.queue_id
         heads["queue_offset"] = queue_offset + np.arange(self.count)
         heads["place"] = place + self.starts
         heads["stored_ms"] = stored_ms
@@ -140,8 +155,10 @@ class RecordBulk:
         bodies = self.starts + FIXED_V4.size
         ends = bodies + heads["body"].astype(np.int64)
         heads["crc"] = body_checksums(self.data, bodies, ends)
-        rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
-        np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)[self.starts] = rows
+        if not self._common_size:
+            rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
+            windows = np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)
+            windows[self.starts] = rows
         return data
 
     def units(self, place: int) -> bytes:

@@ -8,8 +8,8 @@ Rules kept here:
 - The body has, in this order and with the highest byte first: the size of each record in 4 bytes; the hash of
   the tags of each, as a queue has it, in 8; if they have keys, the hash of the unique key of each, as the
   index has it, in 4; then the records, one behind the other.
-- The records are of the first version, with hosts of 4 bytes, and all for the topic and the queue of the
-  header. Their checksum, queue offset, place, born host, store time and store host are left to the broker.
+- The records are of the first version, with hosts of 4 bytes, and all for the topic of the header. Their
+  checksum, queue, queue offset, place, born host, store time and store host are left to the broker.
 """
 
 from __future__ import annotations

@@ -21,6 +21,11 @@ def message(number: int) -> tuple[bytes, bytes]:
     return body, b"UNIQ_KEY\x01%016X\x02TAGS\x01tag-%d\x02" % (number, number % 3)
 
 
+def alike(number: int) -> tuple[bytes, bytes]:
+    """The same, of one length."""
+    return b"%032d" % number, b"UNIQ_KEY\x01%016X\x02TAGS\x01tag-%d\x02" % (number, number % 3)
+
+
 def record(body: bytes, block: bytes, **changes: int) -> bytes:
     """A record as a writer encodes it."""
     size = FIXED_V4.size + len(body) + 1 + len(TOPIC) + 2 + len(block)
@@ -28,7 +33,7 @@ def record(body: bytes, block: bytes, **changes: int) -> bytes:
         "size": size,
         "magic": MAGIC_V1,
         "crc": 0,
-        "queue_id": QUEUE,
+        "queue_id": 77,  # which the broker knows better
         "flag": 0,
         "queue_offset": 0,
         "place": 0,
@@ -57,5 +62,5 @@ def request(messages: list[tuple[bytes, bytes]], *, keyed: bool = True) -> bytes
     return sizes + codes + (hashes if keyed else b"") + b"".join(records)
 
 
-def bulk(body: bytes, count: int, *, keyed: bool = True, max_size: int = 4096) -> RecordBulk:
+def bulk(body: bytes | bytearray, count: int, *, keyed: bool = True, max_size: int = 4096) -> RecordBulk:
     return RecordBulk(body, count, keyed=keyed, topic=TOPIC, queue_id=QUEUE, max_size=max_size)

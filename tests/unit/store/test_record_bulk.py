@@ -15,20 +15,27 @@ from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.batch import BatchItem
 from cometmq.wire.record import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
-from tests.unit.store.record_bulk_kit import QUEUE, bulk, message, record, request
+from tests.unit.store.record_bulk_kit import QUEUE, alike, bulk, message, record, request
 from tests.unit.store.store_kit import Engine, bodies_in, messages_in, small
 from tests.unit.store.test_put_runs import IPV6_HOST, contents
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_records_leave_the_same_bytes_as_messages(tmp_path: Path, flush: str) -> None:
+@pytest.mark.parametrize("message", [message, alike], ids=["of many lengths", "of one length"])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_records_leave_the_same_bytes_as_messages(
+    tmp_path: Path,
+    flush: str,
+    message: Callable[[int], tuple[bytes, bytes]],
+    kind: type[bytes] | type[bytearray],
+) -> None:
     """B4, B10: in the log, the queues and the index, over the ends of files."""
     disks = SimulatedDisk(), SimulatedDisk()
     config = small(flush_disk_type=flush)
     one, other = (Engine(disk, config) for disk in disks)
     for first in range(0, 600, 20):
         messages = [message(number) for number in range(first, first + 20)]
-        put = one.writer.put_bulk("orders", QUEUE, bulk(request(messages), 20), BORN_HOST)
+        put = one.writer.put_bulk("orders", QUEUE, bulk(kind(request(messages)), 20), BORN_HOST)
         head = Record("orders", b"", queue_id=QUEUE, born_timestamp_ms=START_MS, born_host=BORN_HOST)
         result = other.put_batch(MessageBatch(head, [BatchItem(*each) for each in messages], 20))
         assert put.status is result.status is PutStatus.PUT_OK
@@ -49,7 +56,6 @@ def test_records_leave_the_same_bytes_as_messages(tmp_path: Path, flush: str) ->
 WRONG: dict[str, Callable[[list[bytes]], None]] = {
     "size": lambda records: records.__setitem__(3, record(*message(3), size=77)),
     "magic": lambda records: records.__setitem__(3, record(*message(3), magic=1)),
-    "queue": lambda records: records.__setitem__(3, record(*message(3), queue_id=3)),
     "flags": lambda records: records.__setitem__(3, record(*message(3), sys_flag=4)),
     "prepared": lambda records: records.__setitem__(3, record(*message(3), prepared=4)),
     "length of the body": lambda records: records.__setitem__(3, record(*message(3), length=1)),
@@ -61,13 +67,28 @@ WRONG: dict[str, Callable[[list[bytes]], None]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_no_record_of_the_queue_is_refused(what: str) -> None:
+@pytest.mark.parametrize("others", [message, alike], ids=["of many lengths", "of one length"])
+def test_what_is_no_record_of_the_topic_is_refused(
+    what: str, others: Callable[[int], tuple[bytes, bytes]]
+) -> None:
     """B4: with all that came with it, and by its number."""
-    messages = [message(number) for number in range(8)]
+    messages = [others(number) for number in range(8)]
+    messages[3] = message(3)
     records = [record(*each) for each in messages]
     WRONG[what](records)
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
-    with pytest.raises(MessageError, match="record 3 of 8 is none of this topic and queue"):
+    with pytest.raises(MessageError, match="record 3 of 8 is none of this topic"):
+        bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
+
+
+@pytest.mark.parametrize("change", [{"magic": 1}, {"sys_flag": 4}, {"size": 77}, {"length": 31}])
+def test_what_is_wrong_among_records_of_one_length_is_refused(change: dict[str, int]) -> None:
+    """B4"""
+    records = [record(*alike(number)) for number in range(8)]
+    body, block = alike(5)
+    records[5] = record(body, block, **change)
+    sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
+    with pytest.raises(MessageError, match="record 5 of 8 is none of this topic"):
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
 
 
