@@ -5,6 +5,7 @@ rows of a batch together with its plan instead. It asks for them only from a rea
 `isinstance`; a reader passes for one of these as long as it has rows to give.
 
 Rules kept here:
+- Reading begins as soon as it is clear what the next batch is; Spark writes that down meanwhile.
 - Only what is small in messages and in bytes is read here, and only where nobody asks for more partitions.
 - Whatever stands in the way leaves the batch to tasks, with their patience and their way to fail.
 - Rows that Spark gives up before a task has had them are read again by the task.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -58,6 +60,13 @@ class PromptStreamReader(RocketmqStreamReader):
         """Workers read what is left to them."""
         return RocketmqStreamReader, (self._options, self._columns)
 
+    def _expect(self, ranges: Sequence[QueueRange]) -> None:
+        self._small.begin(ranges)
+
+    def stop(self) -> None:
+        self._small.stop()
+        super().stop()
+
     def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
         self._rows = self._small.read(ranges)
         if self._rows is None:
@@ -85,9 +94,26 @@ class SmallBatches:
         self._most = 0 if CLASS_WITH_ROWS is None else options.driver_records
         self._row_bytes = 0.0
         """What a row took in the last batch that was read here."""
+        self._thread = ThreadPoolExecutor(1, "small-batches")
+        self._begun: tuple[Sequence[QueueRange], Future[list[pa.RecordBatch] | None]] | None = None
+
+    def begin(self, ranges: Sequence[QueueRange]) -> None:
+        """Read a batch while Spark writes down what it is."""
+        self._begun = ranges, self._thread.submit(self._read_if_small, ranges)
 
     def read(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
         """The rows of a batch; None if it is left to tasks."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == ranges:
+            return begun[1].result()
+        return self._thread.submit(self._read_if_small, ranges).result()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._begun = None
+        self._thread.shutdown(cancel_futures=True)
+
+    def _read_if_small(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
         count = sum(each.count for each in ranges)
         options = self._options
         largest = self._most if options.max_records is None else min(self._most, options.max_records)

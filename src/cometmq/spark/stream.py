@@ -92,9 +92,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = {**advance(begun, taken), **await self._begin_again(cluster, start, latest), **new}
         self._earliest = await cluster.earliest(taken, needed=False)
         self._told.clear()
-        for each in ranges_between(start, end):
-            self._what_is_left(each)  # now, so that the progress of this batch tells of it
+        # Now, so that the progress of this batch tells of what is lost.
+        self._expect([left for left in map(self._what_is_left, ranges_between(start, end)) if left.count])
         return end
+
+    def _expect(self, ranges: Sequence[QueueRange]) -> None:
+        """These will be planned next, most likely."""
 
     async def _look(self, cluster: Cluster, start: Offsets) -> tuple[Offsets, Offsets]:
         """Where new queues begin, and how far all may be read."""
