@@ -12,7 +12,8 @@ are all too large by the same. So it takes one look at a table, and half of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.message_properties import KEY_SEPARATOR
@@ -66,7 +67,27 @@ def key_hash(beginning: int, key: bytes) -> int:
 
 
 def hashes_of_all(beginning: int, keys: Sequence[bytes]) -> list[int]:
-    """The hashes of many keys of one topic.
+    """The hashes of many keys of one topic."""
+    values = _values_of(beginning, keys)
+    return [key_hash(beginning, key) for key in keys] if values is None else _positive(values)
+
+
+def hashes_of_each(beginnings: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+    """The hashes of many keys, each of a topic of its own."""
+    values = _values_of(0, keys)
+    if values is None:
+        return list(map(key_hash, beginnings, keys))
+    powers = {length: pow(_BASE, length, _MODULUS) for length in set(map(len, keys))}
+    together = zip(beginnings, keys, values, strict=True)
+    return _positive([beginning * powers[len(key)] + value & _MASK for beginning, key, value in together])
+
+
+def _positive(values: Iterable[int]) -> list[int]:
+    return [value if value < _SIGN else (_MODULUS - value) % _SIGN for value in values]
+
+
+def _values_of(beginning: int, keys: Sequence[bytes]) -> list[int] | None:
+    """The hashes of keys, as numbers without a sign; None if they are to be hashed one by one.
 
     What all of them begin with, such as the address of a producer, is hashed once. That is quick if what is
     left of them are digits and letters from A to F.
@@ -76,21 +97,19 @@ def hashes_of_all(beginning: int, keys: Sequence[bytes]) -> list[int]:
     same = _common_length(min(keys), max(keys), shortest - 1)
     prefix = keys[0][:same]
     if not prefix.isascii() or longest - same > _LONGEST:
-        return [key_hash(beginning, key) for key in keys]
+        return None
     start = extend_hash(beginning, prefix.decode())
     bases = {each: start * _POWERS[each - same] + _EXCESSES[each - same] for each in lengths}
     try:
         if shortest == longest:
             base, digits = bases[longest], b"".join(keys).translate(_TO_DIGITS)
-            values = [
+            return [
                 base + int(digits[end - longest + same : end], _BASE) & _MASK
                 for end in range(longest, len(digits) + 1, longest)
             ]
-        else:
-            values = [bases[len(key)] + int(key[same:].translate(_TO_DIGITS), _BASE) & _MASK for key in keys]
+        return [bases[len(key)] + int(key[same:].translate(_TO_DIGITS), _BASE) & _MASK for key in keys]
     except ValueError:  # what is left has a character that is no such digit
-        return [key_hash(beginning, key) for key in keys]
-    return [value if value < _SIGN else (_MODULUS - value) % _SIGN for value in values]
+        return None
 
 
 def _common_length(one: bytes, other: bytes, most: int) -> int:
@@ -137,13 +156,18 @@ class KeyHashes:
     def entries_of(self, records: Sequence[Keyed]) -> Entries:
         """The entries of records, in their order."""
         topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
-        if all(unique_keys) and topics.count(topics[0]) == len(topics):
-            beginning = self.beginning(topics[0])
-            if not any(further_keys):
-                return hashes_of_all(beginning, unique_keys), list(places), list(moments)
-            if all(further_keys) and _SEPARATOR not in b"".join(further_keys):
-                hashes = hashes_of_all(beginning, unique_keys), hashes_of_all(beginning, further_keys)
-                return _mixed(*hashes), _mixed(places, places), _mixed(moments, moments)
+        if not all(unique_keys):
+            return self._one_by_one(records)
+        hashes_of: Callable[[Sequence[bytes]], list[int]]
+        if topics.count(topics[0]) == len(topics):
+            hashes_of = partial(hashes_of_all, self.beginning(topics[0]))
+        else:
+            hashes_of = partial(hashes_of_each, list(map(self.beginning, topics)))
+        if not any(further_keys):
+            return hashes_of(unique_keys), list(places), list(moments)
+        if all(further_keys) and _SEPARATOR not in b"".join(further_keys):
+            hashes = hashes_of(unique_keys), hashes_of(further_keys)
+            return _mixed(*hashes), _mixed(places, places), _mixed(moments, moments)
         return self._one_by_one(records)
 
     def columns_of(self, records: Sequence[Keyed]) -> Columns | None:

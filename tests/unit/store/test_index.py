@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cometmq.store.index import Index
 from cometmq.store.index_file import index_file_size
-from cometmq.store.index_keys import hashes_of_all, key_hash
+from cometmq.store.index_keys import hashes_of_all, hashes_of_each, key_hash
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.java_hash import java_hash
@@ -58,6 +58,8 @@ def test_many_keys_have_the_same_hashes_as_each_of_them(beginning: int, keys: li
     encoded = [f"{start}{key}".encode() for key in keys]
 
     assert hashes_of_all(beginning, encoded) == [key_hash(beginning, key) for key in encoded]
+    beginnings = [beginning + number for number in range(len(keys))]
+    assert hashes_of_each(beginnings, encoded) == list(map(key_hash, beginnings, encoded))
     zero = (2**31 - java_hash("7F")) * pow(31**2, -1, 2**32)
     assert hashes_of_all(zero, [b"7F", b"80"]) == [0, key_hash(zero, b"80")]
 

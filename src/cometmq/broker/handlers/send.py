@@ -196,14 +196,19 @@ class SendHandlers:
             if kind is TRANSACTION:
                 self._open_transactions.add(topic, run.count)
             return
-        behind = len(run.places)
+        places, behind = run.places, len(run.places)
         for topic, kind, first in reversed(sends.stretches):
-            sizes = [place[2] for place in run.places[first:behind] if not isinstance(place, PutStatus)]
+            if behind - first == 1:
+                place = places[first]
+                count, size = (0, 0) if isinstance(place, PutStatus) else (1, place[2])
+            else:
+                sizes = [place[2] for place in places[first:behind] if not isinstance(place, PutStatus)]
+                count, size = len(sizes), sum(sizes)
             behind = first
-            if sizes:
-                traffic.took_of(topic, kind, len(sizes), sum(sizes))
+            if count:
+                traffic.took_of(topic, kind, count, size)
                 if kind is TRANSACTION:
-                    self._open_transactions.add(topic, len(sizes))
+                    self._open_transactions.add(topic, count)
 
     def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
