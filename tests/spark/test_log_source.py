@@ -102,6 +102,18 @@ def test_filters_find_the_same_with_and_without_the_help_of_queue_files(
         assert found == by_place([row for row in rows if is_right(row)]), question
 
 
+def test_a_message_is_found_by_its_id_and_by_its_keys(spark: SparkSession, ours: EmbeddedBroker) -> None:
+    """D3: with the help of the index, in a store that is in use."""
+    rows = as_dicts(log(spark, ours.folder, topic="many"))
+    (row,) = [row for row in rows if row["keys"] == ["k250"]]
+    for found in (
+        log(spark, ours.folder).where(f"msgId = '{row['msgId']}'"),
+        log(spark, ours.folder, keys="k250 nobody-has-it"),
+        log(spark, ours.folder, topic="many").where("array_contains(keys, 'k250')"),
+    ):
+        assert as_dicts(found) == [row]
+
+
 def test_several_stores_are_read_at_once(spark: SparkSession, apache: Path, ours: EmbeddedBroker) -> None:
     frame = log(spark, f"{apache}, {ours.folder}", brokerName="a,b").groupBy("brokerName").count()
     assert {row["brokerName"]: row["count"] >= 151 for row in frame.collect()} == {"a": True, "b": True}

@@ -24,6 +24,7 @@ LOG_OPTIONS: Final = (
     "topic",
     "topics",
     "topicPattern",
+    "keys",
     "startingTimestamp",
     "endingTimestamp",
     "mode",
@@ -53,6 +54,8 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None wants all."""
     pattern: str | None = None
     """Topics whose whole names match this."""
+    keys: frozenset[str] | None = None
+    """None wants messages with any keys, or without."""
     times_ms: tuple[int, int] = (0, _FOR_EVER)
     """When a message has to be stored: the first moment that is wanted, and the one behind the last."""
     permissive: bool = False
@@ -74,6 +77,7 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
         stores=_stores(options),
         topics=topics,
         pattern=pattern,
+        keys=frozenset(keys.split()) if (keys := options.text("keys")) is not None else None,
         times_ms=times,
         permissive=is_permissive(given),
         include_properties=options.included_properties("includeProperties"),

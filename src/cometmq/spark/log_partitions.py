@@ -1,4 +1,4 @@
-"""What the workers of a query read: ranges of the log, or single messages that queue files lead to.
+"""What the workers of a query read: ranges of the log, or messages that queue files or the index lead to.
 
 Rules kept here:
 - The log is cut into ranges of about one size, wherever that falls; a worker finds its first record itself.
@@ -6,6 +6,7 @@ Rules kept here:
 - Where the topics of a query have only a small part of the messages, the queue files say where these are, and
   nothing else is read. What is in the log and not yet in the queues is read as a range. After a crash queues
   may lack messages, and are not used.
+- Messages with one of some ids or keys are where the index says, or where it does not reach yet.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from pyspark.sql.datasource import InputPartition
 
 from cometmq.ports.disk import SystemDisk
+from cometmq.spark.log_index import look_up
 from cometmq.spark.log_options import LogOptions, StorePlace
 from cometmq.spark.log_store import LogStore, StoreState, first_store_time, look_at
 from cometmq.spark.log_walking import LogFile
@@ -29,6 +31,8 @@ from cometmq.store.survey import FoundQueue, open_queue
 _SMALL_PART: Final = 0.25
 """Up to this part of the log it is quicker to read messages one by one."""
 _SAMPLED: Final = 100
+_PLACES: Final = 20_000
+"""How many messages that the index leads to make a partition."""
 
 
 class LogRange(InputPartition):
@@ -72,6 +76,23 @@ class QueueParts(InputPartition):
         self.parts = parts
 
 
+class LogPlaces(InputPartition):
+    """Messages that the index leads to."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: frozenset[str] | None,
+        files: list[LogFile],
+        places: list[tuple[int, int]],
+    ) -> None:
+        self.broker_name = broker_name
+        self.topics = topics
+        self.files = files
+        self.places = places
+        """Where they are, and how long."""
+
+
 class _Extent(msgspec.Struct, frozen=True):
     """A queue, and which offsets it has."""
 
@@ -104,17 +125,20 @@ class _Plan:
     def partitions(self) -> list[InputPartition]:
         if not self._store.files or (self._topics is not None and not self._topics):
             return []
-        by_queue = self._by_queue()
-        return list(self._ranges(0)) if by_queue is None else by_queue
+        parts = self._by_index()
+        if parts is None:
+            parts = self._by_queue()
+        return list(self._ranges(0)) if parts is None else parts
 
-    def _ranges(self, first: int) -> Iterator[LogRange]:
-        """The log from an offset on."""
+    def _ranges(self, first: int, behind: int | None = None) -> Iterator[LogRange]:
+        """The log from an offset on, and before another."""
         size = self._options.partition_bytes
         for file in self._files_of_time():
             position = max(file.start, first)
-            while position < file.limit:
+            end = file.limit if behind is None else min(file.limit, behind)
+            while position < end:
                 # The last one takes what would be too little for one of its own.
-                stop = position + size if file.limit - position >= 2 * size else file.limit
+                stop = position + size if end - position >= 2 * size else end
                 yield LogRange(self._broker_name, self._topics, file, position, stop)
                 position = stop
 
@@ -132,6 +156,22 @@ class _Plan:
             if not is_before and not is_behind:
                 kept.append(file)
         return kept
+
+    def _by_index(self) -> list[InputPartition] | None:
+        """The way through the index; None if it is not open, or nobody asks for it."""
+        ids, topics, survey = self._wanted.msg_ids, self._topics, self._store.survey
+        keys = self._options.keys if ids is None else ids
+        if keys is None or topics is None or topics & survey.batch_topics:
+            return None
+        found = look_up(self._store, topics, keys)
+        if found is None:
+            return None
+        groups = [found.places[first : first + _PLACES] for first in range(0, len(found.places), _PLACES)]
+        return [
+            *self._ranges(0, found.first),
+            *(LogPlaces(self._broker_name, topics, self._store.files, places) for places in groups),
+            *self._ranges(found.last + 1),
+        ]
 
     def _by_queue(self) -> list[InputPartition] | None:
         """The way through the queue files; None if it is not open, or not shorter."""

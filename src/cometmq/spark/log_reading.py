@@ -2,8 +2,8 @@
 
 Rules kept here:
 - No more than a few megabytes of the log are in memory at a time.
-- Messages that queue files lead to are read together where they lie close to one another, and make batches
-  together wherever they lie.
+- Messages that queue files or the index lead to are read together where they lie close to one another, and
+  make batches together wherever they lie.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.spark.log_partitions import LogRange, QueuePart, QueueParts
+from cometmq.spark.log_partitions import LogPlaces, LogRange, QueuePart, QueueParts
 from cometmq.spark.log_rows import LogRows
 from cometmq.spark.log_walking import CHUNK, Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.record_scan import HEAD_DTYPE
@@ -54,6 +54,16 @@ def read_parts(partition: QueueParts, rows: LogRows, tags: frozenset[str] | None
                 here = units[(places >= file.start) & (places < file.limit)]
                 for found in _pieces(file, here):
                     yield from rows.of(file.path, found)
+
+
+def read_places(partition: LogPlaces, rows: LogRows) -> Iterator[pa.RecordBatch]:
+    """The messages that the index leads to."""
+    units = np.zeros(len(partition.places), _UNIT)
+    units["place"], units["size"] = zip(*partition.places, strict=True)
+    for file in partition.files:
+        here = units[(units["place"] >= file.start) & (units["place"] < file.limit)]
+        for found in _pieces(file, here):
+            yield from rows.of(file.path, found)
 
 
 def _units(part: QueuePart, tags: frozenset[str] | None) -> Iterator[Units]:

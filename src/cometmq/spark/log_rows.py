@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cometmq.model.errors import StoreError
 from cometmq.model.sysflag import COMPRESSED, TransactionType
@@ -52,6 +53,10 @@ class LogRows:
         self._options = options
         self._wanted = wanted
         self._columns = list(columns)
+        self._keys = None if options.keys is None else pa.array(sorted(options.keys), pa.string())
+        self._made = self._columns
+        if self._keys is not None and "keys" not in columns:
+            self._made = [*self._columns, "keys"]
         self._broker_name = broker_name
         self._topics = topics
         self._pattern = None if options.pattern is None else re.compile(options.pattern)
@@ -150,12 +155,18 @@ class LogRows:
                 yield from self._damaged(path, [(int(fields.fixed["physical_offset"][0]), str(error))])
 
     def _batch(self, fields: RecordFields) -> pa.RecordBatch:
-        return fields_to_batch(
+        batch = fields_to_batch(
             fields,
             broker_name=self._broker_name,
-            columns=self._columns,
+            columns=self._made,
             include_properties=self._options.include_properties,
         )
+        if self._keys is None:
+            return batch
+        keys = batch.column(self._made.index("keys"))
+        has_key = pc.is_in(keys.flatten(), value_set=self._keys)
+        rows = pc.unique(pc.list_parent_indices(keys).filter(has_key))
+        return batch.take(rows).select(self._columns)
 
     def _damaged(self, path: str, errors: Sequence[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
         if not self._options.permissive:

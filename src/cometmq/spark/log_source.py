@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns
 from cometmq.spark.log_options import LogOptions, is_permissive, log_options
-from cometmq.spark.log_partitions import LogRange, QueueParts, plan
+from cometmq.spark.log_partitions import LogPlaces, LogRange, QueueParts, plan
 from cometmq.spark.pushdown import Wanted, filters_are_pushed, push
 
 if TYPE_CHECKING:
@@ -56,14 +56,16 @@ class LogReader(DataSourceReader):
         return plan(self._options, self._wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from cometmq.spark.log_reading import read_parts, read_range  # only workers decode
+        from cometmq.spark.log_reading import read_parts, read_places, read_range  # only workers decode
         from cometmq.spark.log_rows import LogRows
 
-        if not isinstance(partition, LogRange | QueueParts):
+        if not isinstance(partition, LogRange | QueueParts | LogPlaces):
             return iter(())  # Spark makes one of its own if there is none
         rows = LogRows(self._options, self._wanted, self._columns, partition.broker_name, partition.topics)
         if isinstance(partition, LogRange):
             return read_range(partition, rows)
+        if isinstance(partition, LogPlaces):
+            return read_places(partition, rows)
         return read_parts(partition, rows, self._wanted.tags)
 
 

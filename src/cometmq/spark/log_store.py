@@ -5,7 +5,8 @@ Rules kept here:
 - After an orderly stop the log ends behind its last record. A store that is in use is read as far as whole
   records reach at this moment. After a crash it ends where a recovery would let it end: at the first record
   that is not whole, from the moment on that the checkpoint says is safe.
-- Only what may not have been on the disk yet is read for its checksums here.
+- Only what may not have been on the disk yet is read for its checksums here. Unless it crashed, queues tell
+  of a place close to the end, and nothing before it is read at all.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.slices import Mask
 from cometmq.store.body_checksums import body_checksums
 from cometmq.store.config import StoreConfig
-from cometmq.store.survey import CHECKPOINT, LOCK, Survey, survey_store
-from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_store_timestamp
+from cometmq.store.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
+from cometmq.wire.record_layout import (
+    MIN_RECORD_SIZE,
+    RecordError,
+    peek_head,
+    peek_physical_offset,
+    peek_store_timestamp,
+)
 
 _TIMES: Final = struct.Struct(">qq")
+_MOST_LOOKED_AT: Final = 200
+"""So many queues are asked where the log was not long ago."""
 _MARGIN_MS: Final = 3000
 """A recovery goes back so much further than the checkpoint says."""
 
@@ -73,7 +82,8 @@ def look_at(root: Path, config: StoreConfig | None = None, *, is_alone: bool = F
         for found in survey.log_files
     ]
     files = [file for file in files if first_store_time(file) is not None or _has_bytes(file)]
-    return LogStore(survey, state, _cut(files, state, _safe_ms(root)))
+    dispatched = 0 if state is StoreState.CRASHED or is_alone else _dispatched(survey, files)
+    return LogStore(survey, state, _cut(files, state, _safe_ms(root), dispatched))
 
 
 def first_store_time(file: LogFile) -> int | None:
@@ -126,25 +136,51 @@ def _safe_ms(root: Path) -> int:
     return max(min(times_ms) - _MARGIN_MS, 0)
 
 
-def _cut(files: list[LogFile], state: StoreState, safe_ms: int) -> list[LogFile]:
+def _dispatched(survey: Survey, files: list[LogFile]) -> int:
+    """Where the last record begins that some queue has; 0 if none has one."""
+    plain = [found for found in survey.queues if found.topic not in survey.batch_topics]
+    places = []
+    for found in plain[:_MOST_LOOKED_AT]:
+        queue = open_queue(SystemDisk(), survey, found)
+        try:
+            places += [(place, size) for place, size, _ in queue.units(queue.max_offset - 1, 1)]
+        finally:
+            queue.close()
+    place, size = max(places, default=(0, 0))
+    is_there = any(file.start <= place < file.limit and _has_record(file, place, size) for file in files)
+    return place if is_there else 0
+
+
+def _has_record(file: LogFile, place: int, size: int) -> bool:
+    """Whether a record of this size lies there."""
+    with LogFileReader(file) as reader:
+        head = reader.read(place, MIN_RECORD_SIZE)
+    try:
+        return peek_head(head, 0)[0] == size and peek_physical_offset(head, 0) == place
+    except RecordError:
+        return False
+
+
+def _cut(files: list[LogFile], state: StoreState, safe_ms: int, dispatched: int) -> list[LogFile]:
     """The files up to the end of the log."""
     first = max(len(files) - 1, 0)
     if state is StoreState.CRASHED:
         while first > 0 and (first_store_time(files[first]) or safe_ms + 1) > safe_ms:
             first -= 1
     for place in range(first, len(files)):
-        end = _end_in(files[place], state, safe_ms)
+        end = _end_in(files[place], state, safe_ms, dispatched)
         is_last = place == len(files) - 1
         if end is not None and (is_last or state is StoreState.CRASHED):
             return [*files[:place], msgspec.structs.replace(files[place], limit=end)]
     return files
 
 
-def _end_in(file: LogFile, state: StoreState, safe_ms: int) -> int | None:
+def _end_in(file: LogFile, state: StoreState, safe_ms: int, dispatched: int) -> int | None:
     """Where the log ends in a file; None if it goes on to the end of it."""
     end = None
+    start = dispatched if file.start < dispatched < file.limit else file.start
     with LogFileReader(file) as reader:
-        for found in reader.records(file.start, file.limit):
+        for found in reader.records(start, file.limit):
             if isinstance(found, Damage):
                 end = found.start
                 if state is not StoreState.STOPPED or found.end == file.limit:

@@ -2,7 +2,7 @@
 
 Rules kept here:
 - The result of a query is the same with and without: what is not certain is left to Spark as well. Topic,
-  queue and offset are certain; times may not rise evenly, and tags are compared by Spark again.
+  queue and offset are certain; times may not rise evenly, and tags and ids are compared by Spark again.
 - Spark refuses a reader that takes filters unless a setting is on, which it is not by default. So a reader
   only takes filters in the process that Spark starts to push them.
 """
@@ -32,6 +32,13 @@ CLOCK_SLACK_MS: Final = 60_000
 """A broker's clock may have been set back by so much."""
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _FOR_EVER: Final = 2**62
+_VALUES: Final = {
+    "topic": ("topics", True),
+    "queueId": ("queue_ids", True),
+    "tags": ("tags", False),
+    "msgId": ("msg_ids", False),
+}
+"""Columns of which filters give values, with the field of `Wanted`, and whether Spark need not look again."""
 
 
 def filters_are_pushed() -> bool:
@@ -46,6 +53,7 @@ class Wanted(msgspec.Struct, frozen=True):
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     tags: frozenset[str] | None = None
+    msg_ids: frozenset[str] | None = None
     """None for each of these wants all."""
     offsets: tuple[int, int] = (0, _FOR_EVER)
     times_ms: tuple[int, int] = (0, _FOR_EVER)
@@ -76,14 +84,14 @@ def _narrow(each: Filter, wanted: Wanted) -> tuple[Wanted, bool]:
     """What is wanted with one more filter, and whether that is all it says."""
     path = getattr(each, "attribute", None)
     column = path[0] if path is not None and len(path) == 1 else None
-    if column in ("topic", "queueId", "tags"):
+    if column in _VALUES:
         values = _values(each)
         if values is None:
             return wanted, False
-        field = {"topic": "topics", "queueId": "queue_ids", "tags": "tags"}[column]
+        field, is_certain = _VALUES[column]
         before = getattr(wanted, field)
         after = values if before is None else before & values
-        return msgspec.structs.replace(wanted, **{field: after}), column != "tags"
+        return msgspec.structs.replace(wanted, **{field: after}), is_certain
     if column in ("queueOffset", "storeTimestamp"):
         bounds = _bounds(each)
         if bounds is None:

@@ -80,6 +80,12 @@ class Index:
         self._names_changed = False
 
     @property
+    def begin_offset(self) -> int | None:
+        """Where the first record that was indexed is in the commit log; None if there is none."""
+        first = self._files[0] if self._files else None
+        return None if first is None or first.count == 1 else first.begin_offset
+
+    @property
     def end_offset(self) -> int:
         """Where the last record that was indexed is in the commit log; 0 if there is none."""
         return max(self._indexed, 0)

@@ -69,12 +69,19 @@ def test_tags_go_to_the_broker_and_spark_looks_again() -> None:
     assert wanted.tags == frozenset({"a", "b"})
 
 
+def test_ids_are_for_the_index_and_spark_looks_again() -> None:
+    filters: list[Filter] = [EqualTo(("msgId",), "x")]
+    wanted, left = push(filters, Wanted())
+    assert left == filters
+    assert wanted.msg_ids == frozenset({"x"})
+
+
 def test_everything_else_is_left_to_spark() -> None:
     filters = [
         IsNotNull(("topic",)),
         Not(EqualTo(("topic",), "a")),
         StringStartsWith(("topic",), "a"),
-        EqualTo(("msgId",), "x"),
+        EqualTo(("bornHost",), "x"),
         EqualTo(("properties", "key"), "x"),
         EqualTo(("topic",), None),
     ]
