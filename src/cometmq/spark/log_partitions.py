@@ -121,6 +121,7 @@ class _Plan:
         self._options = options
         self._wanted = wanted
         self._topics = _resolved(store, options, wanted)
+        self._extents: dict[tuple[str, int], _Extent] = {}
 
     def partitions(self) -> list[InputPartition]:
         if not self._store.files or (self._topics is not None and not self._topics):
@@ -212,6 +213,12 @@ class _Plan:
         return found.topic in (self._topics or ()) and (ids is None or found.queue_id in ids)
 
     def _extent(self, found: FoundQueue) -> _Extent:
+        place = found.topic, found.queue_id
+        if place not in self._extents:
+            self._extents[place] = self._look_at(found)
+        return self._extents[place]
+
+    def _look_at(self, found: FoundQueue) -> _Extent:
         queue = open_queue(SystemDisk(), self._store.survey, found)
         try:
             queue.correct_min_offset(self._store.files[0].start)

@@ -180,7 +180,7 @@ def _end_in(file: LogFile, state: StoreState, safe_ms: int, dispatched: int) -> 
     end = None
     start = dispatched if file.start < dispatched < file.limit else file.start
     with LogFileReader(file) as reader:
-        for found in reader.records(start, file.limit):
+        for found in reader.records(start, file.limit, up_to_damage=state is not StoreState.STOPPED):
             if isinstance(found, Damage):
                 end = found.start
                 if state is not StoreState.STOPPED or found.end == file.limit:

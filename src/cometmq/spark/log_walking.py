@@ -99,8 +99,11 @@ class LogFileReader:
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def records(self, start: int, stop: int) -> Iterator[Piece | Damage]:
-        """Everything that begins from an offset on, at which something does begin, and before another."""
+    def records(self, start: int, stop: int, *, up_to_damage: bool = False) -> Iterator[Piece | Damage]:
+        """Everything that begins from an offset on, at which something does begin, and before another.
+
+        With `up_to_damage` the first damage is the last that comes, and how long it is is not looked for.
+        """
         position, size = start, CHUNK
         stop = min(stop, self.file.limit)
         while position < stop:
@@ -115,8 +118,10 @@ class LogFileReader:
             elif size < (needed := self._size_at(buffer, position)):
                 size = needed
             else:
-                end = self.next_record(position + 1)
+                end = position if up_to_damage else self.next_record(position + 1)
                 yield Damage(position, end, _placed(scan.error, position))
+                if up_to_damage:
+                    return
                 position = end
 
     def _look(self, offset: int, size: int) -> memoryview:

@@ -20,7 +20,6 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
 from cometmq.spark.dispatch_columns import DispatchRules, Queue
-from cometmq.spark.log_options import DEFAULT_PARTITION_BYTES
 from cometmq.spark.log_store import LogStore, StoreState, look_at
 from cometmq.spark.rebuild_tasks import (
     IndexTask,
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+RANGE_BYTES: Final = 64 * 1024 * 1024
+"""How much of the log a task decodes, and holds the units and keys of."""
 WORK_FOLDER: Final = "rebuild.work"
 """What the ranges gave, until queues and index files are made of it."""
 _QUEUE_TASKS: Final = 64
@@ -57,7 +58,7 @@ def rebuild(
     config: StoreConfig | None = None,
     *,
     progress: Progress | None = None,
-    range_bytes: int = DEFAULT_PARTITION_BYTES,
+    range_bytes: int = RANGE_BYTES,
 ) -> Rebuilt:
     """Make the queues and the index of a store again; nobody else may use it meanwhile."""
     if spark.conf.get("spark.speculation", "false") == "true":
