@@ -5,6 +5,8 @@ Rules kept here:
   made beside the old ones and take their place when all are complete; a damaged log is refused.
 - Ranges of the log are decoded at the same time, then queues, then index files are written at the same time.
   Which entries an index file has follows from how many each range gave.
+- A rebuild that was interrupted goes on with the ranges that are not decoded yet; what it has so far lies in
+  `WORK_FOLDER` until then.
 - Every worker has to see the store under the same path. No task may run twice at the same time, so Spark's
   speculation has to be off; one that failed is done again by Spark.
 """
@@ -13,14 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
 from cometmq.spark.dispatch_columns import DispatchRules, Queue
 from cometmq.spark.log_store import LogStore, StoreState, look_at
+from cometmq.spark.log_walking import LogFile
 from cometmq.spark.rebuild_tasks import (
     IndexTask,
     Part,
@@ -68,16 +74,20 @@ def rebuild(
     lock = disk.lock(root / LOCK)
     if lock is None:
         raise StoreError(f"{root / LOCK} is held by another process: stop the broker of this store first")
-    leftovers = [root / name for name in (QUEUE_FOLDER + NEW, INDEX_FOLDER + NEW, WORK_FOLDER)]
+    unfinished = [root / name for name in (QUEUE_FOLDER + NEW, INDEX_FOLDER + NEW)]
     try:
-        for folder in leftovers:  # of a rebuild that did not come to its end
+        for folder in unfinished:  # of a rebuild that did not come to its end
             folders.remove_tree(folder)
         rebuilt = _Rebuild(spark, look_at(root, config, is_alone=True), config, range_bytes).run(progress)
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
             exchange(disk, folders, root, name)
+        folders.remove_tree(root / WORK_FOLDER)
         return rebuilt
+    except StoreError:  # the next one will find the same; after anything else it goes on where this one was
+        folders.remove_tree(root / WORK_FOLDER)
+        raise
     finally:
-        for folder in leftovers:
+        for folder in unfinished:
             folders.remove_tree(folder)
         lock.release()
 
@@ -129,7 +139,8 @@ class _Rebuild:
         for file in self._store.files:
             for start in range(file.start, file.limit, self._range_bytes):
                 stop = min(start + self._range_bytes, file.limit)
-                tasks.append(RangeTask(len(tasks), file, start, stop, str(self._work)))
+                mark = _mark(file, start, stop, self._rules)
+                tasks.append(RangeTask(len(tasks), file, start, stop, str(self._work), mark))
         return tasks
 
     def _queue_tasks(self, queues: dict[Queue, list[Part]]) -> list[QueueTask]:
@@ -159,6 +170,14 @@ class _Rebuild:
         if not tasks:
             return []
         return self._spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+
+
+def _mark(file: LogFile, start: int, stop: int, rules: DispatchRules) -> str:
+    """What the result of a range depends on: the range, the rules, and when the file was last written to."""
+    written_at = Path(file.path).stat().st_mtime_ns
+    delays = sorted(rules.delays_ms.items())
+    depends_on = file, start, stop, written_at, msgspec.structs.replace(rules, delays_ms={}), delays
+    return sha256(msgspec.json.encode(depends_on, order="deterministic")).hexdigest()
 
 
 def _rules_of(survey: Survey, settings: StoreConfig, config: StoreConfig | None) -> DispatchRules:

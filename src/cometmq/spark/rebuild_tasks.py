@@ -2,12 +2,14 @@
 
 Rules kept here:
 - What a worker found in its range lies in files of its own, in the order of the log, until others have made
-  queues and index files of it. A task that is done again overwrites what it left the first time.
+  queues and index files of it. A range is noted as done when its files are on the disk, and is not read again
+  by a rebuild that goes on later, as long as the log and the rules are the same.
 - Queues and index files are written by the store's own code, so that they have the store's own bytes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ import numpy as np
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
+from cometmq.ports.files import SystemFiles
 from cometmq.spark.dispatch_columns import ENTRY_ROW, UNIT_ROW, Dispatched, DispatchRules, Rows
 from cometmq.spark.log_walking import LogFile, LogFileReader
 from cometmq.store.consume_queue import ConsumeQueue
@@ -25,6 +28,7 @@ from cometmq.store.index_layout import IndexShape
 
 _UNITS: Final = "units"
 _ENTRIES: Final = "entries"
+_NOTE: Final = "done"
 _AT_ONCE: Final = 64 * 1024
 _ENTRIES_AT_ONCE: Final = 1024
 
@@ -47,6 +51,8 @@ class RangeTask(msgspec.Struct, frozen=True):
     stop: int
     folder: str
     """Where to leave what was found."""
+    mark: str
+    """What everything that was found depends on, as a hash."""
 
 
 class QueueCount(msgspec.Struct, frozen=True):
@@ -66,6 +72,13 @@ class RangeDone(msgspec.Struct, frozen=True):
     entries: int
     queues: list[QueueCount]
     left_out: list[str]
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """That a range is done."""
+
+    mark: str
+    done: RangeDone
 
 
 class QueueTask(msgspec.Struct, frozen=True):
@@ -90,12 +103,17 @@ class IndexTask(msgspec.Struct, frozen=True):
 
 
 def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
-    """Find out what a range of the log means for queues and index."""
+    """Find out what a range of the log means for queues and index, unless that was done before."""
+    folder = Path(task.folder)
+    note_path = _rows_path(folder, task.number, _NOTE)
+    noted = _noted(note_path)
+    if noted is not None and noted.mark == task.mark:
+        return noted.done
+    note_path.unlink(missing_ok=True)
     dispatched = Dispatched(rules)
     with LogFileReader(task.file) as reader:
         for found in reader.records(reader.beginning_from(task.start), task.stop):
             dispatched.add(task.file.path, found)
-    folder = Path(task.folder)
     folder.mkdir(parents=True, exist_ok=True)
     queues = []
     with _rows_path(folder, task.number, _UNITS).open("wb") as file:
@@ -103,12 +121,23 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
             rows = np.concatenate(parts)
             rows[np.argsort(rows["place"], kind="stable")].tofile(file)
             queues.append(QueueCount(topic, queue_id, len(rows)))
+        os.fsync(file.fileno())
     with _rows_path(folder, task.number, _ENTRIES).open("wb") as file:
         for entries in dispatched.entries:
             entries.tofile(file)
+        os.fsync(file.fileno())
     count = sum(map(len, dispatched.entries))
     left_out = sorted(dispatched.left_out)
-    return RangeDone(task.number, dispatched.messages, dispatched.indexed, count, queues, left_out)
+    done = RangeDone(task.number, dispatched.messages, dispatched.indexed, count, queues, left_out)
+    SystemFiles().replace(note_path, msgspec.json.encode(_Note(task.mark, done)))
+    return done
+
+
+def _noted(path: Path) -> _Note | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Note)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
 
 
 def write_queues(tasks: Sequence[QueueTask]) -> None:

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
-from cometmq.spark.rebuild import rebuild
+from cometmq.spark import rebuild_tasks
+from cometmq.spark.dispatch_columns import Dispatched, DispatchRules
+from cometmq.spark.rebuild import WORK_FOLDER, rebuild
 from cometmq.store.rebuild import Rebuilt, rebuild_store
 from cometmq.store.verify import verify_store
 from cometmq.testing.clock import VirtualClock
@@ -188,3 +190,49 @@ def test_progress_is_told(tmp_path: Path) -> None:
     made_again(tmp_path, progress=lambda done, total: told.append(done / total))
     assert told == sorted(told)
     assert told[-1] == 1
+
+
+class Interrupted(OneProcess):
+    """The same, interrupted before one of the first tasks."""
+
+    def map(self, work: Callable[[Any], Any]) -> OneProcess:
+        def work_a_while(task: Any) -> Any:
+            if getattr(task, "number", 0) == DECODED_BEFORE:
+                raise KeyboardInterrupt
+            return work(task)
+
+        return super().map(work_a_while)
+
+
+DECODED_BEFORE = 4
+
+
+def test_an_interrupted_rebuild_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: ranges that were decoded are not read again, unless the log is another."""
+    root = unpacked("store-clean.tar.gz", tmp_path)
+    before, index = files_below(root / "consumequeue"), index_contents(root)
+    decoded = 0
+
+    def counted(rules: DispatchRules) -> Dispatched:
+        nonlocal decoded
+        decoded += 1
+        return Dispatched(rules)
+
+    monkeypatch.setattr(rebuild_tasks, "Dispatched", counted)
+
+    def interrupt() -> int:
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(cast(SparkSession, Interrupted()), root, range_bytes=5000)
+        assert files_below(root / "consumequeue") == before
+        return decoded
+
+    assert interrupt() == DECODED_BEFORE
+    assert interrupt() == DECODED_BEFORE
+    (log,) = (root / "commitlog").iterdir()
+    log.touch()
+    assert interrupt() == 2 * DECODED_BEFORE
+    made_again(root)
+    assert decoded - DECODED_BEFORE == len(range(0, len(log.read_bytes().rstrip(b"\0")), 5000))
+    assert files_below(root / "consumequeue") == before
+    assert index_contents(root) == index
+    assert not (root / WORK_FOLDER).exists()
