@@ -50,6 +50,12 @@ OWN_SETTINGS = (
     r"brokerConfigPath|rejectInconsistentSubscription) .*\n",
 )
 
+TRACED = Step(
+    "sendMessage -t Parade -p hello -k greeting -c green -b broker-a -i 0 -m true",
+    "SEND_OK",
+    keeps=("sent", r"([0-9A-F]{32,})"),
+)
+TRACE = Step("queryMsgTraceById -i {sent}", "Pub", awaits=True, measured=(r"\d+ms *",))
 SCRIPT = (
     # Statistics, while the messages are of the last minute.
     Step(
@@ -151,14 +157,10 @@ SCRIPT = (
     Step("consumeMessage -t Parade", "message 11", any_order=True, awaits=True),
     Step("consumeMessage -t Parade -b broker-a -i 1 -o 1 -c 1", "message 5", awaits=True),
     Step("consumeMessage -t Parade -g sleepers", "Parade", any_order=True, awaits=True),
-    Step(
-        "sendMessage -t Parade -p hello -k greeting -c green -b broker-a -i 0 -m true",
-        "SEND_OK",
-        keeps=("sent", r"([0-9A-F]{32,})"),
-    ),
+    TRACED,
     Step("sendMessage -t Parade -p hello -b broker-a -i 0", "SEND_OK"),
     Step("queryMsgByKey -t Parade -k greeting", "<id>    0", awaits=True),
-    Step("queryMsgTraceById -i {sent}", "Pub", awaits=True, measured=(r"\d+ms *",)),
+    TRACE,
     Step("queryMsgTraceById -i none", "command failed"),
     Step("sendMsgStatus -b broker-a -s 16 -c 3", "SEND_OK", measured=(r"rt=\d+ms", r"queueOffset=\d+")),
     Step("checkMsgSendRT -t Parade -a 3 -s 16", "Avg RT", measured=(RATE, r"(?m)\d+ *$")),
@@ -287,7 +289,18 @@ def play(home: Path) -> list[tuple[str, str]]:
         )
         # At the same time, so that the statistics of both are of the same minute.
         side_by_side(lambda: fill(apache), lambda: fill(ours))
-        return [(apache.run(step), ours.run(step)) for step in SCRIPT]
+
+        def run(step: Step) -> tuple[str, str]:
+            return apache.run(step), ours.run(step)
+
+        def run_with_trace(step: Step) -> tuple[str, str]:
+            printed = run(step)
+            if step is TRACE and not all(step.shows in each for each in printed):
+                run(TRACED)  # the command gives a trace up that is not sent within half a second
+                printed = run(step)
+            return printed
+
+        return [run_with_trace(step) for step in SCRIPT]
 
 
 @pytest.fixture(scope="module")
