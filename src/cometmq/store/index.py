@@ -238,6 +238,11 @@ class Index:
                 break
         return IndexMatches(found, self._last.end_time_ms, self._last.end_offset)
 
+    def leads_beyond(self, topic: str, key: str) -> bool:
+        """Whether somebody else has added to what a key leads to, so that it may have been missed."""
+        hashed = key_hash(self._hashes.beginning(topic), key.encode("utf-8", "replace"))
+        return any(file.leads_beyond(hashed) for file in self._files)
+
     def detach_expired(self, log_start: int) -> list[IndexFile]:
         """Take out the files that have only messages from before the commit log's start; erase them later."""
         kept = 0

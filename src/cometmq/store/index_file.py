@@ -245,6 +245,13 @@ class IndexFile:
             number, newer = previous, number
         return found
 
+    def leads_beyond(self, key_hash: int) -> bool:
+        """Whether the newest entry for a hash came after this file was opened, by another process."""
+        number: int = _SLOT.unpack_from(
+            self._file.buffer, _HEADER_SIZE + key_hash % self._slots * _SLOT_SIZE
+        )[0]
+        return number >= self.count
+
     def entries_of(self, physical_offset: int) -> int:
         """How many of the last entries are those of one record."""
         number = self.count

@@ -113,3 +113,18 @@ def test_what_the_index_does_not_reach_is_searched(apache: Path, tmp_path: Path)
         if row["msgId"]:
             found = read(root, EqualTo(("msgId",), row["msgId"]), **TOPICS)
             assert places(found).count(row["physicalOffset"]) == 1
+
+
+def test_an_index_that_grows_meanwhile_is_no_help(apache: Path, tmp_path: Path) -> None:
+    """D3: what a key leads to may lie behind what was there when the file was opened."""
+    root = tmp_path / "store"
+    shutil.copytree(apache, root)
+    rows = [row for row in read(root, **TOPICS) if row["msgId"]]
+    (file,) = (root / "index").iterdir()
+    content = bytearray(file.read_bytes())
+    (count,) = struct.unpack_from(">i", content, 36)
+    content[40 : 40 + 500 * 4] = struct.pack(">i", count + 1) * 500
+    file.write_bytes(content)
+    asked = EqualTo(("msgId",), rows[0]["msgId"])
+    assert not any(isinstance(part, LogPlaces) for part in planned(root, asked, **TOPICS))
+    assert rows[0]["physicalOffset"] in places(read(root, asked, **TOPICS))
