@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Self
 
 READY_SECONDS = 120.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 100.0
+"""Apache's broker stops its services one after the other, in 15 s on a machine with nothing else to do."""
 POLL_SECONDS = 0.05
 LOG_TAIL_LINES = 40
 
