@@ -20,10 +20,10 @@ from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import msgspec
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.client.names import TEMPLATE_TOPIC
 from cometmq.model.errors import ClientError, CometError, MessageError

@@ -39,7 +39,6 @@ _FIXED: Final = np.dtype(
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint16)
 _HEX_DIGITS: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], axis=1).view(np.uint32).reshape(-1)
 """The four digits of each number of 16 bits."""
-NUMBER_DIGITS: Final = 12
 EMPTY: Final = pa.scalar(b"", BINARY)
 _RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
 _UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)

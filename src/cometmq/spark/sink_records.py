@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from cometmq.spark.sink_items import (
     EMPTY,
-    NUMBER_DIGITS,
     Bytes,
     Integers,
     check_blocks,
@@ -36,6 +35,8 @@ from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
 
 _HEAD: Final = np.dtype(RECORD_HEAD)
+
+Heads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 class LogRecords:
@@ -73,29 +74,67 @@ def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) 
     name = topic.encode()
     block_lengths = numbers(pc.binary_length(block))
     check_blocks(block_lengths)
-    heads = np.zeros(len(body), _HEAD)
-    heads["size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
-    heads["magic"] = MAGIC_V1
-    heads["born_ms"] = time.time_ns() // 1_000_000
-    heads["body"] = body_lengths
-    between = np.empty((len(body), 1 + len(name) + 2), np.uint8)
-    between[:, 0] = len(name)
-    between[:, 1:-2] = np.frombuffer(name, np.uint8)
-    between[:, -2:] = block_lengths.astype(">u2").view(np.uint8).reshape(-1, 2)
+    body_length, block_length = int(body_lengths[0]), int(block_lengths[0])
+    if (body_lengths == body_length).all() and (block_lengths == block_length).all():
+        data, ends = _alike(body, body_length, block, block_length, name)
+    else:
+        data, ends = _joined(body, body_lengths, block, block_lengths, name)
+    beside = FIXED_V4.size + 1 + len(name) + 2 - MIN_ITEM_SIZE
+    hashes = None if ids is None else hashes_of_letters(java_hash(f"{topic}#"), ids)
+    return LogRecords(data, ends, _codes(columns.get("tags"), len(body)), hashes, beside)
+
+
+def _alike(
+    body: pa.Array, body_length: int, block: pa.Array, block_length: int, name: bytes
+) -> tuple[memoryview, Integers]:
+    """Records with bodies of one length and properties of one length, which are one table of bytes."""
+    head, between = _frames(np.array([body_length]), np.array([block_length]), name)
+    behind = FIXED_V4.size + body_length
+    size = behind + between.shape[1] + block_length
+    records = np.empty((len(body), size), np.uint8)
+    records[:, : FIXED_V4.size] = head.view(np.uint8)
+    records[:, FIXED_V4.size : behind] = _table(body, body_length)
+    records[:, behind : size - block_length] = between
+    records[:, size - block_length :] = _table(block, block_length)
+    return records.reshape(-1).data, np.arange(len(body) + 1, dtype=np.int64) * size
+
+
+def _table(column: pa.Array, width: int) -> Bytes:
+    """A column of bytes, so many in each row."""
+    if not width:
+        return np.empty((len(column), 0), np.uint8)
+    _, ends, data = column.buffers()
+    first = int(np.frombuffer(ends, np.int64)[column.offset])
+    table: Bytes = np.frombuffer(data, np.uint8, len(column) * width, first).reshape(-1, width)
+    return table
+
+
+def _joined(
+    body: pa.Array, body_lengths: Integers, block: pa.Array, block_lengths: Integers, name: bytes
+) -> tuple[memoryview, Integers]:
+    """Records of any lengths, behind one another."""
+    heads, between = _frames(body_lengths, block_lengths, name)
     records = pc.binary_join_element_wise(
         rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block, EMPTY
     )
     _, ends, data = records.buffers()
     at = np.frombuffer(ends, np.int64)[records.offset : records.offset + len(records) + 1]
-    beside = FIXED_V4.size + between.shape[1] - MIN_ITEM_SIZE
-    hashes = None if ids is None else _hashes(topic, ids)
-    return LogRecords(memoryview(data), at, _codes(columns.get("tags"), len(body)), hashes, beside)
+    return memoryview(data), at
 
 
-def _hashes(topic: str, ids: Bytes) -> Integers:
-    """What the index says of unique ids, which differ in nothing but their numbers."""
-    prefix = ids[0, :-NUMBER_DIGITS].tobytes().decode()
-    return hashes_of_letters(java_hash(f"{topic}#{prefix}"), ids[:, -NUMBER_DIGITS:])
+def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tuple[Heads, Bytes]:
+    """What records have before their bodies, and between those and the properties."""
+    count = len(body_lengths)
+    heads = np.zeros(count, _HEAD)
+    heads["size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
+    heads["magic"] = MAGIC_V1
+    heads["born_ms"] = time.time_ns() // 1_000_000
+    heads["body"] = body_lengths
+    between = np.empty((count, 1 + len(name) + 2), np.uint8)
+    between[:, 0] = len(name)
+    between[:, 1:-2] = np.frombuffer(name, np.uint8)
+    between[:, -2:] = block_lengths.astype(">u2").view(np.uint8).reshape(-1, 2)
+    return heads, between
 
 
 def _codes(tags: pa.Array | None, count: int) -> Integers:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import Final
-from zlib import crc32
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK

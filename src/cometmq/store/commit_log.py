@@ -16,7 +16,8 @@ import functools
 import struct
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError, StoreError
 from cometmq.model.sysflag import HOST_V6_MASK

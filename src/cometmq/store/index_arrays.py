@@ -30,6 +30,7 @@ AT_ONCE: Final = 2048
 _NUMPY: Final = "numpy"
 _BASE: Final = 31
 _SIGN: Final = 1 << 31
+_WORD: Final = (1 << 32) - 1
 
 
 def has_arrays() -> bool:
@@ -60,19 +61,36 @@ def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:
 
 
 def hashes_of_letters(beginning: int, letters: Letters) -> Integers:
-    """The same for keys that are rows of ASCII letters."""
+    """The same for keys that are rows of ASCII letters, behind one another."""
     import numpy as np
 
-    length = letters.shape[1]
-    powers = np.array([pow(_BASE, place, 1 << 32) for place in range(length, -1, -1)], np.uint32)
-    differing = np.flatnonzero((letters != letters[0]).any(axis=0))
-    first = int(differing[0]) if len(differing) else length
-    prefix = int(letters[0, :first].astype(np.uint32) @ powers[1 : first + 1]) if first else 0
-    start = (beginning * int(powers[0]) + prefix) & 0xFFFFFFFF
-    values = letters[:, first:].astype(np.uint32) @ powers[first + 1 :] + np.uint32(start)
-    signed = values.astype(np.int64)
-    hashes: Integers = np.where(signed < _SIGN, signed, (2 * _SIGN - signed) % _SIGN)
+    count, length = letters.shape
+    alike = _alike(letters)
+    hashed = beginning & _WORD
+    for letter in letters[0, :alike].tolist():
+        hashed = (hashed * _BASE + letter) & _WORD
+    values = np.full(count, hashed, np.uint32)
+    for place in range(alike, length):
+        values *= np.uint32(_BASE)
+        values += letters[:, place]
+    signed = values.view(np.int32)
+    # Java's absolute value; it has none for the smallest number, for which the index says 0.
+    hashes: Integers = np.abs(signed.astype(np.int64))
+    hashes[hashes == _SIGN] = 0
     return hashes
+
+
+def _alike(letters: Letters) -> int:
+    """A number of letters that all keys begin with; it may be more."""
+    import numpy as np
+
+    count, length = letters.shape
+    for guess in (length, length - 4, length - 8, length // 2):  # most keys end with a number
+        if guess > 0:
+            parts = np.ndarray((count,), f"V{guess}", letters, 0, letters.strides[:1])
+            if parts.tobytes() == letters[0, :guess].tobytes() * count:
+                return guess
+    return 0
 
 
 def columns_of(hashes: Sequence[Integers], places: Sequence[int], times_ms: Sequence[int]) -> Columns:

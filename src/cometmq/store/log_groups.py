@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import Final, TypeVar
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.message_properties import UNIQ_KEY
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TransactionType
 from cometmq.store.batch_packing import SIGN_CLEARED, Part

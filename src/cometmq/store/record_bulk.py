@@ -4,15 +4,18 @@ Rules kept here:
 - A record that is not what it says is refused, and all that came with it: whoever walks over the log has to
   find each of them, with the right checksum, and its topic.
 - What the writer says of tags and keys is believed: if it is wrong, its own messages are not found.
+- Records of one size with bodies of one size, as most topics have them, are the same in all that is checked;
+  they are looked at together.
 - NumPy is no requirement of a broker; one without it does not know such requests.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import MessageError
-from cometmq.store.body_checksums import body_checksums
+from cometmq.store.body_checksums import body_checksums, even_checksums
 from cometmq.wire.command import Body
 from cometmq.wire.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
@@ -44,6 +47,11 @@ RECORD_HEAD: Final = [
     ("body", ">i4"),
 ]
 """The fixed part of a record, for NumPy."""
+_HEAD: Final = struct.Struct(">iI")
+_SYS_FLAG_AT, _CONSUMED_AT = 36, 72
+_LAST: Final = struct.Struct(">iqi")
+"""What the fixed part ends with: how often it was consumed, the prepared offset, and the size of the body."""
+_PROPERTY_END: Final = b"\x02"
 _UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
 _HOST_BYTES: Final = 8
 
@@ -54,7 +62,17 @@ class RecordBulk:
     They are filled in where they are, if the body can be written to.
     """
 
-    __slots__ = ("_common_size", "codes", "data", "hashes", "heads", "queue_id", "sizes", "starts")
+    __slots__ = (
+        "_common_body",
+        "_common_size",
+        "codes",
+        "data",
+        "hashes",
+        "heads",
+        "queue_id",
+        "sizes",
+        "starts",
+    )
 
     def __init__(
         self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
@@ -82,7 +100,11 @@ class RecordBulk:
         self.queue_id = queue_id
         self._common_size = largest if smallest == largest else 0
         self.heads: Table = self._table(RECORD_HEAD)
-        self._check(topic, max_size)
+        self._common_body = self._body_of_all(topic, max_size) if self._common_size else 0
+        if not self._common_body:
+            self._check(topic, max_size)
+        if self.hashes is not None and int(self.hashes.min()) < 0:
+            raise MessageError("the hash of a key is negative")
 
     def _table(self, kind: list[tuple[str, str]]) -> Table:
         """The fixed parts of the records: themselves if all are of one size, else a copy."""
@@ -98,6 +120,30 @@ class RecordBulk:
 
         rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
         return rows
+
+    def _body_of_all(self, topic: bytes, max_size: int) -> int:
+        """The size of the body that each has, if they are of one size and right; 0 if they are not."""
+        size, name = self._common_size, bytes([len(topic)]) + topic
+        length = int(self.heads["body"][0])
+        behind = FIXED_V4.size + length
+        rest = size - behind - len(name) - 2
+        if not 0 < length <= max_size or not 0 <= rest <= MAX_PROPERTIES_LENGTH:
+            return 0
+        is_right = (
+            self._all_have(0, _HEAD.pack(size, MAGIC_V1))
+            and self._all_have(_SYS_FLAG_AT, bytes(4))
+            and self._all_have(_CONSUMED_AT, _LAST.pack(0, 0, length))
+            and self._all_have(behind, name + rest.to_bytes(2, "big"))
+            and (not rest or self._all_have(size - 1, _PROPERTY_END))
+        )
+        return length if is_right else 0
+
+    def _all_have(self, at: int, wanted: bytes) -> bool:
+        """Whether all records, which are of one size, have these bytes at this place of them."""
+        import numpy as np
+
+        found = np.ndarray((self.count,), f"V{len(wanted)}", self.data, at, (self._common_size,))
+        return found.tobytes() == wanted * self.count
 
     def _check(self, topic: bytes, max_size: int) -> None:
         import numpy as np
@@ -122,14 +168,12 @@ class RecordBulk:
             is_wrong = (self._rows(len(name), tails) != wanted).any(axis=1)
             block_lengths = self._rows(2, tails + len(name)).view(">u2").reshape(-1)
             is_wrong |= block_lengths != rest
-            is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != 2)  # the end of a property
+            is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != _PROPERTY_END[0])
         if is_wrong.any():
             number = int(np.flatnonzero(is_wrong)[0])
             raise MessageError(f"record {number} of {len(sizes)} is none of this topic")
         if int(lengths.max()) > max_size:
             raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
-        if self.hashes is not None and int(self.hashes.min()) < 0:
-            raise MessageError("the hash of a key is negative")
 
     @property
     def count(self) -> int:
@@ -152,9 +196,11 @@ class RecordBulk:
         heads["stored_ms"] = stored_ms
         heads["born_host"] = np.void(born_host)
         heads["store_host"] = np.void(store_host)
-        bodies = self.starts + FIXED_V4.size
-        ends = bodies + heads["body"].astype(np.int64)
-        heads["crc"] = body_checksums(self.data, bodies, ends)
+        if self._common_body:
+            heads["crc"] = even_checksums(self.data, FIXED_V4.size, self._common_body, self._common_size)
+        else:
+            bodies = self.starts + FIXED_V4.size
+            heads["crc"] = body_checksums(self.data, bodies, bodies + heads["body"].astype(np.int64))
         if not self._common_size:
             rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
             windows = np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)

@@ -10,12 +10,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import lz4.frame
 import zstandard
+from zlib_ng import zlib_ng as zlib
 
 from cometmq.model.errors import ProtocolError
 from cometmq.model.sysflag import CompressionType
@@ -27,6 +27,7 @@ MAX_BODY_SIZE: Final = 64 * 1024 * 1024
 # A Zstandard block of 4 bytes can stand for 128 KiB, and the library hands out everything that the given
 # input makes: input in slices of this size keeps what may be made beyond the limit to 16 MiB.
 _ZSTD_SLICE: Final = 512
+_ZlibError: Final = cast("type[Exception]", zlib.error)  # which its stub says is an exception itself
 
 Body = bytes | bytearray | memoryview
 
@@ -51,7 +52,7 @@ def decompress(body: Body, kind: CompressionType, max_size: int = MAX_BODY_SIZE)
     """The body as it was before it was compressed, at most `max_size` bytes of it."""
     try:
         decompressed = _DECOMPRESSORS[kind](body, max_size)
-    except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
+    except (_ZlibError, zstandard.ZstdError, RuntimeError) as error:
         raise CompressionError(f"a body of {len(body)} bytes is not valid {kind.name}: {error}") from None
     if decompressed is None:
         raise CompressionError(

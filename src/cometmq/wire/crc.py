@@ -11,7 +11,8 @@ Rules kept here:
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, check_inside
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from cometmq.broker.once_lanes import Lane, OnceRefused
 from cometmq.broker.send_checks import AnySend
