@@ -23,9 +23,11 @@ from cometmq.ports import residency
 from cometmq.ports.files import Files, SystemFiles
 
 _FETCH_BYTES: Final = 1024 * 1024
+_MANY_BYTES: Final = 16 * 1024
 
 Buffer = mmap.mmap | bytearray
 """What both a real and a simulated file give: sliced, assigned to, packed into."""
+Readable = bytes | bytearray | memoryview
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -57,6 +59,13 @@ class DiskFile(Protocol):
 
     def wrote(self, start: int, end: int) -> None:
         """A write to the buffer is complete."""
+
+    def write_through(self, start: int, data: Readable) -> None:
+        """Write bytes, as through the buffer, and say so.
+
+        Many are written past it: it shows them all the same, and pages that are not in memory need not be
+        found there first.
+        """
 
     def fetch(self, start: int, end: int) -> None:
         """Bring bytes from the disk into memory, so that reading them through the buffer does not wait.
@@ -206,6 +215,23 @@ class SystemFile:
 
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
+
+    def write_through(self, start: int, data: Readable) -> None:
+        end = start + len(data)
+        if len(data) < _MANY_BYTES:
+            self.buffer[start:end] = data
+            return
+        try:
+            handle = os.open(self.path, os.O_WRONLY)
+            try:
+                with memoryview(data) as rest:
+                    at = start
+                    while at < end:
+                        at += os.pwrite(handle, rest[at - start :], at)
+            finally:
+                os.close(handle)
+        except OSError:  # the way that every other write takes
+            self.buffer[start:end] = data
 
     def expect(self, *, scattered: bool) -> None:
         if scattered != self._scattered:

@@ -4,7 +4,8 @@ Rules kept here:
 - Rows are taken in slices of bounded size. In a slice, rows of one topic come together, those for one queue
   together in it, and delayed ones behind, one by one; apart from that the order of the rows is kept. Rows
   that name neither queue nor sharding key keep their order altogether.
-- A request has at most `MAX_REQUEST_ROWS` rows and, unless a single row is larger, `MAX_REQUEST_BYTES` bytes.
+- A batch has at most `MAX_REQUEST_ROWS` rows and, unless a single row is larger, `MAX_REQUEST_BYTES` bytes;
+  what goes as records has limits of its own.
 - Rows that no broker would take are refused before any row of their slice is sent.
 """
 
@@ -26,10 +27,11 @@ from cometmq.spark.sink_records import LogRecords, encode_records
 from cometmq.wire.java_hash import java_hash
 
 MAX_REQUEST_ROWS: Final = 1024
-MAX_REQUEST_RECORDS: Final = 2048
-"""The same for rows that go as records, which cost the broker less."""
 MAX_REQUEST_BYTES: Final = 512 * 1024
-SLICE_ROWS: Final = 8192
+MAX_REQUEST_RECORDS: Final = 4096
+MAX_RECORDS_BYTES: Final = 1024 * 1024
+"""The same for rows that go as records, which cost the broker less."""
+SLICE_ROWS: Final = 16384
 SLICE_BYTES: Final = 8 * 1024 * 1024
 
 _US_PER_MS: Final = 1000
@@ -192,9 +194,11 @@ def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
 
 def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, end: int) -> Iterator[Piece]:
     """Requests of rows that are meant for the same place."""
-    most = MAX_REQUEST_RECORDS if isinstance(items, LogRecords) else MAX_REQUEST_ROWS
+    most, most_bytes = MAX_REQUEST_ROWS, MAX_REQUEST_BYTES
+    if isinstance(items, LogRecords):
+        most, most_bytes = MAX_REQUEST_RECORDS, MAX_RECORDS_BYTES
     while first < end:
-        room = int(items.ends[first]) + MAX_REQUEST_BYTES
+        room = int(items.ends[first]) + most_bytes
         fitting = int(np.searchsorted(items.ends, room, "right")) - 1
         upto = max(min(fitting, first + most, end), first + 1)
         if isinstance(items, LogRecords):

@@ -62,6 +62,8 @@ CLOCK_STEP_MS: Final = 10_000
 
 _COPIED_TWICE: Final = 4096
 """Up to this size it is quicker to put a body and what follows it together first, and write them at once."""
+_LARGE: Final = 64 * 1024
+"""So many bytes at once are not written in memory: the system then has no pages to find for them."""
 _KNOWN_TOPICS: Final = 100_000
 
 _NO_HOST_BITS: Final = ~HOST_V6_MASK
@@ -253,15 +255,16 @@ class CommitLog(GrowingLog):
         now = self._now_ms()
         if now < self.store_timestamp_ms:
             now = self._held_back(now)
-        mapped = self._current
+        mapped, in_memory = self._current, bulk.size < _LARGE
         if mapped is None or mapped.wrote + bulk.size > self._room_ends:
-            status = self._make_room(bulk.size, now)
+            status = self._make_room(bulk.size, now, in_memory=in_memory)
             if status is not _OK:
                 return status, 0, 0
             mapped = self._writable()
         place = mapped.start + mapped.wrote
         records = bulk.fill(queue_offset, place, born_host, now, self._store_host)
-        self._append_whole(mapped, records[: HEAD.size], records[HEAD.size :], now)
+        head, rest = records[: HEAD.size], records[HEAD.size :]
+        self._append_whole(mapped, head, rest, now, in_memory=in_memory)
         return _OK, place, now
 
     def room_for_run(self, born_host_length: int) -> RunRoom | None:
@@ -285,14 +288,19 @@ class CommitLog(GrowingLog):
         parts[0] = fixed[HEAD.size :]
         self._append_whole(self._writable(), fixed[: HEAD.size], b"".join(parts), now_ms)
 
-    def _append_whole(self, mapped: MappedFile, head: Body, rest: Body, now_ms: int) -> None:
+    def _append_whole(
+        self, mapped: MappedFile, head: Body, rest: Body, now_ms: int, *, in_memory: bool = True
+    ) -> None:
         """Append records: what is behind the head of the first, and then this head."""
         at = mapped.wrote
         behind_head = at + HEAD.size
         end = behind_head + len(rest)
-        mapped.buffer[behind_head:end] = rest
-        if mapped.report is not None:
-            mapped.report(behind_head, end)
+        if in_memory:
+            mapped.buffer[behind_head:end] = rest
+            if mapped.report is not None:
+                mapped.report(behind_head, end)
+        else:
+            mapped.file.write_through(behind_head, rest)
         mapped.buffer[at:behind_head] = head
         if mapped.report is not None:
             mapped.report(at, behind_head)

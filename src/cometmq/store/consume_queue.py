@@ -127,9 +127,8 @@ class ConsumeQueue:
             upto = min(done + room, count)
             at = last.wrote
             behind = at + (upto - done) * UNIT_SIZE
-            last.buffer[at:behind] = units[done * UNIT_SIZE : upto * UNIT_SIZE]
+            last.file.write_through(at, units[done * UNIT_SIZE : upto * UNIT_SIZE])
             last.wrote = behind
-            last.file.wrote(at, behind)
             self.max_offset += upto - done
             physical_offset, size, _ = UNIT.unpack_from(units, (upto - 1) * UNIT_SIZE)
             self.max_physical_offset = physical_offset + size

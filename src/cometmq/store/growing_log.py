@@ -151,8 +151,11 @@ class GrowingLog(LogReader):
             raise StoreError("the log has no file to append to; ask for room first")
         return self._current
 
-    def _make_room(self, size: int, now_ms: int) -> PutStatus:
-        """Have a current file with room for so many bytes, and the next one made in good time."""
+    def _make_room(self, size: int, now_ms: int, *, in_memory: bool = True) -> PutStatus:
+        """Have a current file with room for so many bytes, and the next one made in good time.
+
+        Pages are made ready only if they are to be written in memory.
+        """
         if size + FREE_AT_END > self.files.file_size:
             return PutStatus.MESSAGE_ILLEGAL
         if not self._resume():
@@ -161,7 +164,8 @@ class GrowingLog(LogReader):
         if current is None or current.wrote + size + FREE_AT_END > current.size:
             return self._go_on(now_ms)
         if current.wrote + size > self._room_ends:
-            self._look_ahead(current, current.wrote + size, current.size - FREE_AT_END, now_ms)
+            last = current.size - FREE_AT_END
+            self._look_ahead(current, current.wrote + size, last, now_ms, in_memory=in_memory)
         return PutStatus.PUT_OK
 
     def _make_room_for_data(self, now_ms: int) -> PutStatus:
@@ -175,7 +179,9 @@ class GrowingLog(LogReader):
             self._look_ahead(current, current.wrote, current.size, now_ms)
         return PutStatus.PUT_OK
 
-    def _look_ahead(self, current: MappedFile, end: int, last: int, now_ms: int) -> None:
+    def _look_ahead(
+        self, current: MappedFile, end: int, last: int, now_ms: int, *, in_memory: bool = True
+    ) -> None:
         """Do what has to be done in good time, before the log reaches an end in its current file."""
         half = current.size // 2
         if end > half:
@@ -187,6 +193,7 @@ class GrowingLog(LogReader):
         start = max(end, self._ready)
         if (
             is_quick
+            and in_memory
             and start < upto
             and self._allocator.make_ready(current, start, upto, settled=self._settles_pages)
         ):

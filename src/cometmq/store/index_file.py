@@ -159,12 +159,9 @@ class IndexFile:
             self._reserve(count)
         seconds = seconds_since(self.begin_time_ms, times_ms, _MAX_SECONDS)
         entries, slots, unused = pack_entries(self._heads, self._slots, first, columns, seconds)
-        buffer, wrote = self._file.buffer, self._file.wrote
-        at, behind = self._entries_at + first * _ENTRY_SIZE, self._entries_at + count * _ENTRY_SIZE
-        buffer[at:behind] = entries
-        wrote(at, behind)
+        self._file.write_through(self._entries_at + first * _ENTRY_SIZE, entries)
         lowest, highest = lead(self._heads, slots, first)
-        wrote(_HEADER_SIZE + lowest * _SLOT_SIZE, _HEADER_SIZE + (highest + 1) * _SLOT_SIZE)
+        self._file.wrote(_HEADER_SIZE + lowest * _SLOT_SIZE, _HEADER_SIZE + (highest + 1) * _SLOT_SIZE)
         self._put_up_to(count, unused, int(offsets[-1]), int(times_ms[-1]))
 
     def _put_up_to(self, count: int, unused: int, end_offset: int, end_time_ms: int) -> None:

@@ -19,6 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from cometmq.ports.clock import Clock
+from cometmq.ports.disk import Readable
 from cometmq.testing.sim_content import PAGE_SIZE, Content
 from cometmq.testing.sim_folder import Tree, no_such_file
 
@@ -183,6 +184,10 @@ class SimulatedFile:
             content.modified_ms = machine.clock.now_ms()
             machine.check(path, content)
             machine.point("wrote", path, written=content)
+
+    def write_through(self, start: int, data: Readable) -> None:
+        self.buffer[start : start + len(data)] = data
+        self.wrote(start, start + len(data))
 
     def sync(self) -> None:
         self._must_be_there()
