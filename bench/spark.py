@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.contest import Say, busy_note, cluster
 from bench.errors import BenchmarkError
 from bench.kafka import KafkaServer, spark_jars
+from bench.memory import memory_in_use
 from bench.report import Figure, Section, Target
 from bench.spark_floor import floor_stream
 from bench.spark_sides import BARE, READ, SUNK, Comet, Kafka, Side, count, look_at_all, rows_of
@@ -58,6 +59,10 @@ class Effort:
 
 FULL = Effort(rows=4_000_000, rounds=3, batches=40, warm_up_batches=10)
 QUICK = Effort(rows=500_000, rounds=1, batches=20, warm_up_batches=10)
+
+_SINKS_NOTE: Final = (
+    "rows are written to topics with no memory free, so that new pages come from the page cache"
+)
 
 Run = Callable[[], None]
 
@@ -122,10 +127,15 @@ def _run(effort: Effort, say: Say) -> Section:
         memory = stack.enter_context(WorkerMemory())
         contest = _Sides(spark, Comet(spark, comet), Kafka(spark, kafka), home, effort, say)
         contest.fill()
-        for each in (contest.counts(), contest.all_columns(), contest.archives(), contest.sinks()):
+        for each in (contest.counts(), contest.all_columns(), contest.archives()):
             each.take_turns(effort.rounds, say)
             section.figures += each.figures(effort.rows)
             section.notes.append(each.note(effort.rows))
+        sinks = contest.sinks()
+        with memory_in_use(home, say):
+            sinks.take_turns(effort.rounds, say)
+        section.figures += sinks.figures(effort.rows)
+        section.notes += [sinks.note(effort.rows), _SINKS_NOTE]
         contest.check_sunk()
         section.figures += contest.micro_batches(section.notes)
     section.figures.append(Figure("Python worker, most resident", "MB", [memory.most_mb], target=WORKER_MB))
