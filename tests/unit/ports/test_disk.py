@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
+
 from cometmq.ports.disk import SystemDisk
+from cometmq.testing.sim_disk import SimulatedDisk
 
 SIZE = 64 * 1024 * 1024
+MIDDLE = 512 * 1024
 
 
 def test_what_was_written_is_found_without_looking_at_what_was_not(tmp_path: Path) -> None:
@@ -32,5 +37,35 @@ def test_everything_may_be_data_in_a_file_that_was_written_whole(tmp_path: Path)
     try:
         assert file.data_ranges(0) == [(0, 8192)]
         assert file.data_ranges(100) == [(100, 8192)]
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("disk", [SystemDisk, SimulatedDisk])
+@pytest.mark.parametrize("size", [1, 16 * 1024 - 1, 16 * 1024, 300_000])
+def test_what_is_written_through_is_seen_in_the_buffer(
+    tmp_path: Path, disk: type[SystemDisk] | type[SimulatedDisk], size: int
+) -> None:
+    """B4: few bytes and many, between others that stay."""
+    file = disk().create(tmp_path / "log", MIDDLE)
+    try:
+        file.reserve(0, MIDDLE)
+        file.buffer[:] = b"x" * MIDDLE
+        file.wrote(0, MIDDLE)
+        data = os.urandom(size)
+        file.write_through(5000, memoryview(data))
+        assert file.buffer[:] == b"x" * 5000 + data + b"x" * (MIDDLE - 5000 - size)
+    finally:
+        file.close()
+
+
+def test_what_cannot_be_written_past_the_buffer_is_written_there(tmp_path: Path) -> None:
+    """B4: as when its name is gone; who holds the file still sees it."""
+    file = SystemDisk().create(tmp_path / "log", MIDDLE)
+    try:
+        file.reserve(0, MIDDLE)
+        (tmp_path / "log").unlink()
+        file.write_through(100, b"y" * 20_000)
+        assert file.buffer[99:20_101] == b"\0" + b"y" * 20_000 + b"\0"
     finally:
         file.close()

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.body_checksums import body_checksums
+from cometmq.store.body_checksums import body_checksums, even_checksums
 
 
 def checksums(bodies: list[bytes]) -> list[int]:
@@ -36,3 +36,12 @@ def test_bodies_of_one_length_and_bodies_that_are_long() -> None:
         assert checksums(bodies) == one_by_one(bodies)
     mixed = [b"a" * 2000, *(b"%03d" % number for number in range(20)), b"b" * 3000, b"c"]
     assert checksums(mixed) == one_by_one(mixed)
+
+
+def test_bodies_in_even_steps() -> None:
+    """S1"""
+    for length in (1, 128, 1024, 1025, 5000):
+        bodies = [bytes([number]) * length for number in range(40)]
+        content = b"".join(b"head" + body + b"end" for body in bodies)
+        found = even_checksums(np.frombuffer(content, np.uint8), 4, length, 4 + length + 3)
+        assert found.tolist() == one_by_one(bodies)

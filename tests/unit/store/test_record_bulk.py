@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.model.errors import MessageError
+from cometmq.ports.disk import SystemDisk
 from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.status import PutStatus
@@ -81,7 +82,13 @@ def test_what_is_no_record_of_the_topic_is_refused(
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
 
 
-@pytest.mark.parametrize("change", [{"magic": 1}, {"sys_flag": 4}, {"size": 77}, {"length": 31}])
+CHANGES = [
+    *({"magic": 1}, {"sys_flag": 4}, {"size": 77}, {"length": 31}, {"length": 0}, {"length": -1}),
+    *({"prepared": 1}, {"consumed": 1}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_what_is_wrong_among_records_of_one_length_is_refused(change: dict[str, int]) -> None:
     """B4"""
     records = [record(*alike(number)) for number in range(8)]
@@ -90,6 +97,60 @@ def test_what_is_wrong_among_records_of_one_length_is_refused(change: dict[str, 
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
     with pytest.raises(MessageError, match="record 5 of 8 is none of this topic"):
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
+
+
+@pytest.mark.parametrize("part", [b"orders", b"\x02"], ids=["topic", "end of the properties"])
+@pytest.mark.parametrize("number", [0, 5, 7])
+def test_a_wrong_part_of_a_record_of_one_length_is_found(part: bytes, number: int) -> None:
+    """B4: in the first and the last of them, too."""
+    records = [record(*alike(each)) for each in range(8)]
+    before, _, behind = records[number].rpartition(part)
+    records[number] = before + b"x" * len(part) + behind
+    sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
+    with pytest.raises(MessageError, match=f"record {number} of 8 is none of this topic"):
+        bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
+
+
+def test_a_body_of_many_that_is_too_large_is_refused() -> None:
+    """B4"""
+    with pytest.raises(MessageError, match="a record has 5000 bytes; msg body length limit 4096B"):
+        bulk(request([(bytes(5000), b"")] * 3), 3)
+
+
+def test_many_records_leave_the_same_bytes_as_messages(tmp_path: Path) -> None:
+    """B4, B10: on a real disk, so many that they are written past the mapping; over the ends of files."""
+    config = {
+        "mapped_file_size_commit_log": 1024 * 1024,
+        "mapped_file_size_consume_queue": 20 * 3000,
+        "max_hash_slot_num": 5000,
+        "max_index_num": 20_000,
+    }
+    disk, folders = SystemDisk(), (tmp_path / "records", tmp_path / "batches")
+    one, other = (Engine(disk, small(folder, **config)) for folder in folders)
+    for first in range(0, 20_000, 2000):
+        messages = [alike(number) for number in range(first, first + 2000)]
+        put = one.writer.put_bulk("orders", QUEUE, bulk(request(messages), 2000), BORN_HOST)
+        head = Record("orders", b"", queue_id=QUEUE, born_timestamp_ms=START_MS, born_host=BORN_HOST)
+        result = other.put_batch(MessageBatch(head, [BatchItem(*each) for each in messages], 2000))
+        assert put.status is result.status is PutStatus.PUT_OK
+        assert put.physical_offset == result.physical_offset
+    assert bodies_in(one.files) == [alike(number)[0] for number in range(20_000)]
+    assert one.close()
+    assert other.close()
+    assert _files_in(folders[0]) == _files_in(folders[1])
+
+
+def _files_in(folder: Path) -> dict[str, bytes]:
+    """Log, queues and index; indexes are named by the time, which is the same for both."""
+    parts = ("commitlog", "consumequeue", "index")
+    found = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for part in parts
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file()
+    }
+    assert {name.partition("/")[0] for name in found} == set(parts)
+    return found
 
 
 @pytest.mark.parametrize("count", [0, 7, 9, 1_000_000])
