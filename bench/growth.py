@@ -106,7 +106,8 @@ def run(effort: Effort, say: Say) -> Section:
         raise BenchmarkError(str(problem)) from problem
     section.notes += [
         f"topics: sends go to one topic {SAME_IN_A_ROW} times in a row, as from a producer that has one, or "
-        "to another each time; those to one topic that come together are put together",
+        "to another each time; those to one topic that come together are put together, so what goes to "
+        "another each time is compared with the same among fewer topics",
         f"the smallest backlog, {SMALLEST_BACKLOG:,} messages, is what the pulls read at all sizes",
         f"connections: {IN_FLIGHT} requests in flight on one, of which many come together, or {IN_TURN} in "
         "all, each on the next connection, so that every one comes alone",
@@ -195,13 +196,13 @@ def _start_again(contestant: Contestant, say: Say) -> float:
 def figures(over: str, grown: Grown) -> Iterator[Figure]:
     """What a request costs at the largest size, over what it costs at the smallest."""
     for what, by_size in grown.ours.items():
-        last = max(by_size)
+        first, last = min(by_size), max(by_size)
         small = grown.small[what][last]
         ours = [
             large.server_cpu_us / little.server_cpu_us
             for large, little in zip(by_size[last], small, strict=True)
         ]
-        yield Figure(f"{what}, {last:,} {over} over the smallest", "× CPU", ours, target=FLAT)
+        yield Figure(f"{what}, {last:,} {over} over {first:,}", "× CPU", ours, target=FLAT)
 
 
 def curves(over: str, grown: Grown) -> Iterator[Curve]:

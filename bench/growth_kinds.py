@@ -74,7 +74,15 @@ class Topics:
     settings: dict[str, str] = field(default_factory=lambda: {"mappedFileSizeConsumeQueue": "600000"})
     starts: bool = False
 
+    _grown: set[tuple[Contestant, int]] = field(default_factory=set)
+
     def grow(self, contestant: Contestant, size: int) -> None:
+        """The smallest has the topics of the next size, too, for what only that one is asked."""
+        if (contestant, size) in self._grown:
+            return
+        self._grown.add((contestant, size))
+        if size == self.sizes[0]:
+            self.grow(contestant, self.sizes[1])
         topics = self._topics(size)
         create_topics(contestant.address, topics)
         frames = [batch_frame(topic, 0, BATCH) for topic in topics]
@@ -91,7 +99,9 @@ class Topics:
         ]
         in_rows = [frame for frame in mixed for _ in range(SAME_IN_A_ROW)]
         pulls = [json_request(PULL_MESSAGE, pull_fields(topic, 0, batch * BATCH)) for topic, batch in places]
-        return [Task(SENDS, in_rows), Task(MIXED, mixed), Task(PULLS, pulls)]
+        tasks = [Task(SENDS, in_rows), Task(PULLS, pulls)]
+        # With one topic there is no other: all that comes together is put together.
+        return tasks if size == 1 else [*tasks, Task(MIXED, mixed)]
 
     def _topics(self, size: int) -> list[str]:
         return [f"bench-{size:05}-{number:05}" for number in range(size)]

@@ -28,7 +28,7 @@ _METHOD = """\
 - CPU is that of the server process within the measured time. Resident memory counts the pages of mapped
   files; "not of files" does not. Ready means that a request is answered.
 - Under "Growth" each size is measured beside a new broker of the smallest size, in turns, because
-  machines drift: "over the smallest" is the cost of a request at the largest size over that broker's, in
+  machines drift: "10,000 over 1" is the cost of a request at the largest size over that broker's, in
   processor time.
 """
 

@@ -22,6 +22,7 @@ from cometmq.broker.topic_names import (
     refuse_topic,
 )
 from cometmq.model.errors import CometError
+from cometmq.model.histogram import Histogram
 from cometmq.model.sysflag import MULTI_TAGS
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicConfig
 from cometmq.wire.codes import ResponseCode
@@ -55,6 +56,8 @@ class SendTarget(msgspec.Struct):
     config: TopicConfig
     shape: Shape | None = None
     """That of the properties of the last plain message; the next one mostly has the same."""
+    sizes: Histogram | None = None
+    """Where plain messages are counted, since the first of them."""
 
 
 def describe(topic: TopicConfig) -> str:

@@ -83,12 +83,16 @@ class Traffic:
 
     def took_of(self, topic: str, kind: str, messages: int, size: int) -> None:
         """The same of one topic among others, whose messages were put together."""
+        self.sizes_of(topic, kind).observe(size / messages, messages)
+
+    def sizes_of(self, topic: str, kind: str) -> Histogram:
+        """Where messages of a topic are counted, for who counts many of them."""
         sizes = self.sizes.get((topic, kind))
         if sizes is None:
             if len(self.sizes) >= MOST_TOPICS:
                 topic = OTHERS
             sizes = self.sizes.setdefault((topic, kind), Histogram(SIZE_BOUNDS))
-        sizes.observe(size / messages, messages)
+        return sizes
 
     def committed(self, topic: str, open_ms: int) -> None:
         """A transaction succeeded that was open so long."""

@@ -63,7 +63,7 @@ def test_what_a_process_used_only_ever_grows_and_a_process_that_is_gone_is_an_er
 
 def test_growth_is_the_largest_broker_over_the_small_one_that_took_turns_with_it() -> None:
     (figure,) = figures("topics", GROWN)
-    assert figure.name == "sends, 100 topics over the smallest"
+    assert figure.name == "sends, 100 topics over 1"
     assert figure.ours == pytest.approx([1.2, 1.0, 1.5])
     assert figure.is_met
 

@@ -55,8 +55,8 @@ class _PlainSends:
         self.framed = framed
         self.requests: list[_Send] = []
         self.messages: list[PlainMessage] = []
-        self.stretches: list[tuple[str, str, int]] = []
-        """Topic and kind of messages that have both in common, and which is the first of them."""
+        self.stretches: list[tuple[SendTarget, str, int]] = []
+        """Target and kind of messages that have both in common, and which is the first of them."""
 
 
 class SendHandlers:
@@ -122,7 +122,7 @@ class SendHandlers:
                 continue
             if begun != (topic, is_half):
                 begun = topic, is_half
-                sends.stretches.append((header.topic, TRANSACTION if is_half else PLAIN, len(messages)))
+                sends.stretches.append((target, TRANSACTION if is_half else PLAIN, len(messages)))
             block, code, unique_key, keys, _ = stored
             sends.requests.append(request)
             messages.append(
@@ -188,16 +188,13 @@ class SendHandlers:
 
     def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
         """Count what was put, topic by topic."""
-        traffic = self._traffic
-        traffic.append_times.observe(seconds)
+        self._traffic.append_times.observe(seconds)
         if len(sends.stretches) == 1:
-            ((topic, kind, _),) = sends.stretches
-            traffic.took_of(topic, kind, run.count, run.size)
-            if kind is TRANSACTION:
-                self._open_transactions.add(topic, run.count)
+            ((target, kind, _),) = sends.stretches
+            self._count(target, kind, run.count, run.size)
             return
         places, behind = run.places, len(run.places)
-        for topic, kind, first in reversed(sends.stretches):
+        for target, kind, first in reversed(sends.stretches):
             if behind - first == 1:
                 place = places[first]
                 count, size = (0, 0) if isinstance(place, PutStatus) else (1, place[2])
@@ -206,9 +203,16 @@ class SendHandlers:
                 count, size = len(sizes), sum(sizes)
             behind = first
             if count:
-                traffic.took_of(topic, kind, count, size)
-                if kind is TRANSACTION:
-                    self._open_transactions.add(topic, count)
+                self._count(target, kind, count, size)
+
+    def _count(self, target: SendTarget, kind: str, count: int, size: int) -> None:
+        if kind is TRANSACTION:
+            self._traffic.took_of(target.topic, kind, count, size)
+            self._open_transactions.add(target.topic, count)
+            return
+        if target.sizes is None:
+            target.sizes = self._traffic.sizes_of(target.topic, kind)
+        target.sizes.observe(size / count, count)
 
     def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
