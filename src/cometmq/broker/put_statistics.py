@@ -1,35 +1,30 @@
 """How much came into each topic and each queue lately.
 
 Rules kept here:
-- Counting costs nothing where messages are put. How many came follows from the offsets of the queues, and how
-  large they were from the sizes in the units of the queues, which are added up when a sample is taken.
+- Where messages are put, queues add up how large they are. How many came follows from the offsets.
 - A sample is taken in small pieces, between which everybody else gets a turn: about `TOPICS_A_TURN` topics
-  and `UNITS_A_TURN` units each. What came meanwhile is part of the sample, or of the next one.
+  each. What came meanwhile is part of the sample, or of the next one.
 - Queues are told apart with `enableDetailStat` only, and at most `MOST_QUEUES` of them; of others there are
   no numbers, but those of their topics are right.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.series import Series
 from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.queue_units import UNIT_SIZE
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
 MOST_QUEUES: Final = 5_000
 TOPICS_A_TURN: Final = 500
-UNITS_A_TURN: Final = 10_000
 
-_WORD: Final = 4
-_SIZES: Final = slice(2, None, UNIT_SIZE // _WORD)
-"""Where the sizes of messages are in the words of units."""
+Counted = tuple[int, int]
+"""Up to which offset of a queue messages are counted, and up to which size."""
+_NOTHING: Final[Counted] = (0, 0)
 
 
 class Puts:
@@ -58,20 +53,18 @@ class PutStatistics:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._queues = state.store.queues.by_topic
-        self._counted: dict[str, dict[int, int]] = {}
-        """By topic and queue id, the offset up to which messages are counted, or came before the start."""
+        self._counted: dict[str, dict[int, Counted]] = {}
+        """By topic and queue id, what is counted, or came before the start."""
         self.topics: dict[str, Puts] = {}
         """Those that something came into since the start."""
         self.queues: dict[tuple[str, int], Puts] = {}
-        self._units = 0
-        """How many were counted in this turn."""
         self._forgotten = 0
         """How many messages came into topics that are gone."""
 
     def start(self) -> None:
         """Count from here on; called when the store has recovered."""
         for topic, queues in self._queues.items():
-            ends = {queue_id: queue.max_offset for queue_id, queue in queues.items() if queue.max_offset}
+            ends = {queue_id: _counted(queue) for queue_id, queue in queues.items() if queue.max_offset}
             if ends:
                 self._counted[topic] = ends
 
@@ -89,7 +82,8 @@ class PutStatistics:
     def sample(self, now_ms: int, tick: int) -> Iterator[None]:
         """Take a sample of everything, in pieces."""
         for number, topic in enumerate(list(self._queues), 1):
-            yield from self._count(topic)
+            if topic in self._queues:  # and was not deleted meanwhile
+                self._count(topic)
             puts = self.topics.get(topic)
             if puts is not None:
                 puts.sample(now_ms, tick)
@@ -100,34 +94,22 @@ class PutStatistics:
             if number % TOPICS_A_TURN == 0:
                 yield
 
-    def _count(self, topic: str) -> Iterator[None]:
-        """Count what is new in a topic, in pieces."""
+    def _count(self, topic: str) -> None:
+        """Count what is new in a topic."""
         counted = self._counted.get(topic)
-        for queue_id, queue in list(self._queues.get(topic, {}).items()):
-            begin = 0 if counted is None else counted.get(queue_id, 0)
+        for queue_id, queue in self._queues[topic].items():
+            begin, size = _NOTHING if counted is None else counted.get(queue_id, _NOTHING)
             if queue.max_offset == begin:
                 continue
             if counted is None:
                 counted = self._counted[topic] = {}
+            counted[queue_id] = _counted(queue)
             # A queue of a slave may have been cut; one may have lost files that were never counted.
-            begin = max(min(begin, queue.max_offset), queue.min_offset)
-            counted[queue_id] = begin
-            while begin < queue.max_offset:
-                counted[queue_id] = begin = self._count_units(topic, queue, begin)
-                if self._units >= UNITS_A_TURN:
-                    self._units = 0
-                    yield
-                    if self._counted.get(topic) is not counted:  # the topic was deleted meanwhile
-                        return
+            count = queue.max_offset - max(min(begin, queue.max_offset), queue.min_offset)
+            if count:
+                self._add(topic, queue, count, queue.written_size - size)
 
-    def _count_units(self, topic: str, queue: ConsumeQueue, begin: int) -> int:
-        """Count some units; the answer is the offset behind them."""
-        units = queue.read(begin, UNITS_A_TURN)
-        count = len(units) // UNIT_SIZE
-        if not count:  # its files are gone
-            return queue.max_offset
-        self._units += count
-        size = sizes_of(units)
+    def _add(self, topic: str, queue: ConsumeQueue, count: int, size: int) -> None:
         puts = self.topics.get(topic)
         if puts is None:
             puts = self.topics[topic] = Puts()
@@ -135,7 +117,6 @@ class PutStatistics:
         detail = self._detail(topic, queue.queue_id)
         if detail is not None:
             detail.add(count, size)
-        return begin + count
 
     def _detail(self, topic: str, queue_id: int) -> Puts | None:
         if not self._state.config.enable_detail_stat:
@@ -168,16 +149,11 @@ class PutStatistics:
     def _is_new(self, topic: str, queue_id: int | None = None) -> bool:
         counted = self._counted.get(topic, {})
         return any(
-            queue.max_offset > counted.get(number, 0)
+            queue.max_offset > counted.get(number, _NOTHING)[0]
             for number, queue in self._queues.get(topic, {}).items()
             if queue_id in (None, number)
         )
 
 
-def sizes_of(units: bytes | bytearray) -> int:
-    """The sizes of the messages of units together."""
-    words = array("I")
-    words.frombytes(units)
-    if sys.byteorder == "little":
-        words.byteswap()
-    return sum(words[_SIZES])
+def _counted(queue: ConsumeQueue) -> Counted:
+    return queue.max_offset, queue.written_size

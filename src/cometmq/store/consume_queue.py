@@ -21,7 +21,7 @@ from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
-from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE, sizes_of
 
 log = logging.getLogger("cometmq.store")
 
@@ -53,6 +53,7 @@ class ConsumeQueue:
         "next_offset",
         "queue_id",
         "topic",
+        "written_size",
     )
 
     def __init__(
@@ -75,6 +76,8 @@ class ConsumeQueue:
         """The offset that the next message gets; ahead of `max_offset` while units are to be written."""
         self.max_physical_offset = -1
         """Where the record of the last unit ends in the commit log; -1 without a unit."""
+        self.written_size = 0
+        """How large the messages are, together, whose units were written here since the start."""
         self.ext = ext
         self._files = QueueFiles(disk, folder, file_size, writable=writable)
 
@@ -100,6 +103,7 @@ class ConsumeQueue:
             last.report(at, behind)
         self.max_offset += 1
         self.max_physical_offset = end
+        self.written_size += size
         return True
 
     def append_many(
@@ -127,8 +131,10 @@ class ConsumeQueue:
             upto = min(done + room, count)
             at = last.wrote
             behind = at + (upto - done) * UNIT_SIZE
-            last.file.write_through(at, units[done * UNIT_SIZE : upto * UNIT_SIZE])
+            written = units[done * UNIT_SIZE : upto * UNIT_SIZE]
+            last.file.write_through(at, written)
             last.wrote = behind
+            self.written_size += sizes_of(written)
             self.max_offset += upto - done
             physical_offset, size, _ = UNIT.unpack_from(units, (upto - 1) * UNIT_SIZE)
             self.max_physical_offset = physical_offset + size

@@ -11,6 +11,8 @@ Rules kept here:
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from typing import Final
 
 from cometmq.ports.disk import Buffer
@@ -18,6 +20,9 @@ from cometmq.ports.disk import Buffer
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = UNIT.size
 _SIZE_AT: Final = 8
+_WORD: Final = 4
+_SIZES: Final = slice(_SIZE_AT // _WORD, None, UNIT_SIZE // _WORD)
+"""Where the sizes of messages are in the words of units."""
 
 BLANK_SIZE: Final = 0x7FFFFFFF
 BLANK_UNIT: Final = UNIT.pack(0, BLANK_SIZE, 0)
@@ -29,6 +34,15 @@ _LONGEST_LOOK: Final = 6400 * UNIT_SIZE
 def whole_units(size: int) -> int:
     """The smallest file size from here on that holds whole units only."""
     return -(-size // UNIT_SIZE) * UNIT_SIZE
+
+
+def sizes_of(units: bytes) -> int:
+    """The sizes of the messages of units together."""
+    words = array("I")
+    words.frombytes(units)
+    if sys.byteorder == "little":
+        words.byteswap()
+    return sum(words[_SIZES])
 
 
 def end_of_units(buffer: Buffer, start: int, end: int) -> int:
