@@ -45,7 +45,7 @@ compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against oth
 	$(BIN)/python -m pytest tests/compat $(WORKERS) --no-loadscope-reorder
 
 bench: $(PLOT) $(APACHE) $(CPP) $(KAFKA) ## measure beside Apache RocketMQ and Kafka; writes bench/RESULTS.md and a plot
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(ARGS)
 
 fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
 	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/fuzz --timeout=3600

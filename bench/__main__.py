@@ -107,6 +107,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="keep results, page and plot there; otherwise in bench/, and those of a quick run nowhere",
     )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare with another checkout of CometMQ in turns, e.g. one of the last release; kept nowhere",
+    )
     return parser.parse_args(argv)
 
 
@@ -120,11 +126,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         progress.print(f"[{time.monotonic() - begun:5.0f} s] {text}", markup=False, highlight=False)
 
-    home = wanted.into or (None if wanted.quick else HOME)
+    home = wanted.into or (None if wanted.quick or wanted.against else HOME)
     failed = False
     for name in [wanted.only] if wanted.only else BENCHMARKS:
         try:
-            result = _measure(name, wanted.quick, say)
+            result = _measure(name, wanted.quick, wanted.against, say)
         except BenchmarkError as problem:
             failed = True
             say(f"{name} failed: {problem}")
@@ -137,11 +143,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _measure(name: str, quick: bool, say: Callable[[str], None]) -> Result:
+def _measure(name: str, quick: bool, against: Path | None, say: Callable[[str], None]) -> Result:
     machine, at, begun = results.this_machine(), results.now(), time.monotonic()
-    section = BENCHMARKS[name](quick, say)
+    section = _section(name, quick, against, say)
     took = round(time.monotonic() - begun, 1)
     return Result(name, at, quick, machine, results.versions(), section, took)
+
+
+def _section(name: str, quick: bool, against: Path | None, say: Callable[[str], None]) -> Section:
+    if against is None:
+        return BENCHMARKS[name](quick, say)
+    from bench import before_after
+
+    return before_after.run(name, against, quick, say)
 
 
 def _publish(home: Path, say: Callable[[str], None]) -> None:
