@@ -66,7 +66,7 @@ class Sending:
         self.answers = state.send_answers
         config = state.config
         self.shapes = PropertyShapes({**self.answers.fields, CLUSTER: config.broker_cluster_name})
-        self._ids = UniqueIds(config.broker_ip1, state.clock)
+        self._ids = UniqueIds(state.host.ip, state.clock)
         self.hosts: dict[Connection, bytes] = {}
         """The addresses of clients that have sent something, packed."""
         self.pressure = state.pressure
