@@ -280,9 +280,11 @@ class Sending:
         answer: Callable[[PutStatus], Answer],
     ) -> Deferred:
         """Answer when the message is on the disk, or when it took too long."""
+        started, messages = perf_counter(), len(result.sizes) or 1
 
         def done(status: PutStatus) -> None:
             self.pressure.waited()
+            self._state.traffic.put_times.took(perf_counter() - started, messages)
             connection.answer(request, answer(status))
 
         self.pressure.waits()

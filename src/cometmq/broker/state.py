@@ -108,7 +108,7 @@ class BrokerState:
         self.on_closed: list[Callable[[Connection], object]] = []
         """Called with each connection of a client that has ended."""
         self.counters = Counters(started_ms=clock.now_ms())
-        self.traffic = Traffic()
+        self.traffic = Traffic(puts_wait=store_config.flush_disk_type == "SYNC_FLUSH")
         self.worker = worker or ThreadPoolExecutor(1, thread_name_prefix="broker-save")
         """Writes tables and settings, one thing after the other."""
         self.disk = disk
