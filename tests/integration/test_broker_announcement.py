@@ -329,6 +329,22 @@ def test_client_certificates_of_the_system_are_used_when_servers_are_to_be_verif
     assert ServerSettings().client_tls() is None
 
 
+async def test_a_name_server_that_is_no_longer_named_is_neither_known_nor_missed(tmp_path: Path) -> None:
+    """B1: namesrvAddr may change while the broker runs."""
+    async with name_server(tmp_path) as server:
+        good, bad = f"127.0.0.1:{server.port}", "127.0.0.1:1"
+        async with broker_of(server, {"namesrvAddr": f"{good};{bad}"}) as embedded:
+            state = embedded.broker.state
+            registration = state.registration
+            assert (registration.registered, set(registration.failures)) == ({good}, {bad})
+            for addresses, known in ((bad, set[str]()), (good, {good})):
+                state.change_config(replace(state.config, namesrv_addr=addresses), state.store_config)
+                registration.register()
+                await registration.settled(5)
+                assert registration.registered == known
+                assert set(registration.failures) == {addresses} - known
+
+
 # What a start says
 
 

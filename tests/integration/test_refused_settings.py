@@ -36,6 +36,7 @@ REFUSED = [
     ("asyncLearner", "true"),
     ("duplicationEnable", "true"),
     ("aclEnable", "true"),
+    ("tls.config.file", "/etc/rocketmq/tls.properties"),
     ("authenticationEnabled", "true"),
     ("authorizationEnabled", "true"),
     ("migrateAuthFromV1Enabled", "true"),
@@ -60,12 +61,14 @@ OUT_OF_RANGE = [
     ("mappedFileSizeCommitLog", "0"),
     ("maxMessageSize", "0"),
     ("listenPort", "65536"),
+    ("listenPort", "2"),
     ("metricsPromExporterPort", "70000"),
     ("brokerHeartbeatInterval", "0"),
     ("brokerNotActiveTimeoutMillis", "0"),
     ("registerBrokerTimeoutMills", "0"),
     ("transactionCheckInterval", "0"),
     ("transactionCheckMax", "0"),
+    ("transactionMetricFlushInterval", "0"),
     ("flushConsumerOffsetInterval", "0"),
     ("flushIntervalCommitLog", "0"),
     ("cleanResourceInterval", "0"),
@@ -89,7 +92,7 @@ async def test_an_embedded_broker_refuses_it_with_what_to_do_instead(key: str, v
             pass
 
 
-@pytest.mark.parametrize(("key", "value"), OUT_OF_RANGE)
+@pytest.mark.parametrize(("key", "value"), [*OUT_OF_RANGE, ("listenPort", "65535")])
 async def test_a_value_that_makes_no_sense_is_refused_by_its_name(key: str, value: str) -> None:
     """B1: no interval of nothing, no port, size or ratio that cannot be."""
     with pytest.raises(SettingsError, match=re.escape(f"{key} = ")):

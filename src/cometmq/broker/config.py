@@ -229,7 +229,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     transaction_time_out: Long = 6000
     transaction_check_max: Positive = 15
     transaction_check_interval: PositiveLong = 30_000
-    transaction_metric_flush_interval: Long = 3000
+    transaction_metric_flush_interval: PositiveLong = 3000
     transaction_op_msg_max_size: Positive = 4096
     transaction_op_batch_interval: Natural = 3000
     acl_enable: bool = False

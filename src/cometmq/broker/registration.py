@@ -149,6 +149,7 @@ class Registration:
                 changed, everything = list(self._changed.values()), self._everything
                 self._changed, self._everything = {}, False
                 addresses = self._state.config.namesrv_addresses
+                self._forget_others(addresses)
                 await asyncio.gather(
                     *(self._tell(address, None if everything else changed) for address in addresses)
                 )
@@ -156,6 +157,12 @@ class Registration:
             self._task = None
         if self.failures:
             self._schedule()
+
+    def _forget_others(self, addresses: Sequence[str]) -> None:
+        """Name servers that are no longer among the settings are neither known nor missed."""
+        self.registered &= set(addresses)
+        for address in self.failures.keys() - set(addresses):
+            del self.failures[address]
 
     # What
 

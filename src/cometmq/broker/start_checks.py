@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.ports import FAST_PORT_DISTANCE
 from cometmq.broker.topic_attributes import UNSUPPORTED
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.settings import refuse_unsupported
@@ -35,6 +36,11 @@ _PLAIN_STORES: Final = "only stores of plain files are read"
 def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
     """Raise `SettingsError` if settings that are fine each by itself are not fine for a broker."""
     refuse_unsupported(store_config, NO_REPLICAS)
+    if 0 < config.listen_port <= FAST_PORT_DISTANCE:
+        raise SettingsError(
+            f"listenPort = {config.listen_port} leaves no port for the fast one, which is "
+            f"{FAST_PORT_DISTANCE} below it; choose a larger one"
+        )
     if config.listen_port == _LAST_PORT and not store_config.ha_listen_port:
         raise SettingsError(
             f"listenPort = {_LAST_PORT} leaves no port behind it for replicas; choose a smaller one, or set "

@@ -20,6 +20,11 @@ _NO_ACCESS_CONTROL: Final = (
     "reach the port who may: bindAddress, a firewall, tls.server.need.client.auth = require"
 )
 UNSUPPORTED: Final = (
+    Only(
+        "tls.config.file",
+        "",
+        "its keys are not read from a file of their own; copy them into the -c file, and leave this one out",
+    ),
     Only("authenticationEnabled", "false", _NO_ACCESS_CONTROL),
     Only("authorizationEnabled", "false", _NO_ACCESS_CONTROL),
     Only("migrateAuthFromV1Enabled", "false", _NO_ACCESS_CONTROL),
@@ -45,6 +50,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_server_need_client_auth: Literal["none", "optional", "require"] = field(
         name="tls.server.need.client.auth", default="none"
     )
+    tls_config_file: str = field(name="tls.config.file", default="")
     tls_server_auth_client: bool = field(  # no effect: a certificate that is sent is always verified
         name="tls.server.authClient", default=False
     )
