@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cometmq.wire.headers.topic import (
     GetTopicConfigRequest,
 )
 from cometmq.wire.java_properties import parse_properties
-from tests.integration.broker_kit import BrokerKit, Told, running_broker
+from tests.integration.broker_kit import BrokerKit, Told, eventually, running_broker
 
 DONE = Told(0, None, {}, b"")
 TOPIC = {
@@ -346,6 +347,56 @@ async def test_the_state_of_a_broker_has_the_names_that_tools_show() -> None:
         assert table["sendThreadPoolQueueCapacity"] == "10000"
         assert table["commitLogDirCapacity"].startswith("Total : ")
         assert table["runtime"].startswith("[ 0 days, 0 hours")
+
+
+async def runtime_info(kit: BrokerKit) -> dict[str, str]:
+    answer = await kit.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = fastjson.loads(answer.body)["table"]
+    return table
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_how_long_puts_take_is_measured(flush: str) -> None:
+    """B13: thirteen ranges in the form that rocketmq-exporter reads, and the slow ones."""
+    async with running_broker(settings={"flushDiskType": flush}) as kit:
+        for _ in range(3):
+            await kit.send()
+        await kit.send_batch("Orders", [(b"a", {}), (b"b", {})], {"UNIQ_KEY": "K"})
+        await kit.send(properties={"DELAY": "3", "UNIQ_KEY": "A"})
+        table = await runtime_info(kit)
+        ranges = table["putMessageDistributeTime"].split()
+        assert [text.rpartition(":")[0] for text in ranges][:2] == ["[<=0ms]", "[0~10ms]"]
+        assert len(ranges) == 13
+        assert sum(int(text.rpartition(":")[2]) for text in ranges) == 6
+        assert float(table["putLatency999"]) >= float(table["putLatency99"]) > 0
+        assert int(table["putMessageEntireTimeMax"]) == int(
+            kit.broker.state.traffic.put_times.longest_s * 1000
+        )
+
+
+async def test_sends_that_wait_for_the_disk_are_the_queue_of_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B13: with synchronous flush and a slow disk, how many wait and for how long."""
+    async with running_broker(settings={"flushDiskType": "SYNC_FLUSH"}) as kit:
+        await kit.send()
+        disk_is_slow = threading.Event()
+        flusher = kit.broker.state.store.flusher
+        sync = flusher._target.sync
+
+        def slow_sync() -> int:
+            disk_is_slow.wait(30)
+            return sync()
+
+        monkeypatch.setattr(flusher._target, "sync", slow_sync)
+        waiting = [asyncio.ensure_future(kit.send(body=b"%d" % number)) for number in range(3)]
+        await eventually(lambda: kit.broker.state.pressure.waiting == 3, "they wait")
+        await eventually(lambda: flusher.longest_wait_s > 0.002, "for some time")
+        table = await runtime_info(kit)
+        assert table["sendThreadPoolQueueSize"] == "3"
+        assert int(table["sendThreadPoolQueueHeadWaitTimeMills"]) >= 2
+        disk_is_slow.set()
+        assert [answer.code for answer in await asyncio.gather(*waiting)] == [0, 0, 0]
+        table = await runtime_info(kit)
+        assert table["sendThreadPoolQueueSize"] == table["sendThreadPoolQueueHeadWaitTimeMills"] == "0"
 
 
 @pytest.mark.parametrize(

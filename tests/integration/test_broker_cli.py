@@ -115,7 +115,7 @@ def test_a_broker_reads_rocketmqs_own_file(start: Start, tmp_path: Path) -> None
     [
         (["--set", "haListenPort=x"], "haListenPort = 'x' (flag) is not a whole number from 0 to 65535"),
         (["-c", "/nowhere.conf"], "the configuration file /nowhere.conf cannot be read"),
-        (["--set", "brokerRole=SLAVE"], "brokerId of a slave must be > 0"),
+        (["--set", "brokerRole=SLAVE"], "brokerRole = SLAVE is not supported: there are no replicas yet"),
     ],
 )
 def test_a_mistake_is_one_line_and_no_trace(start: Start, arguments: list[str], sentence: str) -> None:

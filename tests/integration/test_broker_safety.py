@@ -190,12 +190,6 @@ async def test_a_store_that_cannot_be_written_refuses_messages_and_says_how_full
         assert (await kit.send()).code == 0
 
 
-async def test_a_slave_takes_no_messages() -> None:
-    """B7: it says that it is busy, so that clients try another broker."""
-    async with running_broker(settings={"brokerRole": "SLAVE", "brokerId": "1"}) as kit:
-        assert (await kit.send()).code == 2
-
-
 async def test_an_orderly_stop_confirms_what_it_has_accepted(tmp_path: Path) -> None:
     """B5: sends that wait for the disk are answered before the ports are closed."""
     async with running_broker(tmp_path, SYNC) as kit:

@@ -95,6 +95,20 @@ def test_an_advertised_address_that_cannot_be_reached() -> None:
         assert "brokerIP1" in found["advice"]
 
 
+def test_a_broker_that_no_name_server_knows(rocketmq: EmbeddedBroker) -> None:
+    """B1: asked by its address, it says which name servers it tries."""
+    with EmbeddedBroker(settings={"namesrvAddr": "127.0.0.1:1", "brokerName": "lonely"}) as lonely:
+        (found,) = findings(rocketmq.namesrv, "--broker", lonely.address)
+        assert found["check"] == "broker-unregistered"
+        assert found["level"] == "error"
+        assert "it tries 127.0.0.1:1" in found["text"]
+        assert "useTLS=true" in found["advice"]
+        assert checks(rocketmq.namesrv, "--broker", rocketmq.address) == [], "that one is registered"
+        address = lonely.address
+    (gone,) = findings(rocketmq.namesrv, "--broker", address)
+    assert "nothing answers at" in gone["text"]
+
+
 def test_a_dead_name_server(rocketmq: EmbeddedBroker) -> None:
     (found,) = findings(f"{rocketmq.namesrv};127.0.0.1:1")
     assert (found["check"], found["subject"]) == ("name-server-unreachable", "127.0.0.1:1")

@@ -220,9 +220,13 @@ async def test_a_changed_topic_is_in_force_at_once(namesrv: Visit) -> None:
 async def test_topics_go_with_a_registration_where_that_is_switched_on(tmp_path: Path) -> None:
     """N4: deleteTopicWithBrokerRegistration."""
     async with running_namesrv(tmp_path, delete_topic_with_broker_registration=True) as namesrv:
-        broker = namesrv.broker(topics=["T1", "T2", "T3"])
+        broker = namesrv.broker(topics=[NAME, "T1", "T2", "T3"])
         await broker.register()
-        broker.topics = broker.topics[:2]
+        broker.topics = broker.topics[:3]
         await broker.register()
         assert (await namesrv.route("T3")).code == 17
         assert (await namesrv.route("T2")).code == 0
+        everything, broker.topics = broker.topics, broker.topics[2:]
+        await broker.register()
+        broker.topics = everything
+        assert (await namesrv.route(NAME)).code == 0, "a registration of what has changed deletes nothing"

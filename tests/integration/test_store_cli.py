@@ -108,9 +108,10 @@ def test_dump_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
 
 def test_rebuild_asks_first_and_leaves_all_as_it_is_without_a_yes(apache: Path) -> None:
     before = content_of(apache)
-    ended = store("rebuild", apache, answer="n\n")
+    ended = store("rebuild", apache, answer="y\n")  # nobody who could be asked
 
-    assert ended.returncode == 1
+    assert ended.returncode == 2
+    assert "say --yes" in ended.stderr
     assert "Replace the queues and the index" in ended.stderr
     assert content_of(apache) == before
 

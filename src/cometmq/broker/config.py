@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.settings import Only, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
 
@@ -26,6 +27,8 @@ FIXED_KEYS: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqH
 MASTER_ID: Final = 0
 
 Long = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
 Permission = Annotated[int, Meta(ge=0, le=15)]
 
 
@@ -43,11 +46,58 @@ def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
+UNSUPPORTED: Final = (
+    Only(
+        "enableControllerMode",
+        "false",
+        "there would be nobody to elect this broker; set it to false, and run it as a master of its own",
+    ),
+    Only(
+        "configManagerVersion",
+        "v1",
+        "it keeps topics, groups and offsets in a database; choose v1, which keeps them in files",
+    ),
+    Only(
+        "messageStorePlugIn",
+        "",
+        "what it keeps elsewhere would be missing; leave it out if all messages are in this broker's files",
+    ),
+    Only(
+        "aclEnable",
+        "false",
+        "nobody would be asked for a key, and everybody would be let in; set it to false, and let only those "
+        "reach the port who may: bindAddress, a firewall, tls.server.need.client.auth = require",
+    ),
+    Only(
+        "brokerId",
+        "0",
+        "other ids than 0 are those of replicas, and this broker cannot be one; leave it out, and give each "
+        "broker a brokerName of its own",
+    ),
+    Only(
+        "fetchNameSrvAddrByDnsLookup",
+        "false",
+        "only one of the addresses behind a name would be registered with; set it to false, and list every "
+        "name server in namesrvAddr",
+    ),
+    Only(
+        "fetchNamesrvAddrByAddressServer",
+        "false",
+        "no address server is asked; set it to false, and list the name servers in namesrvAddr",
+    ),
+    Only(
+        "metricsExporterType",
+        "DISABLE or PROM",
+        "nothing would be exported; choose PROM, and have metricsPromExporterPort scraped",
+    ),
+)
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the broker's part of `GET_BROKER_CONFIG` shows."""
 
     broker_config_path: str | None = None
-    rocketmq_home: str = ""
+    rocketmq_home: str = ""  # no effect
     namesrv_addr: str | None = None
     listen_port: Port = DEFAULT_PORT
     broker_ip1: str = field(name="brokerIP1", default_factory=local_address)
@@ -77,70 +127,70 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     recover_thread_pool_nums: Natural = 32  # no effect
     end_transaction_thread_pool_nums: Natural = 12  # no effect
     flush_consumer_offset_interval: Positive = 5000
-    flush_consumer_offset_history_interval: Natural = 60_000
+    flush_consumer_offset_history_interval: Natural = 60_000  # no effect
     reject_transaction_message: bool = False
     fetch_name_srv_addr_by_dns_lookup: bool = False
     fetch_namesrv_addr_by_address_server: bool = False
-    send_thread_pool_queue_capacity: Natural = 10_000
+    send_thread_pool_queue_capacity: Positive = 10_000
     put_thread_pool_queue_capacity: Natural = 10_000  # no effect
-    pull_thread_pool_queue_capacity: Natural = 100_000  # no effect
-    lite_pull_thread_pool_queue_capacity: Natural = 100_000  # no effect
-    ack_thread_pool_queue_capacity: Natural = 100_000  # no effect
+    pull_thread_pool_queue_capacity: Natural = 100_000  # no effect: only shown
+    lite_pull_thread_pool_queue_capacity: Natural = 100_000  # no effect: only shown
+    ack_thread_pool_queue_capacity: Natural = 100_000  # no effect: only shown
     reply_thread_pool_queue_capacity: Natural = 10_000  # no effect
-    query_thread_pool_queue_capacity: Natural = 20_000  # no effect
+    query_thread_pool_queue_capacity: Natural = 20_000  # no effect: only shown
     client_manager_thread_pool_queue_capacity: Natural = 1_000_000  # no effect
     consumer_manager_thread_pool_queue_capacity: Natural = 1_000_000  # no effect
     heartbeat_thread_pool_queue_capacity: Natural = 50_000  # no effect
-    end_transaction_pool_queue_capacity: Natural = 100_000  # no effect
+    end_transaction_pool_queue_capacity: Natural = 100_000  # no effect: only shown
     admin_broker_thread_pool_queue_capacity: Natural = 10_000  # no effect
     load_balance_thread_pool_queue_capacity: Natural = 100_000  # no effect
     long_polling_enable: bool = True
-    short_polling_time_mills: Long = 1000
+    short_polling_time_mills: PositiveLong = 1000
     notify_consumer_ids_changed_enable: bool = True
     high_speed_mode: bool = False  # no effect
     commercial_base_count: Natural = 1  # no effect
     commercial_size_per_msg: Natural = 4096  # no effect
     account_stats_enable: bool = True  # no effect
     account_stats_print_zero_values: bool = True  # no effect
-    max_stats_idle_time_in_minutes: int = -1
+    max_stats_idle_time_in_minutes: int = -1  # no effect
     transfer_msg_by_heap: bool = True  # no effect
     region_id: str = "DefaultRegion"
-    register_broker_timeout_mills: Natural = 24_000
-    send_heartbeat_timeout_millis: Natural = 1000
+    register_broker_timeout_mills: Positive = 24_000
+    send_heartbeat_timeout_millis: Positive = 1000
     slave_read_enable: bool = False
     disable_consume_if_consumer_read_slowly: bool = False
     consumer_fallbehind_threshold: Long = 17_179_869_184
-    broker_fast_failure_enable: bool = True
-    wait_time_mills_in_send_queue: Long = 200
-    wait_time_mills_in_pull_queue: Long = 5000
-    wait_time_mills_in_lite_pull_queue: Long = 5000
-    wait_time_mills_in_heartbeat_queue: Long = 31_000
-    wait_time_mills_in_transaction_queue: Long = 3000
-    wait_time_mills_in_ack_queue: Long = 3000
-    wait_time_mills_in_admin_broker_queue: Long = 5000
+    broker_fast_failure_enable: bool = True  # no effect: requests wait in no queue
+    wait_time_mills_in_send_queue: Long = 200  # no effect
+    wait_time_mills_in_pull_queue: Long = 5000  # no effect
+    wait_time_mills_in_lite_pull_queue: Long = 5000  # no effect
+    wait_time_mills_in_heartbeat_queue: Long = 31_000  # no effect
+    wait_time_mills_in_transaction_queue: Long = 3000  # no effect
+    wait_time_mills_in_ack_queue: Long = 3000  # no effect
+    wait_time_mills_in_admin_broker_queue: Long = 5000  # no effect
     start_accept_send_request_time_stamp: Long = 0
     trace_on: bool = True
-    enable_calc_filter_bit_map: bool = False
+    enable_calc_filter_bit_map: bool = False  # no effect: filters look at the properties
     reject_pull_consumer_enable: bool = False
-    expect_consumer_num_use_filter: Natural = 32
-    max_error_rate_of_bloom_filter: Natural = 20
+    expect_consumer_num_use_filter: Natural = 32  # no effect
+    max_error_rate_of_bloom_filter: Natural = 20  # no effect
     filter_data_clean_time_span: Long = 86_400_000
     filter_support_retry: bool = False
     enable_property_filter: bool = False
-    compressed_register: bool = False
+    compressed_register: bool = False  # no effect: registrations are sent plain
     force_register: bool = True
     register_name_server_period: Natural = 30_000
-    update_name_server_addr_period: Natural = 120_000
-    broker_heartbeat_interval: Natural = 1000
-    broker_not_active_timeout_millis: Long = 10_000
-    enable_net_work_flow_control: bool = False
+    update_name_server_addr_period: Natural = 120_000  # no effect: names are resolved at each connection
+    broker_heartbeat_interval: Positive = 1000
+    broker_not_active_timeout_millis: PositiveLong = 10_000
+    enable_net_work_flow_control: bool = False  # no effect
     enable_broadcast_offset_store: bool = True
-    broadcast_offset_expire_second: Long = 120
-    broadcast_offset_expire_max_second: Long = 300
+    broadcast_offset_expire_second: PositiveLong = 120
+    broadcast_offset_expire_max_second: PositiveLong = 300
     pop_polling_size: Natural = 1024
     pop_polling_map_size: Natural = 100_000  # no effect
     max_pop_polling_size: Long = 100_000
-    revive_queue_num: Natural = 8
+    revive_queue_num: Positive = 8
     revive_interval: Long = 1000  # no effect
     revive_max_slow: Long = 3  # no effect
     revive_scan_time: Long = 10_000  # no effect
@@ -159,7 +209,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     init_pop_offset_by_check_msg_in_mem: bool = True
     retrieve_message_from_pop_retry_topic_v1: bool = True
     enable_retry_topic_v2: bool = False
-    pop_from_retry_probability: Natural = 20
+    pop_from_retry_probability: Percent = 20
     pop_consumer_fs_service_init: bool = field(name="popConsumerFSServiceInit", default=True)  # no effect
     pop_consumer_kv_service_log: bool = field(name="popConsumerKVServiceLog", default=False)  # no effect
     pop_consumer_kv_service_init: bool = field(name="popConsumerKVServiceInit", default=False)  # no effect
@@ -170,69 +220,69 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pop_revive_max_attempt_times: Natural = 16  # no effect
     real_time_notify_consumer_change: bool = True
     lite_pull_message_enable: bool = True
-    sync_broker_member_group_period: Natural = 1000
+    sync_broker_member_group_period: Natural = 1000  # no effect: there are no replicas
     load_balance_poll_name_server_interval: Long = 30_000
-    clean_offline_broker_interval: Natural = 30_000
+    clean_offline_broker_interval: Natural = 30_000  # no effect
     server_load_balancer_enable: bool = True
     default_message_request_mode: Literal["PULL", "POP"] = "PULL"
     default_pop_share_queue_num: int = -1
     transaction_time_out: Long = 6000
-    transaction_check_max: Natural = 15
-    transaction_check_interval: Long = 30_000
-    transaction_metric_flush_interval: Long = 3000
-    transaction_op_msg_max_size: Natural = 4096
+    transaction_check_max: Positive = 15
+    transaction_check_interval: PositiveLong = 30_000
+    transaction_metric_flush_interval: PositiveLong = 3000
+    transaction_op_msg_max_size: Positive = 4096
     transaction_op_batch_interval: Natural = 3000
-    acl_enable: bool = False  # no effect
+    acl_enable: bool = False
     store_reply_message_enable: bool = True
     enable_detail_stat: bool = True
     auto_delete_unused_stats: bool = True
     isolate_log_enable: bool = False  # no effect
-    forward_timeout: Long = 3000
+    forward_timeout: Long = 3000  # no effect
     enable_slave_acting_master: bool = False
-    enable_remote_escape: bool = False
-    skip_pre_online: bool = False
+    enable_remote_escape: bool = False  # no effect: there are no replicas
+    skip_pre_online: bool = False  # no effect: there are no replicas
     async_send_enable: bool = True  # no effect
     use_server_side_reset_offset: bool = True
     consumer_offset_update_version_step: Annotated[int, Meta(ge=1)] = 500
     delay_offset_update_version_step: Annotated[int, Meta(ge=1)] = 200
-    lock_in_strict_mode: bool = False
+    lock_in_strict_mode: bool = False  # no effect: there are no replicas
     compatible_with_old_name_srv: bool = True
     enable_controller_mode: bool = False
-    controller_addr: str = ""
-    fetch_controller_addr_by_dns_lookup: bool = False
-    sync_broker_metadata_period: Long = 5000
-    check_sync_state_set_period: Long = 5000
-    sync_controller_metadata_period: Long = 10_000
-    controller_heart_beat_timeout_mills: Long = 10_000
+    controller_addr: str = ""  # no effect: there is no controller
+    fetch_controller_addr_by_dns_lookup: bool = False  # no effect
+    sync_broker_metadata_period: Long = 5000  # no effect
+    check_sync_state_set_period: Long = 5000  # no effect
+    sync_controller_metadata_period: Long = 10_000  # no effect
+    controller_heart_beat_timeout_mills: Long = 10_000  # no effect
     validate_system_topic_when_update_topic: bool = True
-    broker_election_priority: Natural = 2_147_483_647
-    use_static_subscription: bool = False
+    broker_election_priority: Natural = 2_147_483_647  # no effect
+    use_static_subscription: bool = False  # no effect
     metrics_exporter_type: Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"] = "DISABLE"
     metrics_otel_cardinality_limit: Natural = 50_000
-    metrics_grpc_exporter_target: str = ""
-    metrics_grpc_exporter_header: str = ""
-    metric_grpc_exporter_time_out_in_mills: Long = 3000
-    metric_grpc_exporter_interval_in_mills: Long = 60_000
-    metric_logging_exporter_interval_in_mills: Long = 10_000
+    metrics_grpc_exporter_target: str = ""  # no effect
+    metrics_grpc_exporter_header: str = ""  # no effect
+    metric_grpc_exporter_time_out_in_mills: Long = 3000  # no effect
+    metric_grpc_exporter_interval_in_mills: Long = 60_000  # no effect
+    metric_logging_exporter_interval_in_mills: Long = 10_000  # no effect
     metrics_prom_exporter_port: Port = 5557
     metrics_prom_exporter_host: str = ""
     metrics_label: str = ""
-    metrics_in_delta: bool = False
-    channel_expired_timeout: Long = 120_000
-    subscription_expired_timeout: Long = 600_000
-    estimate_accumulation: bool = True
+    metrics_in_delta: bool = False  # no effect
+    channel_expired_timeout: PositiveLong = 120_000
+    subscription_expired_timeout: Long = 600_000  # no effect
+    estimate_accumulation: bool = True  # no effect
     cold_ctr_strategy_enable: bool = False  # no effect: thresholds do not change by themselves
     use_pid_cold_ctr_strategy: bool = field(name="usePIDColdCtrStrategy", default=True)  # no effect
     cg_cold_read_threshold: Long = 3_145_728
     global_cold_read_threshold: Long = 104_857_600
-    fetch_namesrv_addr_interval: Long = 10_000
+    fetch_namesrv_addr_interval: Long = 10_000  # no effect
     pop_response_return_actual_retry_topic: bool = False
     enable_single_topic_register: bool = False
     enable_mixed_message_type: bool = False
     enable_split_registration: bool = False
     pop_inflight_message_threshold: Long = 10_000
     enable_pop_message_threshold: bool = False
-    enable_fast_channel_event_process: bool = False
+    enable_fast_channel_event_process: bool = False  # no effect
     print_channel_groups: bool = False  # no effect
     print_channel_groups_min_num: Natural = 5  # no effect
     split_registration_size: Natural = 800
@@ -241,7 +291,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     append_ack_async: bool = False  # no effect
     append_ck_async: bool = False  # no effect
     clear_retry_topic_when_delete_topic: bool = True
-    enable_lmq_stats: bool = False
+    enable_lmq_stats: bool = False  # no effect
     config_manager_version: str = "v1"
     allow_recall_when_broker_not_writeable: bool = True
     recall_message_enable: bool = False
@@ -277,10 +327,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_callback_executor_threads: Natural = 2  # no effect
     client_oneway_semaphore_value: Natural = 65_535  # no effect
     client_async_semaphore_value: Natural = 65_535  # no effect
-    connect_timeout_millis: Natural = 3000
+    connect_timeout_millis: Natural = 3000  # no effect: connecting may take 3 seconds
     channel_not_active_interval: Long = 60_000  # no effect
     is_scan_available_name_srv: bool = True  # no effect
-    client_channel_max_idle_time_seconds: Natural = 120
+    client_channel_max_idle_time_seconds: Natural = 120  # no effect
     client_socket_snd_buf_size: Natural = 0  # no effect
     client_socket_rcv_buf_size: Natural = 0  # no effect
     client_pooled_byte_buf_allocator_enable: bool = False  # no effect
@@ -289,10 +339,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     socks_proxy_config: str = "{}"  # no effect
     disable_callback_executor: bool = False  # no effect
     disable_netty_worker_group: bool = False  # no effect
-    max_reconnect_interval_time_seconds: Long = 60
-    enable_reconnect_for_go_away: bool = True
-
-    # Our own
+    max_reconnect_interval_time_seconds: Long = 60  # no effect
+    enable_reconnect_for_go_away: bool = True  # no effect: always so
     reject_inconsistent_subscription: bool = False
     """Refuse a consumer whose subscriptions differ from those of its group, instead of only saying so."""
 
@@ -300,20 +348,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for key, value in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not value.strip():
                 raise SettingsError(f"{key} is empty; clients find a broker by its name")
-        if self.enable_controller_mode:
+        refuse_unsupported(self, UNSUPPORTED)
+        if self.enable_slave_acting_master and not (
+            self.broker_heartbeat_interval < self.broker_not_active_timeout_millis
+        ):
             raise SettingsError(
-                "enableControllerMode = true is not supported: there would be nobody to elect this broker; "
-                "set it to false, and give the broker its role with brokerRole and brokerId"
-            )
-        if self.config_manager_version != "v1":
-            raise SettingsError(
-                f"configManagerVersion = {self.config_manager_version} is not supported: it keeps topics, "
-                "groups and offsets in a database; choose v1, which keeps them in files"
-            )
-        if self.message_store_plug_in.strip():
-            raise SettingsError(
-                f"messageStorePlugIn = {self.message_store_plug_in} is not supported: what it keeps elsewhere"
-                " would be missing; leave it out if all messages are in the files of this broker"
+                f"brokerHeartbeatInterval = {self.broker_heartbeat_interval} is not below "
+                f"brokerNotActiveTimeoutMillis = {self.broker_not_active_timeout_millis}: name servers would "
+                "drop this broker between two heartbeats; make the interval shorter"
             )
 
     @property

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.broadcast_offsets import PROXY_FOR_BROADCAST
@@ -74,6 +75,7 @@ class Puller:
         self._reader = state.store.reader
         self._bulk_reader = state.store.bulk_reader
         self._offsets = state.offsets
+        self._traffic = state.traffic
         self._is_slave = state.store_config.broker_role == "SLAVE"
         self._corrects = not self._is_slave or state.store_config.offset_check_in_slave
         self._broadcast = state.broadcast_offsets
@@ -101,7 +103,11 @@ class Puller:
                 max_count = min(max_count, MAX_FILTERED_IN_BULK)
         if reader.cold_places(topic, queue_id, header.queue_offset, max_count, wanted):
             return self._pull_cold(header, permit, request, connection, max_count, first)
+        started = perf_counter()
         result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
+        seconds = perf_counter() - started
+        if seconds > self._traffic.longest_get_s:
+            self._traffic.longest_get_s = seconds
         return self._finish(header, permit, request, connection, result, first)
 
     async def _pull_cold(
@@ -132,6 +138,7 @@ class Puller:
         )
         if result.status is GetStatus.FOUND:
             waited_ms = state.clock.monotonic_ms() - began_ms
+            self._traffic.longest_get_s = max(self._traffic.longest_get_s, waited_ms / 1000)
             state.statistics.gets.waited(header.topic, group, header.queue_id, waited_ms)
             state.cold_reads.count(group, result.size)
         return self._answer(header, permit, request, connection, result, first)

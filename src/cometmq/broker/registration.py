@@ -5,7 +5,10 @@ Rules kept here:
   soon as a topic changes. Changes that come while a registration is under way share the next one.
 - A change tells only the topics that changed; a deletion, and everything regular, tells all of them. Unless
   it is forced, the regular registration asks first whether the name server knows them already.
-- A name server that cannot be reached is tried again soon, and never holds up the others for long.
+- With `enableSingleTopicRegister` a topic that changed is told by itself, which is the only way for name
+  servers that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
+- A name server that cannot be reached is tried again soon, and never holds up the others for long. What is
+  wrong is known (`failures`), so that a start can say so.
 - A clean stop takes the broker out of the routes.
 """
 
@@ -14,20 +17,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.model.errors import CometError, HeaderError
+from cometmq.broker.broker_heartbeats import BrokerHeartbeats
+from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
+from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.bodies.registration import encode_registration
+from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import (
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
+    RegisterTopicRequest,
     UnRegisterBrokerRequest,
 )
 
@@ -39,6 +46,8 @@ log = logging.getLogger("cometmq.broker")
 RETRY_S: Final = 5.0
 """How soon a name server that could not be reached is tried again."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
+MOST_TOLD_SINGLY: Final = 50
+"""When more topics than this have changed, telling all of them is less work."""
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 
@@ -56,22 +65,30 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._regular: asyncio.TimerHandle | None = None
         self._is_running = False
-        self._unreachable: set[str] = set()
+        self._heartbeats = BrokerHeartbeats(state, self.register)
+        self._announced = self._heartbeat_settings
+        self.failures: dict[str, str] = {}
+        """The name servers that did not take the last registration, each with the reason."""
         self.registered: frozenset[str] = frozenset()
         """The name servers that took the last registration."""
+        self.on_registered: list[Callable[[], None]] = []
+        """Called once, as soon as one of the name servers knows this broker."""
         state.topics.on_change.append(self._topics_changed)
+        state.on_config_change.append(self._settings_changed)
 
     def start(self) -> None:
         """Register at once, and then every now and then."""
         self._is_running = True
         self._schedule()
         self.register()
+        self._heartbeats.start()
 
     async def stop(self) -> None:
         """Take the broker out of the routes."""
         if not self._is_running:
             return
         self._is_running = False
+        self._heartbeats.stop()
         if self._regular is not None:
             self._regular.cancel()
         if self._task is not None:
@@ -95,7 +112,7 @@ class Registration:
         """Register again in a while; soon if somebody could not be reached."""
         if self._regular is not None:
             self._regular.cancel()
-        delay_s = RETRY_S if self._unreachable else self._state.config.register_period_s
+        delay_s = RETRY_S if self.failures else self._state.config.register_period_s
         self._regular = asyncio.get_running_loop().call_later(delay_s, self._regularly)
 
     def _regularly(self) -> None:
@@ -109,6 +126,19 @@ class Registration:
             self._everything = True
         self._begin()
 
+    @property
+    def _heartbeat_settings(self) -> tuple[bool, int]:
+        config = self._state.config
+        return config.enable_slave_acting_master, config.broker_not_active_timeout_millis
+
+    def _settings_changed(self) -> None:
+        """Name servers have to know how long they may hear nothing before the heartbeats change."""
+        if self._announced != self._heartbeat_settings:
+            self._announced = self._heartbeat_settings
+            self._state.topics.touch()
+            if self._is_running:
+                self._heartbeats.start()
+
     def _begin(self) -> None:
         if self._is_running and self._task is None and self._state.config.namesrv_addresses:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -119,46 +149,88 @@ class Registration:
                 changed, everything = list(self._changed.values()), self._everything
                 self._changed, self._everything = {}, False
                 addresses = self._state.config.namesrv_addresses
+                self._forget_others(addresses)
                 await asyncio.gather(
                     *(self._tell(address, None if everything else changed) for address in addresses)
                 )
         finally:
             self._task = None
-        if self._unreachable:
+        if self.failures:
             self._schedule()
+
+    def _forget_others(self, addresses: Sequence[str]) -> None:
+        """Name servers that are no longer among the settings are neither known nor missed."""
+        self.registered &= set(addresses)
+        for address in self.failures.keys() - set(addresses):
+            del self.failures[address]
 
     # What
 
     async def _tell(self, address: str, changed: Sequence[TopicConfig] | None) -> None:
         """Tell one name server some topics, or all."""
+        config = self._state.config
         try:
-            if changed is not None:
+            if changed is None:
+                if config.force_register or await self._is_news(address):
+                    await self._register_all(address)
+            elif not config.enable_single_topic_register:
                 await self._register(address, changed)
-            elif self._state.config.force_register or await self._is_news(address):
-                topics = list(self._state.topics.table.values())
-                size = len(topics)
-                if self._state.config.enable_split_registration:
-                    size = max(self._state.config.split_registration_size, 1)
-                for start in range(0, len(topics), size):
-                    await self._register(address, topics[start : start + size])
+            elif address in self.registered and len(changed) <= MOST_TOLD_SINGLY:
+                await asyncio.gather(*(self._register_topic(address, topic) for topic in changed))
+            else:
+                await self._register_all(address)
         except CometError as error:
-            if address not in self._unreachable:
-                log.warning("registering with %s failed, and is tried again: %s", address, error.message)
-            self._unreachable.add(address)
-            self.registered -= {address}
+            self._failed(address, error)
             return
         self.registered |= {address}
-        if address in self._unreachable:
-            self._unreachable.discard(address)
+        if self.failures.pop(address, None) is not None:
             log.info("registered with %s", address)
+        listeners, self.on_registered = self.on_registered, []
+        for listener in listeners:
+            listener()
+
+    def _failed(self, address: str, error: CometError) -> None:
+        reason = error.message
+        if isinstance(error, ConnectionLostError) and not self._state.remoting.uses_tls:
+            reason += "; if that name server takes TLS only, set useTLS = true"
+        if self.failures.get(address) != reason:
+            log.warning("registering with %s failed, and is tried again: %s", address, reason)
+        self.failures[address] = reason
+        self.registered -= {address}
+
+    async def _register_all(self, address: str) -> None:
+        config = self._state.config
+        topics = list(self._state.topics.table.values())
+        size = len(topics)
+        if config.enable_split_registration:
+            size = max(config.split_registration_size, 1)
+        for start in range(0, len(topics), size):
+            await self._register(address, topics[start : start + size])
+
+    def _announced_topics(self, topics: Sequence[TopicConfig]) -> Sequence[TopicConfig]:
+        """The topics with what the broker allows of their permissions."""
+        allowed = self._state.config.broker_permission
+        if allowed & _READ_WRITE == _READ_WRITE:
+            return topics
+        return [msgspec.structs.replace(topic, perm=topic.perm & allowed) for topic in topics]
+
+    async def _register_topic(self, address: str, topic: TopicConfig) -> None:
+        """Tell one topic by itself."""
+        (topic,) = self._announced_topics([topic])
+        name = self._state.config.broker_name
+        queues = QueueData(
+            name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
+        )
+        await self._state.remoting.call_ok(
+            address,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequest(topic=topic.topic_name),
+            body=encode_topic_queues(queues),
+        )
 
     async def _register(self, address: str, topics: Sequence[TopicConfig]) -> None:
         state, config = self._state, self._state.config
-        if config.broker_permission & _READ_WRITE != _READ_WRITE:
-            topics = [
-                msgspec.structs.replace(topic, perm=topic.perm & config.broker_permission) for topic in topics
-            ]
-        body = encode_registration(topics, state.topics.data_version)
+        body = encode_registration(self._announced_topics(topics), state.topics.data_version)
         acting = config.enable_slave_acting_master
         answer = await state.remoting.call_ok(
             address,

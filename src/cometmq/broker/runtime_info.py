@@ -2,7 +2,8 @@
 
 Rules kept here:
 - A rate over a span is left empty until the broker has run for that long, as RocketMQ's tools know it.
-- What does not exist here says so in RocketMQ's way: no threads have queues, so nothing waits in them.
+- What does not exist here says so in RocketMQ's way: pulls, queries and acknowledgements have no queues, so
+  nothing waits in them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq._version import __version__
-from cometmq.broker.config import BrokerConfig
 from cometmq.store.disk_space import used_percent
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.wire.codes import CURRENT
@@ -39,6 +39,8 @@ class _Sample(msgspec.Struct, frozen=True):
     found: int
     missed: int
     got: int
+    timers_set: int
+    timers_delivered: int
 
 
 class Rates:
@@ -60,8 +62,11 @@ class Rates:
                 counters.found_pulls,
                 counters.missed_pulls,
                 counters.got_messages,
+                self._state.timers.enqueuing.taken,
+                self._state.timers.delivery.delivered,
             )
         )
+        self._state.traffic.put_times.tick(self._samples[-1].at_ms)
         if now_ms // _DAY_MS != self.day:
             if self.day:
                 self.put_total_yesterday = self.put_total_today
@@ -79,6 +84,8 @@ class Rates:
             "getMissTps": _joined(missed),
             "getTotalTps": _joined(total),
             "getTransferredTps": _joined(self._rates(attrgetter("got"))),
+            "timerEnqueueTps": str(self._over(attrgetter("timers_set"), _SPANS_S[0]) or 0.0),
+            "timerDequeueTps": str(self._over(attrgetter("timers_delivered"), _SPANS_S[0]) or 0.0),
         }
 
     def _rates(self, counter: Callable[[_Sample], int]) -> list[float | None]:
@@ -98,7 +105,7 @@ def _joined(rates: Iterable[float | None]) -> str:
 
 def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
     """Names and values, all as text."""
-    counters, now_ms = state.counters, state.clock.now_ms()
+    counters, now_ms, times = state.counters, state.clock.now_ms(), state.traffic.put_times
     average = counters.put_bytes / counters.put_messages if counters.put_messages else 0.0
     return {
         "bootTimestamp": str(counters.started_ms),
@@ -107,12 +114,12 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "putMessageFailedTimes": str(counters.put_failures),
         "putMessageSizeTotal": str(counters.put_bytes),
         "putMessageAverageSize": str(average),
-        "putMessageEntireTimeMax": "0",
-        "getMessageEntireTimeMax": "0",
-        "putMessageDistributeTime": "null",  # what RocketMQ says when it has not measured it
-        "putLatency99": "0.00",
-        "putLatency999": "0.00",
-        "dispatchMaxBuffer": "0",
+        "putMessageEntireTimeMax": str(int(times.longest_s * 1000)),
+        "getMessageEntireTimeMax": str(int(state.traffic.longest_get_s * 1000)),
+        "putMessageDistributeTime": times.by_range(),
+        "putLatency99": f"{times.quantile_ms(0.99):.2f}",
+        "putLatency999": f"{times.quantile_ms(0.999):.2f}",
+        "dispatchMaxBuffer": "0",  # nothing waits between the log and the queues
         **rates.texts(),
         "brokerActive": "true",
         "brokerVersionDesc": f"CometMQ_{__version__}",
@@ -123,15 +130,13 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "msgGetTotalYesterdayMorning": str(rates.got_total_yesterday),
         "msgGetTotalTodayMorning": str(rates.got_total_today),
         "msgGetTotalTodayNow": str(counters.got_messages),
-        "pageCacheLockTimeMills": "0",
+        "pageCacheLockTimeMills": "0",  # nobody puts while this is written
         "startAcceptSendRequestTimeStamp": str(state.config.start_accept_send_request_time_stamp),
         "timerReadBehind": str(state.timers.read_behind_ms // 1000),
         "timerOffsetBehind": str(state.timers.enqueuing.behind),
         "timerCongestNum": str(state.timers.counts.total),
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
         **_about_store(state),
-        **_about_queues(state.config),
+        **_about_queues(state),
     }
 
 
@@ -159,8 +164,10 @@ def _about_store(state: BrokerState) -> dict[str, str]:
     return info
 
 
-def _about_queues(config: BrokerConfig) -> dict[str, str]:
-    """The queues of the thread pools, which are empty here: what is not read yet waits in its connection."""
+def _about_queues(state: BrokerState) -> dict[str, str]:
+    """The queues of the thread pools. Only sends wait here, for the disk: what is not read yet waits in its
+    connection, and what is read is done at once."""
+    config = state.config
     info = {
         "EndTransactionQueueSize": "0",
         "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
@@ -174,6 +181,8 @@ def _about_queues(config: BrokerConfig) -> dict[str, str]:
     ):
         info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+    info["sendThreadPoolQueueSize"] = str(state.pressure.waiting)
+    info["sendThreadPoolQueueHeadWaitTimeMills"] = str(int(state.store.flusher.longest_wait_s * 1000))
     return info
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.model.message import Host
 from cometmq.model.message_properties import MSG_REGION, TRACE_ON
 from cometmq.remoting.handler import Answer
 from cometmq.store.disk_space import used_percent
@@ -60,8 +59,7 @@ class SendAnswers:
         self._pressure = state.pressure
         self._region = config.region_id
         self._trace_on = config.trace_on
-        host, _, port = state.address.rpartition(":")
-        self._id_prefix = pack_host(Host(host, int(port))).hex().upper()
+        self._id_prefix = pack_host(state.host).hex().upper()
         self.template: Final = self._make_template()
         """Makes the JSON header of the answer to a plain send, for a unique key of letters and digits: of the
         place in the log, queue id, queue offset, unique key and opaque."""

@@ -66,7 +66,7 @@ class Sending:
         self.answers = state.send_answers
         config = state.config
         self.shapes = PropertyShapes({**self.answers.fields, CLUSTER: config.broker_cluster_name})
-        self._ids = UniqueIds(config.broker_ip1, state.clock)
+        self._ids = UniqueIds(state.host.ip, state.clock)
         self.hosts: dict[Connection, bytes] = {}
         """The addresses of clients that have sent something, packed."""
         self.pressure = state.pressure
@@ -280,9 +280,11 @@ class Sending:
         answer: Callable[[PutStatus], Answer],
     ) -> Deferred:
         """Answer when the message is on the disk, or when it took too long."""
+        started, messages = perf_counter(), len(result.sizes) or 1
 
         def done(status: PutStatus) -> None:
             self.pressure.waited()
+            self._state.traffic.put_times.took(perf_counter() - started, messages)
             connection.answer(request, answer(status))
 
         self.pressure.waits()

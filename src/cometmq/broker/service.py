@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.config import MASTER_ID, BrokerConfig
+from cometmq.broker.addresses import announced, resolve_host
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.exactly_once import SAVE_S as ONCE_S
 from cometmq.broker.handlers import HANDLERS
 from cometmq.broker.metrics import BrokerExporter
@@ -23,10 +24,9 @@ from cometmq.broker.periodic import Periodic
 from cometmq.broker.ports import HeldPorts
 from cometmq.broker.runtime_info import SAMPLE_S
 from cometmq.broker.slow_groups import disable_slow_groups
-from cometmq.broker.start_checks import refuse_store
+from cometmq.broker.start_checks import refuse_settings, refuse_store
 from cometmq.broker.state import BrokerState
 from cometmq.broker.statistics import SAMPLE_S as STATISTICS_S
-from cometmq.model.errors import MessageError, SettingsError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
@@ -72,7 +72,7 @@ class Broker:
     ) -> None:
         store_config = store_config or StoreConfig()
         settings = settings or ServerSettings()
-        config = _with_role(config, store_config)
+        refuse_settings(config, store_config)
         clock, disk = clock or SystemClock(), disk or SystemDisk()
         self._ports = HeldPorts(config.bind_address, config.listen_port)
         try:
@@ -83,8 +83,9 @@ class Broker:
                 store_config, ha_listen_port=store_config.ha_listen_port or self.port + 1
             )
             memory = physical_memory()
-            store = MessageStore(disk, clock, store_config, _store_host(config), memory_bytes=memory)
-            self.client = RemotingClient()
+            host = Host(resolve_host("brokerIP1", config.broker_ip1), self.port)
+            store = MessageStore(disk, clock, store_config, pack_host(host), memory_bytes=memory)
+            self.client = RemotingClient(tls=settings.client_tls(enabled=config.use_tls))
             self.state = BrokerState(
                 config,
                 settings,
@@ -93,7 +94,8 @@ class Broker:
                 disk=disk,
                 clock=clock,
                 remoting=self.client,
-                address=f"{config.broker_ip1}:{self.port}",
+                address=announced(config.broker_ip1, self.port),
+                host=host,
                 memory_bytes=memory,
             )
             self._build_servers(config, settings)
@@ -235,19 +237,3 @@ class Broker:
 def physical_memory() -> int:
     """The memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _with_role(config: BrokerConfig, store_config: StoreConfig) -> BrokerConfig:
-    """The settings with the id that the role asks for."""
-    if store_config.broker_role == "SLAVE":
-        if config.broker_id <= MASTER_ID:
-            raise SettingsError("brokerId of a slave must be > 0; with brokerRole = SLAVE choose 1 or more")
-        return config
-    return msgspec.structs.replace(config, broker_id=MASTER_ID)
-
-
-def _store_host(config: BrokerConfig) -> bytes:
-    try:
-        return pack_host(Host(config.broker_ip1, config.listen_port))
-    except MessageError as error:
-        raise SettingsError(f"brokerIP1 = {config.broker_ip1!r}: {error.message}") from None

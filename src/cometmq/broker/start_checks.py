@@ -2,7 +2,8 @@
 
 Rules kept here:
 - A store that this broker cannot serve whole is refused at the start, with the topic or folder that is the
-  reason and with what to do about it. Nothing in it is changed. Settings say themselves what they refuse.
+  reason and with what to do about it. Nothing in it is changed. Settings say themselves what they refuse;
+  here is what only a broker refuses, at its start and when a request changes its settings.
 - What lies there unused is not asked about: an empty folder, or the attributes of a topic that say what is
   usual anyway.
 """
@@ -13,19 +14,38 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.ports import FAST_PORT_DISTANCE
 from cometmq.broker.topic_attributes import UNSUPPORTED
-from cometmq.model.errors import StoreError
+from cometmq.model.errors import SettingsError, StoreError
+from cometmq.model.settings import refuse_unsupported
 from cometmq.ports.disk import Disk
-from cometmq.store.config import StoreConfig
+from cometmq.store.config import NO_REPLICAS, StoreConfig
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import TopicTable
 from cometmq.store.survey import BATCH_QUEUE_FOLDER, QUEUE_FOLDER
 
+_LAST_PORT: Final = 65_535
 _MOST_NAMED: Final = 5
 _DLEDGER_PREFIX: Final = "dledger-"
 _ROCKSDB_FILE: Final = "CURRENT"
 """Every database of RocksDB has this file."""
 _PLAIN_STORES: Final = "only stores of plain files are read"
+
+
+def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Raise `SettingsError` if settings that are fine each by itself are not fine for a broker."""
+    refuse_unsupported(store_config, NO_REPLICAS)
+    if 0 < config.listen_port <= FAST_PORT_DISTANCE:
+        raise SettingsError(
+            f"listenPort = {config.listen_port} leaves no port for the fast one, which is "
+            f"{FAST_PORT_DISTANCE} below it; choose a larger one"
+        )
+    if config.listen_port == _LAST_PORT and not store_config.ha_listen_port:
+        raise SettingsError(
+            f"listenPort = {_LAST_PORT} leaves no port behind it for replicas; choose a smaller one, or set "
+            "haListenPort"
+        )
 
 
 def refuse_store(disk: Disk, config: StoreConfig) -> None:

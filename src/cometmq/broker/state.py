@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from cometmq.broker.addresses import announced
 from cometmq.broker.broadcast_offsets import BroadcastOffsets
 from cometmq.broker.clients import Clients
 from cometmq.broker.cold_reads import ColdReads
@@ -32,6 +33,7 @@ from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
+from cometmq.model.message import Host
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
@@ -82,6 +84,7 @@ class BrokerState:
         clock: Clock,
         remoting: RemotingClient,
         address: str,
+        host: Host,
         memory_bytes: int = USUAL_MEMORY,
         worker: Executor | None = None,
     ) -> None:
@@ -93,7 +96,9 @@ class BrokerState:
         self.remoting = remoting
         """Calls to name servers and other brokers."""
         self.address = address
-        """Where clients find this broker: `ip:port` of its main port."""
+        """Where clients find this broker: `host:port` of its main port."""
+        self.host = host
+        """The same as messages carry it, with an IP address."""
         self.memory_bytes = memory_bytes
         """What the machine has."""
         self.config_version = DataVersion(0, clock.now_ms(), 0)
@@ -103,13 +108,13 @@ class BrokerState:
         self.on_closed: list[Callable[[Connection], object]] = []
         """Called with each connection of a client that has ended."""
         self.counters = Counters(started_ms=clock.now_ms())
-        self.traffic = Traffic()
+        self.traffic = Traffic(puts_wait=store_config.flush_disk_type == "SYNC_FLUSH")
         self.worker = worker or ThreadPoolExecutor(1, thread_name_prefix="broker-save")
         """Writes tables and settings, one thing after the other."""
         self.disk = disk
 
-        host, _, port = address.rpartition(":")
-        self.ha_address = f"{config.broker_ip2 or host}:{store_config.ha_listen_port or int(port) + 1}"
+        ha_port = store_config.ha_listen_port or host.port + 1
+        self.ha_address = announced(config.broker_ip2.strip() or config.broker_ip1, ha_port)
         """Where replicas find this broker."""
 
         self.topics = Topics(config, clock, has_timers=store_config.timer_wheel_enable)

@@ -167,12 +167,12 @@ class Topics:
         self._changed([])
 
     def apply_order_topics(self, ordered: Iterable[str]) -> None:
-        """Mark the topics that name servers call ordered, and no others."""
-        names = set(ordered)
+        """Mark the topics that name servers call ordered; a topic that is not among them stays as it is."""
+        found = (self.table.get(name) for name in ordered)
         self.update_all(
-            msgspec.structs.replace(topic, order=topic.topic_name in names)
-            for topic in self.table.values()
-            if topic.order != (topic.topic_name in names)
+            msgspec.structs.replace(topic, order=True)
+            for topic in found
+            if topic is not None and not topic.order
         )
 
     def _changed(self, topics: list[TopicConfig]) -> None:

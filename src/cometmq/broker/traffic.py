@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
 
+from cometmq.broker.put_times import PutTimes
 from cometmq.model.histogram import Histogram
 
 MOST_TOPICS: Final = 20_000
@@ -62,7 +63,12 @@ class CreationTimes:
 class Traffic:
     """The counters of one broker; belongs to the event loop, others read copies."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, puts_wait: bool = False) -> None:
+        """With `puts_wait` a message is put when it is on the disk, and is counted in `put_times` then."""
+        self._puts_wait = puts_wait
+        self.put_times = PutTimes()
+        self.longest_get_s = 0.0
+        """How long a consumer's read took, at most, since the start."""
         self.sizes: dict[tuple[str, str], Histogram] = {}
         """By topic and kind, the sizes of messages in the log: how many, and how much together."""
         self.append_times = Histogram(APPEND_BOUNDS_S)
@@ -78,8 +84,14 @@ class Traffic:
 
     def took(self, topic: str, messages: int, size: int, seconds: float, kind: str = PLAIN) -> None:
         """Messages of a topic were put that have this size together; putting them took so long."""
-        self.append_times.observe(seconds)
+        self.appended(seconds, messages)
         self.took_of(topic, kind, messages, size)
+
+    def appended(self, seconds: float, messages: int) -> None:
+        """Messages were put in one go."""
+        self.append_times.observe(seconds)
+        if not self._puts_wait:
+            self.put_times.took(seconds, messages)
 
     def took_of(self, topic: str, kind: str, messages: int, size: int) -> None:
         """The same of one topic among others, whose messages were put together."""

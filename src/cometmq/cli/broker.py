@@ -92,6 +92,7 @@ def run_broker(
 def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[Any]]:
     """The settings of broker, store and server: defaults, then the file, then variables, then flags."""
     from cometmq.broker.config import BrokerConfig  # here, because other commands need none
+    from cometmq.broker.start_checks import refuse_settings
     from cometmq.remoting.server_settings import ServerSettings
     from cometmq.store.config import StoreConfig
 
@@ -103,7 +104,9 @@ def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[A
     if config is not None:
         layers += [file_layer(config), Layer("-c", {"brokerConfigPath": str(config.absolute())})]
     layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
-    return resolve_all(kinds, layers)
+    resolved = resolve_all(kinds, layers)
+    refuse_settings(resolved[0].settings, resolved[1].settings)
+    return resolved
 
 
 def _serve(resolved: list[Resolved[Any]], *, as_json: bool) -> None:
@@ -120,9 +123,39 @@ def _serve(resolved: list[Resolved[Any]], *, as_json: bool) -> None:
     def ready() -> None:
         broker = brokers[0]
         log.info("step 3 of 3, start: ready on %s", broker.address)
-        say_ready(boot_text(broker), boot_facts(broker), as_json=as_json)
+        say_started(broker, as_json=as_json)
 
     run(serve(build, ready, log))
+
+
+def say_started(broker: Broker, *, as_json: bool) -> None:
+    """Say that the broker may be used; if no name server knows it yet, why, and again when one does."""
+    trouble = unregistered_text(broker)
+    facts = boot_facts(broker)
+    if trouble is None:
+        say_ready(boot_text(broker), facts, as_json=as_json)
+        return
+    log.error("%s", trouble)
+    say_ready(trouble, {**facts, "event": "started"}, as_json=as_json)
+    broker.state.registration.on_registered.append(
+        lambda: say_ready(boot_text(broker), boot_facts(broker), as_json=as_json)
+    )
+
+
+def unregistered_text(broker: Broker) -> str | None:
+    """What is wrong if clients cannot find this broker; None if they can, or need no name server."""
+    config, registration = broker.state.config, broker.state.registration
+    if not config.namesrv_addresses or registration.registered:
+        return None
+    reasons = [
+        f"{address} ({registration.failures.get(address, 'no answer yet')})"
+        for address in config.namesrv_addresses
+    ]
+    return (
+        f"The broker[{config.broker_name}, {broker.address}] runs, but no client finds it: it is registered "
+        f"with none of its name servers: {', '.join(reasons)}. It goes on trying; start them, or set "
+        "namesrvAddr right"
+    )
 
 
 def boot_text(broker: Broker) -> str:
@@ -140,6 +173,7 @@ def boot_facts(broker: Broker) -> dict[str, object]:
         "address": broker.address,
         "brokerName": config.broker_name,
         "namesrv": config.namesrv_addr or "",
+        "registered": sorted(broker.state.registration.registered),
     }
 
 

@@ -76,7 +76,13 @@ class Link(NamedTuple):
             from cometmq.remoting.tls import ClientTls
 
             trusted = found.get("COMETMQ_TLS_TRUST") or None
-            options["tls"] = ClientTls(trust_cert_path=trusted, auth_server=trusted is not None)
+            options["tls"] = ClientTls(
+                trust_cert_path=trusted,
+                auth_server=trusted is not None,
+                cert_path=found.get("COMETMQ_TLS_CERT") or None,
+                key_path=found.get("COMETMQ_TLS_KEY") or None,
+                key_password=found.get("COMETMQ_TLS_KEY_PASSWORD") or None,
+            )
         return options
 
 

@@ -7,6 +7,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,8 @@ Examples:
 
   cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
 
+  cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
+
   cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
 
 Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if nothing
@@ -44,6 +47,12 @@ def examine_cluster(
     limit: Annotated[
         int, typer.Option("--limit", help="Look at so many topics and groups at most.", min=1)
     ] = 500,
+    broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--broker", help="Ask the broker at this address, too; may be repeated.", metavar="HOST:PORT"
+        ),
+    ] = None,
     namesrv: Namesrv = "",
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
@@ -51,7 +60,9 @@ def examine_cluster(
     """Examine a cluster."""
 
     async def work(admin: Admin) -> tuple[Facts, list[Finding]]:
-        return await examine(admin, cluster, sample_s=sample, behind_s=behind, limit=limit)
+        return await examine(
+            admin, cluster, sample_s=sample, behind_s=behind, limit=limit, addresses=broker or []
+        )
 
     facts, findings = ask(Link(namesrv, timeout), work)
     if as_json:
@@ -63,13 +74,19 @@ def examine_cluster(
 
 
 async def examine(
-    admin: Admin, cluster: str | None = None, *, sample_s: float, behind_s: float, limit: int
+    admin: Admin,
+    cluster: str | None = None,
+    *,
+    sample_s: float,
+    behind_s: float,
+    limit: int,
+    addresses: Sequence[str] = (),
 ) -> tuple[Facts, list[Finding]]:
     """Gather facts, then run every check on them."""
     from cometmq.cli.checks import facts as facts_module
     from cometmq.cli.checks import groups, servers, topics
 
-    facts = await facts_module.gather(admin, cluster, limit)
+    facts = await facts_module.gather(admin, cluster, limit, addresses)
     findings = [
         *servers.check_name_servers(facts),
         *servers.check_brokers(facts),

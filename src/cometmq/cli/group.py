@@ -196,7 +196,8 @@ Examples:
 
   cometmq group create audit --no-broadcast --json
 
-A group that exists gets these settings. Most brokers make groups by themselves when the first member comes.
+A group that exists gets these settings, which is asked about if it has others. Most brokers make groups by
+themselves when the first member comes.
 """
 )
 def create(
@@ -207,12 +208,28 @@ def create(
     broadcast: Annotated[bool, typer.Option(help="Whether members may get every message.")] = True,
     orderly: Annotated[bool, typer.Option("--orderly", help="Consume pop messages in order.")] = False,
     enabled: Annotated[bool, typer.Option(help="Whether members get anything.")] = True,
+    yes: Yes = False,
     cluster: Cluster = None,
     namesrv: Namesrv = "",
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
 ) -> None:
     """Create a group on every broker, or change its settings."""
+    link = Link(namesrv, timeout)
+
+    async def differs(admin: Admin) -> bool:
+        tables = [await admin.groups(address) for address in (await admin.masters(cluster)).values()]
+        return any(
+            found.consume_enable != enabled
+            or found.consume_broadcast_enable != broadcast
+            or found.consume_message_orderly != orderly
+            or found.retry_max_times != retries
+            for table in tables
+            if (found := table.get(group)) is not None
+        )
+
+    if ask(link, differs):
+        confirm(f"Group {group} exists with other settings. Change them?", yes=yes)
 
     async def work(admin: Admin) -> GroupLine:
         from cometmq.model.subscription import SubscriptionGroupConfig
@@ -227,7 +244,7 @@ def create(
         await admin.create_group(config, cluster=cluster)
         return next(each for each in await group_lines(admin, cluster) if each.group == group)
 
-    made = ask(Link(namesrv, timeout), work)
+    made = ask(link, work)
     if as_json:
         print_json(made)
     else:

@@ -73,17 +73,22 @@ def print_table(
     *,
     right: Collection[str] = (),
     marked: Collection[str] = (),
+    to_errors: bool = False,
 ) -> None:
-    """A table; columns named in `right` are numbers, those in `marked` stand out on a terminal."""
+    """A table; columns named in `right` are numbers, those in `marked` stand out on a terminal.
+
+    With `to_errors` it goes where questions go, because it is not the result.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     cells = [[cell_text(cell) for cell in row] for row in rows]
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, highlight=False, width=None if terminal else _WIDE)
-    if len(titles) >= _MANY_COLUMNS and _width(titles, cells) > console.width:
+    stream = sys.stderr if to_errors else sys.stdout
+    terminal = stream.isatty()
+    console = Console(file=stream, highlight=False, width=None if terminal else _WIDE)
+    if not to_errors and len(titles) >= _MANY_COLUMNS and _width(titles, cells) > console.width:
         _print_blocks(titles, cells)
         return
     table = Table(box=SIMPLE_HEAD if terminal else None, show_edge=False, pad_edge=False)
@@ -95,7 +100,7 @@ def print_table(
         table.add_row(*map(Text, row))
     with console.capture() as captured:
         console.print(table)
-    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=to_errors)
 
 
 def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:

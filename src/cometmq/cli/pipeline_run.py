@@ -73,6 +73,11 @@ AtLeastOnce = Annotated[
 ]
 
 _SETTINGS: Final = {"COMETMQ_ACCESS_KEY": "accessKey", "COMETMQ_SECRET_KEY": "secretKey"}
+_TLS_KEYS: Final = {
+    "COMETMQ_TLS_CERT": "tls.client.certPath",
+    "COMETMQ_TLS_KEY": "tls.client.keyPath",
+    "COMETMQ_TLS_KEY_PASSWORD": "tls.client.keyPassword",
+}
 _LINE_S: Final = 10.0
 _TIMES: Final = ("from", "to")
 
@@ -158,6 +163,7 @@ def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
         if environment.get("COMETMQ_TLS_TRUST"):
             found["tls.client.trustCertPath"] = environment["COMETMQ_TLS_TRUST"]
             found["tls.client.authServer"] = "true"
+        found |= {option: environment[name] for name, option in _TLS_KEYS.items() if environment.get(name)}
     return found
 
 

@@ -13,10 +13,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
+from cometmq.broker import config as broker_config
 from cometmq.broker.config import BrokerConfig
+from cometmq.namesrv import config as namesrv_config
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.remoting.server_settings import ServerSettings
-from cometmq.store.config import StoreConfig
+from cometmq.remoting.server_settings import UNSUPPORTED, ServerSettings
+from cometmq.store import config as store_config
+from cometmq.store.config import NO_REPLICAS, StoreConfig
 
 _FIELD: Final = re.compile(r"    (\w+): .*?(?:#\s*(.*))?$")
 _DERIVED: Final = "(of this machine)"
@@ -30,10 +33,24 @@ Written by `python -m cometmq.cli.reference`; do not edit it by hand.
 Every key has RocketMQ's name. A value comes from the `-c` file, then from a variable
 (`COMETMQ_LISTEN_PORT` is `listenPort`, `COMETMQ_TLS_SERVER_MODE` is `tls.server.mode`), then from a flag
 (`--set key=value`); `-p` prints what is in force and where each value came from. An unknown key is a warning
-that names the nearest known one, a value of the wrong type an error. A key with *no effect* is kept, shown
-and handed back, so that a file moves between both systems unchanged; what it shapes (thread pools, locks,
-socket buffers) does not exist here.
+that names the nearest known one. A value of the wrong type or out of its range is an error, and so is one
+that would promise what is not there yet (*only …*). A key with *no effect* is kept, shown and handed back, so
+that a file moves between both systems unchanged; what it shapes (thread pools, locks, socket buffers) does
+not exist here.
 """
+
+
+_RULES: Final = {
+    rule.key: rule
+    for rules in (
+        broker_config.UNSUPPORTED,
+        UNSUPPORTED,
+        NO_REPLICAS,
+        namesrv_config.UNSUPPORTED,
+        store_config.UNSUPPORTED,
+    )
+    for rule in rules
+}
 
 
 class Setting(NamedTuple):
@@ -48,7 +65,10 @@ def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
     remarks = _remarks(struct)
     for info in msgspec.structs.fields(struct):
         default = _text(info.default) if info.default is not msgspec.NODEFAULT else _DERIVED
-        yield Setting(info.encode_name, _kind(info.type), default, remarks.get(info.name, ""))
+        remark = remarks.get(info.name, "")
+        if info.encode_name in _RULES:
+            remark = f"only {_RULES[info.encode_name].allowed or 'empty'}; other values are refused"
+        yield Setting(info.encode_name, _kind(info.type), default, remark)
 
 
 def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:

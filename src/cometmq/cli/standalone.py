@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from cometmq.cli.broker import load_settings
+from cometmq.cli.broker import load_settings, unregistered_text
 from cometmq.cli.commands import single_app
 from cometmq.cli.serving import (
     LogFormat,
@@ -165,9 +165,12 @@ class Standalone:
         for each in resolved:
             for warning in each.warnings:
                 typer.echo(f"warning: {warning}", err=True)
-        broker = Broker(*(each.settings for each in resolved))
+        broker = self._broker = Broker(*(each.settings for each in resolved))
         await broker.start()
-        self._broker = broker
+        await broker.state.registration.settled(READY_S)
+        trouble = unregistered_text(broker)
+        if trouble is not None:
+            raise CometError(trouble)
 
     async def stop(self) -> None:
         if self._broker is not None:
@@ -250,10 +253,11 @@ class Cluster:
 
 async def _ready_address(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise CometError("a broker ended before it was ready; its log says why")
-    return str(msgspec.json.decode(line)["address"])
+    while line := await process.stdout.readline():
+        said = msgspec.json.decode(line)
+        if said["event"] == "ready":  # it may say before that no name server knows it yet
+            return str(said["address"])
+    raise CometError("a broker ended before it was ready; its log says why")
 
 
 def _reachable(namesrv: Namesrv) -> str:

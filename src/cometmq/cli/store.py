@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.output import counted, print_json, time_text
+from cometmq.cli.connect import Yes
+from cometmq.cli.output import confirm, counted, print_json, time_text
 from cometmq.model.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ The broker has to be stopped. The old queues and index stay in place until the n
 def rebuild(
     directory: Directory,
     config: Config = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the consume queues and the index of a store again from its commit log."""
@@ -169,8 +170,7 @@ def rebuild(
     from cometmq.store.rebuild import rebuild_store
 
     settings = store_settings(config)
-    if not yes:
-        typer.confirm(f"Replace the queues and the index of {directory}?", abort=True, err=True)
+    confirm(f"Replace the queues and the index of {directory}?", yes=yes)
     with _one_line_errors(), progress_bar("rebuilding") as progress:
         result = rebuild_store(SystemDisk(), SystemFolders(), SystemClock(), directory, settings, progress)
     if as_json:

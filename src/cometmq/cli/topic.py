@@ -25,6 +25,7 @@ from cometmq.cli.connect import (
 )
 from cometmq.cli.output import confirm, counted, note, print_json, print_table, time_text
 from cometmq.cli.topic_view import (
+    TopicChange,
     TopicLine,
     TopicPlace,
     TopicView,
@@ -37,7 +38,7 @@ from cometmq.cli.topic_view import (
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.cli.topic_view import QueueLine
+    from cometmq.cli.topic_view import HiddenQueue, QueueLine
     from cometmq.client.admin import Admin
 
 app = group_app("topic")
@@ -211,38 +212,73 @@ Examples:
 
   cometmq topic update orders --broker broker-a --queues 4       also makes it there
 
-What is not named stays as it is. The exit code is 4 if there is no such topic.
+  cometmq topic update orders --write-queues 4       consumers still read the others
+
+What is not named stays as it is. If a queue would go that groups have not read to its end, it is shown and
+asked about. The exit code is 4 if there is no such topic.
 """
 )
 def update(
     topic: Topic,
     queues: Annotated[int | None, typer.Option("--queues", help="Queues on each broker.", min=1)] = None,
+    write_queues: Annotated[
+        int | None, typer.Option("--write-queues", help="Queues that are sent to, if fewer.", min=0)
+    ] = None,
     perm: Permission = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Keep order.")] = None,
     attributes: Attributes = None,
     broker: Annotated[
         str | None, typer.Option("--broker", help="Only on this broker.", metavar="BROKER")
     ] = None,
+    yes: Yes = False,
     namesrv: Namesrv = "",
     timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
 ) -> None:
     """Change a topic: its queues, what is allowed, its attributes."""
     allowed = None if perm is None else parse_permission(perm)
-    changes = {"read_queue_nums": queues, "write_queue_nums": queues, "perm": allowed, "order": order}
+    sent_to = queues if write_queues is None else write_queues
+    changes = {"read_queue_nums": queues, "write_queue_nums": sent_to, "perm": allowed, "order": order}
     wanted = {name: value for name, value in changes.items() if value is not None}
+    link = Link(namesrv, timeout)
 
     async def work(admin: Admin) -> list[TopicPlace]:
         from cometmq.cli.topic_view import change_topic
 
         return await change_topic(admin, topic, wanted, attributes, broker)
 
-    _say_changed(topic, ask(Link(namesrv, timeout), work), "was changed", as_json=as_json)
+    hidden = [] if queues is None else _ask_about_hidden(link, topic, queues, broker, yes=yes)
+    _say_changed(topic, ask(link, work), "was changed", as_json=as_json, hidden=hidden)
 
 
-def _say_changed(topic: str, places: list[TopicPlace], what: str, *, as_json: bool) -> None:
+def _ask_about_hidden(
+    link: Link, topic: str, queues: int, broker: str | None, *, yes: bool
+) -> list[HiddenQueue]:
+    """What fewer queues would hide; whoever does not want that ends the command here."""
+    from cometmq.cli.topic_shrink import hidden_queues, question, show_hidden
+
+    async def look(admin: Admin) -> list[HiddenQueue]:
+        if await admin.topic_route(topic) is None:
+            raise NotFoundError(f"there is no topic {topic}; see: cometmq topic list")
+        return await hidden_queues(admin, topic, queues, broker)
+
+    hidden = ask(link, look)
+    if hidden:
+        show_hidden(hidden)
+        confirm(question(topic, queues, hidden), yes=yes)
+    return hidden
+
+
+def _say_changed(
+    topic: str,
+    places: list[TopicPlace],
+    what: str,
+    *,
+    as_json: bool,
+    hidden: list[HiddenQueue] | None = None,
+) -> None:
     if as_json:
-        print_json(TopicView(topic, places))
+        print_json(TopicView(topic, places) if hidden is None else TopicChange(topic, places, hidden=hidden))
         return
     where = ", ".join(
         f"{each.broker_name} ({counted(each.write_queues, 'queue')}, {permission_text(each.perm)})"

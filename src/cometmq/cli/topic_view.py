@@ -56,6 +56,23 @@ class TopicView(msgspec.Struct):
     groups: list[str] = []
 
 
+class HiddenQueue(msgspec.Struct, rename="camel"):
+    """A queue that consumers would not have any more, with messages that somebody has not read."""
+
+    broker_name: str
+    queue_id: int
+    messages: int
+    """What it holds."""
+    unread: dict[str, int]
+    """By group, how many it has not read; empty if no group reads the topic."""
+
+
+class TopicChange(TopicView):
+    """A topic as it is now, and what that hides."""
+
+    hidden: list[HiddenQueue] = []
+
+
 class QueueLine(msgspec.Struct, rename="camel"):
     """One queue."""
 
@@ -168,6 +185,12 @@ async def change_topic(
             raise NotFoundError(f"there is no master of broker {name!r}; known: {', '.join(masters)}")
         before = await admin.topic_config(masters[name], topic) or TopicConfig(topic, 8, 8)
         changed = msgspec.structs.replace(before, **changes)
+        if "write_queue_nums" in changes and changed.write_queue_nums > changed.read_queue_nums:
+            sent_to, read = changed.write_queue_nums, changed.read_queue_nums
+            raise UsageError(
+                f"{topic} on {name} would be sent to in {sent_to} queues and be read in {read}; "
+                f"say --queues {sent_to}, too, or fewer --write-queues"
+            )
         await admin.put_topic(masters[name], changed, attributes=attributes)
         await admin.await_topic(changed, name)
     return await places_of(admin, topic)

@@ -2,14 +2,15 @@
 
 Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one; a value of
 the wrong type is an error that names the key, the layer and what would be right. Keys are RocketMQ's property
-names; an empty value of a setting that may be absent leaves it absent.
+names; an empty value of a setting that may be absent leaves it absent. A setting that would promise what this
+software does not do yet is refused (`Only`), never accepted in silence; its default always is fine.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -32,6 +33,25 @@ class Resolved(msgspec.Struct, Generic[S]):
     origins: dict[str, str]
     """The layer each value came from; a key that is not here has its default."""
     warnings: list[str]
+
+
+class Only(NamedTuple):
+    """A setting of which only some values are supported."""
+
+    key: str
+    allowed: str
+    """The texts that are fine, ` or ` between them."""
+    instead: str
+    """What would go wrong with another one, and what to do instead."""
+
+
+def refuse_unsupported(settings: msgspec.Struct, rules: Iterable[Only]) -> None:
+    """Raise `SettingsError` if one of the settings has a value that is not supported."""
+    texts = as_texts(settings)
+    for rule in rules:
+        text = texts[rule.key].strip()
+        if text not in rule.allowed.split(" or "):
+            raise SettingsError(f"{rule.key} = {text} is not supported: {rule.instead}")
 
 
 def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:

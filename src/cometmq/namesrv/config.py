@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from cometmq.model.settings import Only, refuse_unsupported
 from cometmq.remoting.server_settings import ServerSettings
 
 DEFAULT_PORT: Final = 9876
@@ -23,10 +24,19 @@ Natural = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
 
 
+UNSUPPORTED: Final = (
+    Only(
+        "enableControllerInNamesrv",
+        "false",
+        "nobody would elect masters; set it to false, and run Apache's controller if its brokers need one",
+    ),
+)
+
+
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What `GET_NAMESRV_CONFIG` shows."""
 
-    rocketmq_home: str = ""
+    rocketmq_home: str = ""  # no effect
     kv_config_path: str = ""
     config_store_path: str = ""
     product_env_name: str = "center"
@@ -67,6 +77,9 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enable_shutdown_gracefully: bool = False
     shutdown_wait_time_seconds: Natural = 30
     use_epoll_native_selector: bool = False  # no effect
+
+    def __post_init__(self) -> None:
+        refuse_unsupported(self, UNSUPPORTED)
 
 
 class NamesrvSettings(ServerSettings, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class Namesrv:
     ) -> None:
         _check_paths(config)
         settings = settings or NamesrvSettings()
-        self.client = RemotingClient()
+        self.client = RemotingClient(tls=settings.client_tls())
         self.state = NamesrvState(
             config,
             clock=clock or SystemClock(),

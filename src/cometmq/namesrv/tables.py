@@ -13,7 +13,13 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from cometmq.model.route import MASTER_ID, BrokerData, QueueData
-from cometmq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig, TopicQueueMappingInfo
+from cometmq.model.topic import (
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    TopicQueueMappingInfo,
+)
 from cometmq.namesrv.records import (
     DEFAULT_BROKER_TIMEOUT_MS,
     BrokerLeft,
@@ -38,6 +44,8 @@ class RouteTables:
         self.filter_servers: dict[LiveKey, list[str]] = {}
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         self._by_channel: dict[Hashable, set[LiveKey]] = {}
+        self._told_apart: dict[str, set[str]] = {}
+        """By broker, the topics that came outside of its last registration of everything."""
 
     # Registration.
 
@@ -91,9 +99,7 @@ class RouteTables:
         )
         if not prime:
             return
-        if delete_missing and not new.mappings:
-            for topic in [t for t, q in self.topics.items() if new.broker_name in q and t not in new.topics]:
-                self._drop_queues(topic, new.broker_name)
+        self._drop_missing(new, delete=delete_missing and not new.mappings)
         known = self.live.get((new.cluster, new.broker_addr))
         changed = first or known is None or known.data_version != new.data_version
         read_only = new.broker_id != MASTER_ID and broker.enable_acting_master
@@ -108,6 +114,23 @@ class RouteTables:
                 if by_broker.get(mapping.bname) != mapping:
                     by_broker[mapping.bname] = mapping
                     self._changes.topic_changed(name)
+
+    def _drop_missing(self, new: BrokerRegistration, *, delete: bool) -> None:
+        """Forget the topics that a broker has no more, if it tells everything that it has.
+
+        A broker may tell what has changed only, or everything in several parts. One part has the topic of the
+        broker's own name, and stands for everything; what came in another stays until that has come twice
+        without it.
+        """
+        told_apart = self._told_apart.setdefault(new.broker_name, set())
+        if not _tells_everything(new):
+            told_apart.update(new.topics)
+            return
+        if delete:
+            kept = new.topics.keys() | told_apart
+            for topic in [t for t, q in self.topics.items() if new.broker_name in q and t not in kept]:
+                self._drop_queues(topic, new.broker_name)
+        told_apart.clear()
 
     def _registered(self, new: BrokerRegistration, broker: BrokerData, min_changed: bool) -> Registered:
         result = Registered()
@@ -133,6 +156,7 @@ class RouteTables:
                 return
             accepted.append(queues)
         for queues in accepted:
+            self._told_apart.setdefault(queues.broker_name, set()).add(topic)
             self._put_queues(topic, queues)
 
     # Liveness.
@@ -199,6 +223,7 @@ class RouteTables:
 
     def _drop_broker(self, broker: BrokerData) -> None:
         del self.brokers[broker.broker_name]
+        self._told_apart.pop(broker.broker_name, None)
         for cluster, names in list(self.clusters.items()):  # two clusters may have used the same name
             names.discard(broker.broker_name)
             if not names:
@@ -307,6 +332,11 @@ class RouteTables:
     def _report_broker(self, broker: BrokerData, before: object) -> None:
         if before != _visible(broker):
             self._changes.brokers_changed()
+
+
+def _tells_everything(new: BrokerRegistration) -> bool:
+    """Whether it has the topic of the broker's own name, which every broker makes and nobody changes."""
+    return new.broker_name in new.topics and len(new.topics) > 1
 
 
 def _visible(broker: BrokerData) -> object:

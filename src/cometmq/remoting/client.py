@@ -69,6 +69,10 @@ class RemotingClient(Endpoint):
         self._callbacks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
+    @property
+    def uses_tls(self) -> bool:
+        return self._ssl is not None
+
     async def call(
         self,
         address: str,

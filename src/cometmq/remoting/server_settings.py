@@ -5,13 +5,36 @@ A server takes the rest from its own configuration, which has RocketMQ's keys fo
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, field
 
+from cometmq.model.settings import Layer, Only, refuse_unsupported, resolve
 from cometmq.remoting.limits import Limits
-from cometmq.remoting.tls import ServerTls
+from cometmq.remoting.tls import ClientTls, ServerTls
+
+_NO_ACCESS_CONTROL: Final = (
+    "nobody would be asked for a key, and everybody would be let in; set it to false, and let only those "
+    "reach the port who may: bindAddress, a firewall, tls.server.need.client.auth = require"
+)
+UNSUPPORTED: Final = (
+    Only(
+        "tls.config.file",
+        "",
+        "its keys are not read from a file of their own; copy them into the -c file, and leave this one out",
+    ),
+    Only("authenticationEnabled", "false", _NO_ACCESS_CONTROL),
+    Only("authorizationEnabled", "false", _NO_ACCESS_CONTROL),
+    Only("migrateAuthFromV1Enabled", "false", _NO_ACCESS_CONTROL),
+)
+
+
+def refuse_unsupported_keys(wanted: Mapping[str, str]) -> None:
+    """Raise `SettingsError` if a request wants what no server does, in keys that it cannot change."""
+    known = {rule.key: wanted[rule.key] for rule in UNSUPPORTED if rule.key in wanted}
+    resolve(ServerSettings, [Layer("request", known)])
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +50,32 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_server_need_client_auth: Literal["none", "optional", "require"] = field(
         name="tls.server.need.client.auth", default="none"
     )
+    tls_config_file: str = field(name="tls.config.file", default="")
+    tls_server_auth_client: bool = field(  # no effect: a certificate that is sent is always verified
+        name="tls.server.authClient", default=False
+    )
+    tls_test_mode_enable: bool = field(  # no effect: it is on as long as no certificate is given
+        name="tls.test.mode.enable", default=True
+    )
+
+    # Calls to other servers
+    tls_enable: bool = field(name="tls.enable", default=False)
+    """Call name servers over TLS; the broker's `useTLS` is the same."""
+    tls_client_trust_cert_path: str | None = field(name="tls.client.trustCertPath", default=None)
+    tls_client_auth_server: bool = field(name="tls.client.authServer", default=False)
+    tls_client_cert_path: str | None = field(name="tls.client.certPath", default=None)
+    tls_client_key_path: str | None = field(name="tls.client.keyPath", default=None)
+    tls_client_key_password: str | None = field(name="tls.client.keyPassword", default=None)
+
+    # Access control, which is not there yet: true is refused
+    authentication_enabled: bool = field(name="authenticationEnabled", default=False)
+    authorization_enabled: bool = field(name="authorizationEnabled", default=False)
+    migrate_auth_from_v1_enabled: bool = field(name="migrateAuthFromV1Enabled", default=False)
+
     max_connections: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(name="maxConnections", default=50_000)
+
+    def __post_init__(self) -> None:
+        refuse_unsupported(self, UNSUPPORTED)
 
     @property
     def tls(self) -> ServerTls:
@@ -38,6 +86,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             key_password=self.tls_server_key_password,
             trust_cert_path=self.tls_server_trust_cert_path,
             need_client_auth=self.tls_server_need_client_auth,
+        )
+
+    def client_tls(self, *, enabled: bool = False) -> ClientTls | None:
+        """How to call other servers; None is without TLS."""
+        if not (enabled or self.tls_enable):
+            return None
+        return ClientTls(
+            trust_cert_path=self.tls_client_trust_cert_path,
+            auth_server=self.tls_client_auth_server,
+            cert_path=self.tls_client_cert_path,
+            key_path=self.tls_client_key_path,
+            key_password=self.tls_client_key_password,
         )
 
     def limits(self, config: PortConfig) -> Limits:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.settings import Only, refuse_unsupported
 
 _LARGEST: Final = 2**31 - 1
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -41,6 +42,36 @@ def _home_store() -> str:
     return str(Path.home() / "store")
 
 
+UNSUPPORTED: Final = (
+    Only(
+        "enableDLegerCommitLog",
+        "false",
+        "its log has another format; set it to false, and let Apache's broker serve a store with such a log",
+    ),
+    Only(
+        "rocksdbCQDoubleWriteEnable",
+        "false",
+        "queues are written to files only; set it to false, and let Apache's broker fill a database",
+    ),
+)
+_REPLICAS: Final = "there are no replicas yet, and a message would be acknowledged with one copy"
+NO_REPLICAS: Final = (
+    Only(
+        "brokerRole",
+        "ASYNC_MASTER",
+        f"{_REPLICAS}; choose ASYNC_MASTER, and flushDiskType = SYNC_FLUSH where no message may be lost",
+    ),
+    Only("totalReplicas", "1", f"{_REPLICAS}; set it to 1"),
+    Only("inSyncReplicas", "1", f"{_REPLICAS}; set it to 1"),
+    Only("minInSyncReplicas", "1", f"{_REPLICAS}; set it to 1"),
+    Only("allAckInSyncStateSet", "false", f"{_REPLICAS}; set it to false"),
+    Only("enableAutoInSyncReplicas", "false", f"{_REPLICAS}; set it to false"),
+    Only("asyncLearner", "false", f"{_REPLICAS}; set it to false"),
+    Only("duplicationEnable", "false", f"{_REPLICAS}; set it to false"),
+)
+"""What a broker refuses; tools that only read the files of a replica take its settings as they are."""
+
+
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the store's part of `GET_BROKER_CONFIG` shows."""
 
@@ -48,23 +79,23 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     store_path_root_dir: str = field(default_factory=_home_store)
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
-    store_path_epoch_file: str | None = None
-    store_path_broker_identity: str | None = None
+    store_path_epoch_file: str | None = None  # no effect: there is no controller
+    store_path_broker_identity: str | None = None  # no effect
     store_type: Literal["default"] = "default"
 
     # Commit log
     mapped_file_size_commit_log: FileSize = 1024 * 1024 * 1024
     max_message_size: Positive = 4 * 1024 * 1024
-    max_topic_length: Positive = 127
+    max_topic_length: Positive = 127  # no effect
     auto_message_version_on_topic_len: bool = True
     enabled_append_prop_crc: bool = field(name="enabledAppendPropCRC", default=False)
     force_verify_prop_crc: bool = field(name="forceVerifyPropCRC", default=False)
     check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
-    max_recovery_commitlog_files: Positive = 30
-    max_checksum_range: Long = 1024 * 1024 * 1024
-    put_message_timeout: Natural = 8000
-    os_page_cache_busy_time_out_mills: Long = 1000
-    max_async_put_message_requests: Positive = 5000
+    max_recovery_commitlog_files: Positive = 30  # no effect
+    max_checksum_range: Long = 1024 * 1024 * 1024  # no effect
+    put_message_timeout: Natural = 8000  # no effect
+    os_page_cache_busy_time_out_mills: Long = 1000  # no effect
+    max_async_put_message_requests: Positive = 5000  # no effect
     topic_queue_lock_num: int = 32  # no effect: appends are serial
     use_reentrant_lock_when_put_message: bool = True  # no effect
     use_abs_lock: bool = field(name="useABSLock", default=False)  # no effect
@@ -78,7 +109,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     flush_interval_commit_log: Positive = 500
     flush_commit_log_least_pages: Natural = 4
     flush_commit_log_thorough_interval: Natural = 10_000
-    wake_flush_when_put_message: bool = False
+    wake_flush_when_put_message: bool = False  # no effect
     flush_interval_consume_queue: Positive = 1000
     flush_consume_queue_least_pages: Natural = 2
     flush_consume_queue_thorough_interval: Natural = 60_000
@@ -99,13 +130,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mapped_file_size_consume_queue: QueueFileSize = 300_000 * QUEUE_UNIT_SIZE
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: FileSize = 48 * 1024 * 1024
-    bit_map_length_consume_queue_ext: Natural = 64
-    mapper_file_size_batch_consume_queue: BatchQueueFileSize = 300_000 * 46
-    search_bcq_by_cache_enable: bool = True
-    max_consume_queue_scan: Positive = 20_000
-    sample_count_threshold: Positive = 5000
-    correct_logic_min_offset_sleep_interval: Natural = 1
-    correct_logic_min_offset_force_interval: Natural = 300_000
+    bit_map_length_consume_queue_ext: Natural = 64  # no effect
+    mapper_file_size_batch_consume_queue: BatchQueueFileSize = 300_000 * 46  # no effect
+    search_bcq_by_cache_enable: bool = True  # no effect
+    max_consume_queue_scan: Positive = 20_000  # no effect
+    sample_count_threshold: Positive = 5000  # no effect
+    correct_logic_min_offset_sleep_interval: Natural = 1  # no effect
+    correct_logic_min_offset_force_interval: Natural = 300_000  # no effect
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     max_lmq_consume_queue_num: Natural = 20_000
@@ -132,15 +163,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Reading
     max_filter_message_size: Positive = 16_000
     travel_cq_file_num_when_get_message: Positive = 1
-    pull_batch_max_message_count: Positive = 160
+    pull_batch_max_message_count: Positive = 160  # no effect
     max_transfer_bytes_on_message_in_memory: Positive = 256 * 1024
     max_transfer_count_on_message_in_memory: Positive = 32
     max_transfer_bytes_on_message_in_disk: Positive = 64 * 1024
     max_transfer_count_on_message_in_disk: Positive = 8
     access_message_in_memory_max_ratio: Percent = 40
-    access_message_in_memory_hot_ratio: Percent = 26
+    access_message_in_memory_hot_ratio: Percent = 26  # no effect
     offset_check_in_slave: bool = False
-    disk_fall_recorded: bool = True
+    disk_fall_recorded: bool = True  # no effect
     enable_batch_push: bool = False  # no effect
     cold_data_flow_control_enable: bool = False
     cold_data_scan_enable: bool = False  # no effect: what is cold is asked of each read, not looked for
@@ -157,42 +188,42 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_swaped_map_interval: Long = 300_000  # no effect
 
     # Retention
-    file_reserved_time: Natural = 72
+    file_reserved_time: Positive = 72
     delete_when: str = "04"
     clean_resource_interval: Positive = 10_000
     delete_commit_log_files_interval: Natural = 100
-    delete_consume_queue_files_interval: Natural = 100
+    delete_consume_queue_files_interval: Natural = 100  # no effect
     delete_file_batch_max: Positive = 10
-    max_batch_delete_files_num: Positive = 50
-    disk_max_used_space_ratio: int = 75
-    disk_space_clean_forcibly_ratio: int = 85
-    disk_space_warning_level_ratio: int = 90
+    max_batch_delete_files_num: Positive = 50  # no effect
+    disk_max_used_space_ratio: Percent = 75
+    disk_space_clean_forcibly_ratio: Percent = 85
+    disk_space_warning_level_ratio: Percent = 90
     clean_file_forcibly_enable: bool = True
-    replicas_per_disk_partition: Positive = 1
-    logical_disk_space_clean_forcibly_threshold: Fraction = 0.8
-    enable_clean_expired_offset: bool = False
-    destroy_mapped_file_interval_forcibly: int = field(
+    replicas_per_disk_partition: Positive = 1  # no effect
+    logical_disk_space_clean_forcibly_threshold: Fraction = 0.8  # no effect
+    enable_clean_expired_offset: bool = False  # no effect
+    destroy_mapped_file_interval_forcibly: int = field(  # no effect: who reads a removed file keeps it
         name="destroyMapedFileIntervalForcibly", default=120_000
-    )  # no effect: who still reads a removed file keeps it until done
+    )
     redelete_hanged_file_interval: int = 120_000  # no effect
 
     # Replication
     broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
     ha_listen_port: Port = 0
     """0 is the port behind the broker's main port."""
-    ha_master_address: str | None = None
-    ha_send_heartbeat_interval: Positive = 5000
-    ha_housekeeping_interval: Positive = 20_000
-    ha_transfer_batch_size: Positive = 32 * 1024
-    ha_max_gap_not_in_sync: Natural = 256 * 1024 * 1024
-    ha_max_time_slave_not_catchup: Long = 15_000
-    ha_flow_control_enable: bool = False
-    max_ha_transfer_byte_in_second: Long = 100 * 1024 * 1024
-    slave_timeout: Natural = 3000
-    max_slave_resend_length: Long = 256 * 1024 * 1024
-    sync_from_last_file: bool = False
+    ha_master_address: str | None = None  # no effect: there are no replicas
+    ha_send_heartbeat_interval: Positive = 5000  # no effect
+    ha_housekeeping_interval: Positive = 20_000  # no effect
+    ha_transfer_batch_size: Positive = 32 * 1024  # no effect
+    ha_max_gap_not_in_sync: Natural = 256 * 1024 * 1024  # no effect
+    ha_max_time_slave_not_catchup: Long = 15_000  # no effect
+    ha_flow_control_enable: bool = False  # no effect
+    max_ha_transfer_byte_in_second: Long = 100 * 1024 * 1024  # no effect
+    slave_timeout: Natural = 3000  # no effect
+    max_slave_resend_length: Long = 256 * 1024 * 1024  # no effect
+    sync_from_last_file: bool = False  # no effect
     async_learner: bool = False
-    sync_master_flush_offset_when_startup: bool = False
+    sync_master_flush_offset_when_startup: bool = False  # no effect
     total_replicas: Positive = 1
     in_sync_replicas: Positive = 1
     min_in_sync_replicas: Positive = 1
@@ -201,10 +232,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Delayed messages
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    enable_schedule_message_stats: bool = True
-    enable_schedule_async_deliver: bool = False
-    schedule_async_deliver_max_pending_limit: Positive = 2000
-    schedule_async_deliver_max_resend_num2_blocked: Natural = 3
+    enable_schedule_message_stats: bool = True  # no effect
+    enable_schedule_async_deliver: bool = False  # no effect
+    schedule_async_deliver_max_pending_limit: Positive = 2000  # no effect
+    schedule_async_deliver_max_resend_num2_blocked: Natural = 3  # no effect
     timer_wheel_enable: bool = True
     mapped_file_size_timer_log: FileSize = 100 * 1024 * 1024
     timer_precision_ms: Positive = 1000
@@ -221,41 +252,46 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timer_check_metrics_when: str = "05"
     timer_metric_small_threshold: Natural = 1_000_000  # no effect
     timer_progress_log_interval_ms: Natural = 10_000  # no effect
-    disappear_time_after_start: int = -1
+    disappear_time_after_start: int = -1  # no effect
     timer_warm_enable: bool = False  # no effect
     timer_get_message_thread_num: int = 3  # no effect
     timer_put_message_thread_num: int = 3  # no effect
     timer_enable_disruptor: bool = False  # no effect
 
     # Compacted topics
-    enable_compaction: bool = True
-    compaction_mapped_file_size: FileSize = 100 * 1024 * 1024
-    compaction_cq_mapped_file_size: FileSize = 10 * 1024 * 1024
-    compaction_schedule_internal: Positive = 900_000
-    max_offset_map_size: Positive = 100 * 1024 * 1024
+    enable_compaction: bool = True  # no effect: topics that are compacted are refused
+    compaction_mapped_file_size: FileSize = 100 * 1024 * 1024  # no effect
+    compaction_cq_mapped_file_size: FileSize = 10 * 1024 * 1024  # no effect
+    compaction_schedule_internal: Positive = 900_000  # no effect
+    max_offset_map_size: Positive = 100 * 1024 * 1024  # no effect
     compaction_thread_num: int = 6  # no effect
 
     # DLedger and RocksDB
     enable_d_leger_commit_log: bool = field(name="enableDLegerCommitLog", default=False)
-    store_path_d_ledger_commit_log: str | None = field(name="storePathDLedgerCommitLog", default=None)
-    d_leger_group: str | None = None  # no effect, nor have those that follow
-    d_leger_peers: str | None = None
-    d_leger_self_id: str | None = None
-    preferred_leader_id: str | None = None
+    store_path_d_ledger_commit_log: str | None = field(  # no effect
+        name="storePathDLedgerCommitLog", default=None
+    )
+    d_leger_group: str | None = None  # no effect
+    d_leger_peers: str | None = None  # no effect
+    d_leger_self_id: str | None = None  # no effect
+    preferred_leader_id: str | None = None  # no effect
     rocksdb_cq_double_write_enable: bool = field(name="rocksdbCQDoubleWriteEnable", default=False)
-    bottom_most_compression_type_for_consume_queue_store: str = "zstd"
-    rocksdb_compression_type: str = "lz4"
-    rocksdb_flush_wal_frequency: int = 1024
-    rocksdb_wal_file_rolling_threshold: Long = 1024 * 1024 * 1024
-    clean_rocks_db_dirty_cq_interval_min: Long = field(name="cleanRocksDBDirtyCQIntervalMin", default=60)
-    stat_rocks_db_cq_interval_sec: Long = field(name="statRocksDBCQIntervalSec", default=10)
-    mem_table_flush_interval_ms: Long = 3_600_000
-    real_time_persist_rocks_db_config: bool = field(name="realTimePersistRocksDBConfig", default=True)
-    enable_rocks_db_log: bool = field(name="enableRocksDBLog", default=False)
+    bottom_most_compression_type_for_consume_queue_store: str = "zstd"  # no effect
+    rocksdb_compression_type: str = "lz4"  # no effect
+    rocksdb_flush_wal_frequency: int = 1024  # no effect
+    rocksdb_wal_file_rolling_threshold: Long = 1024 * 1024 * 1024  # no effect
+    clean_rocks_db_dirty_cq_interval_min: Long = field(  # no effect
+        name="cleanRocksDBDirtyCQIntervalMin", default=60
+    )
+    stat_rocks_db_cq_interval_sec: Long = field(name="statRocksDBCQIntervalSec", default=10)  # no effect
+    mem_table_flush_interval_ms: Long = 3_600_000  # no effect
+    real_time_persist_rocks_db_config: bool = field(  # no effect
+        name="realTimePersistRocksDBConfig", default=True
+    )
+    enable_rocks_db_log: bool = field(name="enableRocksDBLog", default=False)  # no effect
 
     def __post_init__(self) -> None:
-        if self.enable_d_leger_commit_log:
-            raise SettingsError("enableDLegerCommitLog = true is not supported: its log has another format")
+        refuse_unsupported(self, UNSUPPORTED)
         for name, hours in (
             ("deleteWhen", self.delete_when),
             ("timerCheckMetricsWhen", self.timer_check_metrics_when),

@@ -117,6 +117,14 @@ class Flusher:
         """
         self._wait(offset, self._timeout_s, done)
 
+    @property
+    def longest_wait_s(self) -> float:
+        """How long the first of those who wait has waited."""
+        if not self._waiting:
+            return 0.0
+        waited_s = self._timeout_s - (self._waiting[0][1] - self._loop.time())
+        return max(waited_s, 0.0)  # without a time-out it is not known
+
     def tell(self) -> None:
         """Tell now that more is on the disk, if that was not told yet."""
         if self.has_news:

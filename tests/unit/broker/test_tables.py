@@ -129,12 +129,16 @@ def test_topics_of_units_are_marked() -> None:
     assert table.ensure_retry_topic("billing", 1, has_unit_sub=True).topic_sys_flag == 2
 
 
-def test_order_is_what_the_name_servers_say() -> None:
-    """B1: no longer ordered is what they no longer name."""
+def test_name_servers_make_topics_ordered_and_never_the_other_way() -> None:
+    """B1: their table may be old or incomplete, and order that is lost cannot be repaired."""
     table = topics()
     table.update_all([TopicConfig("A", order=True, attributes={}), TopicConfig("B", attributes={})])
-    table.apply_order_topics(["B"])
-    assert [table.table[name].order for name in "AB"] == [False, True]
+    table.apply_order_topics(["B", "unknown"])
+    assert [table.table[name].order for name in "AB"] == [True, True]
+    version = table.data_version
+    table.apply_order_topics([])
+    assert [table.table[name].order for name in "AB"] == [True, True]
+    assert table.data_version == version, "nothing has changed"
 
 
 @pytest.mark.parametrize("name", ["a", "A-Z_0", "%RETRY%g", "a|b", "x" * 127, "%DLQ%" + "x" * 250])

@@ -10,6 +10,7 @@ import pytest
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.transactions import ends as ends_module
 from cometmq.broker.transactions.ends import TransactionEnds, read_ends
+from cometmq.model.message import Host
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
@@ -38,7 +39,7 @@ class Store:
 
 def make_ends(store: Store, **settings: Any) -> TransactionEnds:
     config = BrokerConfig(broker_name="a", **settings)
-    state = SimpleNamespace(config=config, store=store, clock=VirtualClock(), address="127.0.0.1:10911")
+    state = SimpleNamespace(config=config, store=store, clock=VirtualClock(), host=Host("127.0.0.1", 10911))
     return TransactionEnds(cast(Any, state))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.cli.connect import Link
 from cometmq.cli.output import UsageError
 from cometmq.cli.pipeline_run import Run
 from cometmq.model.errors import SettingsError
@@ -81,6 +82,22 @@ def test_name_servers_and_keys_come_from_the_environment_if_nothing_else_names_t
     assert job.source == job.sink == {"accessKey": "me", "secretKey": "secret", "tls.enable": "true"}
     assert Run("archive", definition).job(ArchiveJob).namesrv_addr == "a:9876"
     assert Run("archive", definition, "c:9876").job(ArchiveJob).namesrv_addr == "c:9876"
+
+
+def test_a_certificate_of_ones_own_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COMETMQ_TLS_CERT", "COMETMQ_TLS_KEY", "COMETMQ_TLS_KEY_PASSWORD"):
+        monkeypatch.setenv(name, name.lower())
+    monkeypatch.setenv("COMETMQ_TLS", "true")
+    assert Run("sql", namesrv="a:1").job(SqlJob, query="SELECT 1").source == {
+        "tls.enable": "true",
+        "tls.client.certPath": "cometmq_tls_cert",
+        "tls.client.keyPath": "cometmq_tls_key",
+        "tls.client.keyPassword": "cometmq_tls_key_password",
+    }
+    tls = Link("a:1").options()["tls"]
+    assert tls is not None
+    assert (tls.cert_path, tls.key_path) == ("cometmq_tls_cert", "cometmq_tls_key")
+    assert tls.key_password == "cometmq_tls_key_password"
 
 
 def test_a_time_that_is_counted_from_now_names_the_same_replay_later() -> None:

@@ -113,31 +113,67 @@ def test_a_partial_registration_deletes_nothing() -> None:
     assert set(registry.topics) == {"T1", "T2", "T3"}
 
 
-def test_with_deletion_switched_on_a_registration_is_the_whole_truth() -> None:
+OWN = (NAME,)
+"""The topic that every broker makes by itself, so that only a registration of everything has it."""
+
+
+def test_with_deletion_switched_on_a_registration_of_everything_is_the_whole_truth() -> None:
     """N4: deleteTopicWithBrokerRegistration drops the broker's queues, and topics that have none left."""
-    registry = Registry(broker(topics=["T1", "T2", "T3"]), broker(A2, name="broker-b", topics=["T1", "T2"]))
-    registry.come(broker(topics=["T3", "T4"], counter=2), delete_missing=True)
-    assert {name: set(queues) for name, queues in registry.topics.items()} == {
-        "T1": {"broker-b"},
-        "T2": {"broker-b"},
-        "T3": {NAME},
-        "T4": {NAME},
-    }
-    registry.come(broker(A2, name="broker-b", topics=["T1", "T5"], counter=2), delete_missing=True)
+    others = ("broker-b",)
+    registry = Registry(
+        broker(topics=["T1", "T2", "T3", *OWN]), broker(A2, name="broker-b", topics=["T1", "T2", *others])
+    )
+    registry.come(broker(topics=["T3", "T4", *OWN], counter=2), delete_missing=True)
+    found = {name: set(queues) for name, queues in registry.topics.items() if name.startswith("T")}
+    assert found == {"T1": {"broker-b"}, "T2": {"broker-b"}, "T3": {NAME}, "T4": {NAME}}
+    registry.come(broker(A2, name="broker-b", topics=["T1", "T5", *others], counter=2), delete_missing=True)
+    assert "T2" not in registry.topics
+
+
+def test_a_registration_of_what_has_changed_deletes_nothing() -> None:
+    """N4: also with deletion switched on; Apache's brokers, and ours, tell a new topic this way."""
+    registry = Registry(broker(topics=["T1", "T2", "T3", *OWN]))
+    for changed in (["T4"], ["T1", "T2"], [NAME]):
+        registry.come(broker(topics=changed, counter=2), delete_missing=True)
+        assert set(registry.topics) == {"T1", "T2", "T3", "T4", *OWN}
+
+
+def test_a_registration_in_several_parts_deletes_nothing_of_the_other_parts() -> None:
+    """N4: with enableSplitRegistration each part comes by itself, in any order, again and again."""
+    parts = [["T1", *OWN], ["T2"], ["T3", "T4"]]
+    for order in (parts, parts[::-1]):
+        registry = Registry(*(broker(topics=part) for part in order))
+        for counter in (1, 2, 3):
+            for part in order:
+                registry.come(broker(topics=part, counter=counter), delete_missing=True)
+                assert set(registry.topics) == {"T1", "T2", "T3", "T4", *OWN}
+    for counter in (4, 5):  # T3 and T4 are gone
+        for part in (["T1", *OWN], ["T2"]):
+            registry.come(broker(topics=part, counter=counter), delete_missing=True)
+    assert set(registry.topics) == {"T1", "T2", *OWN}
+
+
+def test_a_topic_that_was_told_by_itself_goes_when_the_broker_has_it_no_more() -> None:
+    """N4: the second registration of everything without it deletes it."""
+    registry = Registry(broker(topics=["T1", *OWN]))
+    registry.register_topic("T2", [QueueData(NAME, 4, 4, 6)])
+    registry.come(broker(topics=["T1", *OWN], counter=2), delete_missing=True)
+    assert "T2" in registry.topics, "it may have come after the broker wrote its list"
+    registry.come(broker(topics=["T1", *OWN], counter=2), delete_missing=True)
     assert "T2" not in registry.topics
 
 
 def test_static_topics_are_not_deleted_by_a_registration() -> None:
     """N4: a registration with queue mappings deletes nothing."""
-    registry = Registry(broker(topics=["T1", "T2", "T3"]))
-    registry.come(broker(topics=["T1", "T2"], counter=2, mappings=[mapping("S")]), delete_missing=True)
+    registry = Registry(broker(topics=["T1", "T2", "T3", *OWN]))
+    registry.come(broker(topics=["T1", "T2", *OWN], counter=2, mappings=[mapping("S")]), delete_missing=True)
     assert "T3" in registry.topics
 
 
 def test_a_slave_deletes_no_topics() -> None:
     """N4: only who speaks for the topics may take them away."""
-    registry = Registry(broker(topics=["T1", "T2", "T3"]))
-    registry.come(broker(A2, 1, topics=["T1", "T2"]), delete_missing=True)
+    registry = Registry(broker(topics=["T1", "T2", "T3", *OWN]))
+    registry.come(broker(A2, 1, topics=["T1", "T2", *OWN]), delete_missing=True)
     assert "T3" in registry.topics
 
 

@@ -18,10 +18,12 @@ import msgspec
 
 from cometmq.broker.config import FIXED_KEYS, BrokerConfig
 from cometmq.broker.runtime_info import runtime_info
+from cometmq.broker.start_checks import refuse_settings
 from cometmq.model.errors import CometError, HeaderError
 from cometmq.model.settings import as_texts, convert
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.server_settings import refuse_unsupported_keys
 from cometmq.store.config import StoreConfig
 from cometmq.wire.bodies.json_body import encode_kv_table
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -74,6 +76,8 @@ class ConfigAdminHandlers:
         try:
             config = _with(state.config, wanted)
             store_config = _with(state.store_config, wanted)
+            refuse_settings(config, store_config)
+            refuse_unsupported_keys(wanted)
         except CometError as error:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
         if (config, store_config) == (state.config, state.store_config):

@@ -11,6 +11,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.addresses import announced
 from cometmq.broker.requesters import Requesters
 from cometmq.broker.send_checks import AnySend, SendRefused, SendTarget
 from cometmq.broker.sending import Sending
@@ -116,7 +117,7 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode),
             born_host=connection.remote_address,
-            store_host=self._state.address,
+            store_host=announced(*self._state.host),
             store_timestamp=now_ms,
         )
         fields = encode_fields(pushed)

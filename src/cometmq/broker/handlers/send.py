@@ -183,12 +183,12 @@ class SendHandlers:
             else:
                 later(partial(self._note, sends, run, seconds))
             if self._waits_for_flush:
-                return self._wait(sends, run)
+                return self._wait(sends, run, started)
         return self._answers_to(sends, run, _OK)
 
     def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
         """Count what was put, topic by topic."""
-        self._traffic.append_times.observe(seconds)
+        self._traffic.appended(seconds, run.count)
         if len(sends.stretches) == 1:
             ((target, kind, _),) = sends.stretches
             self._count(target, kind, run.count, run.size)
@@ -231,11 +231,12 @@ class SendHandlers:
                 )
         return results
 
-    def _wait(self, sends: _PlainSends, run: PutRun) -> Sequence[Deferred]:
+    def _wait(self, sends: _PlainSends, run: PutRun, started: float) -> Sequence[Deferred]:
         """Answer all of a run when it is on the disk, or when that took too long."""
 
         def done(status: PutStatus) -> None:
             self._pressure.waited(run.count)
+            self._traffic.put_times.took(perf_counter() - started, run.count)
             frames: list[bytes] = []
             for request, result in zip(sends.requests, self._answers_to(sends, run, status), strict=True):
                 if isinstance(result, bytes):

@@ -121,10 +121,26 @@ class TopicAdminHandlers:
 
     async def _put(self, topics: list[TopicConfig]) -> Answer:
         state = self._state
+        for topic in topics:
+            self._warn_of_hidden(topic)
         if state.topics.update_all(topics):
             await state.topic_file.saved()
             await state.registration.settled(ANNOUNCE_S)
         return Answer()
+
+    def _warn_of_hidden(self, topic: TopicConfig) -> None:
+        """Log what consumers are not given any more, if a topic gets fewer queues that can be read."""
+        state, name = self._state, topic.topic_name
+        before = state.topics.get(name)
+        gone = range(topic.read_queue_nums, 0 if before is None else before.read_queue_nums)
+        queues = [queue for each in gone if (queue := state.store.queues.find(name, each)) is not None]
+        messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+        if before is not None and messages:
+            log.warning(
+                "topic %s has %d queues to read in place of %d: the others hold %d messages, which no "
+                "consumer is given any more; they are there again when it has %d queues to read",
+                *(name, topic.read_queue_nums, before.read_queue_nums, messages, before.read_queue_nums),
+            )
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
     async def delete(self, header: DeleteTopicRequest, request: Command, connection: Connection) -> Answer:

@@ -19,7 +19,6 @@ from cometmq.broker.pop.names import PopRefused
 from cometmq.broker.stored_properties import java_order
 from cometmq.broker.timers.setting import slot_before
 from cometmq.broker.topic_names import REVIVE_PREFIX, TIMER_TOPIC
-from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -68,8 +67,7 @@ class ReviveLog:
         self._put_record = state.store.put
         self._slot_ms = state.store_config.timer_slot_ms
         self.topic = REVIVE_PREFIX + state.config.broker_cluster_name
-        host, _, port = state.address.rpartition(":")
-        self.host = pack_host(Host(host, int(port)))
+        self.host = pack_host(state.host)
         """The address of this broker, packed."""
         self.longest_ms = state.store_config.timer_max_delay_sec * 1000
         """For longer no message can be invisible."""

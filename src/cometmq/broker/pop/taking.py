@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.pop.checks import PopPermit
@@ -109,6 +110,7 @@ class Taker:
         self._orders = orders
         self._in_flight = in_flight
         self._reader = state.store.reader
+        self._traffic = state.traffic
         self._find_queue = state.store.queues.find
 
     def take(self, pop: Pop) -> None:
@@ -183,11 +185,15 @@ class Taker:
                 pop.cold = read
                 pop.rest += rest
                 return
+        started = perf_counter()
         result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         if result.status in _MISPLACED:
             offset = result.next_offset
             self._places.move(pop.host, topic, group, queue_id, offset)
             result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
+        seconds = perf_counter() - started
+        if seconds > self._traffic.longest_get_s:
+            self._traffic.longest_get_s = seconds
         if not result.records:
             if result.next_offset > offset:  # nothing in between is wanted, or there any more
                 self._places.move(pop.host, topic, group, queue_id, result.next_offset)

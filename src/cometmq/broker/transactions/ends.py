@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cometmq.broker.stored_properties import stored_block
 from cometmq.broker.topic_names import TRANS_OP_HALF_TOPIC
-from cometmq.model.message import Host
 from cometmq.model.message_properties import TAGS, WAIT
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.status import PutStatus
@@ -76,8 +75,7 @@ class TransactionEnds:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        host, _, port = state.address.rpartition(":")
-        self._host = pack_host(Host(host, int(port)))
+        self._host = pack_host(state.host)
         self._block = stored_block({WAIT: "true", TAGS: ENDED_TAG})
         self._unwritten: dict[int, list[int]] = {}
         """By queue: ends that are not in the op topic yet."""

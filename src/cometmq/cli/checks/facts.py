@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -71,6 +71,8 @@ class Facts(msgspec.Struct, kw_only=True):
     cluster: str | None = None
     name_servers: dict[str, ClusterInfo | CometError] = {}
     brokers: list[BrokerFacts] = []
+    strangers: list[BrokerFacts] = []
+    """Brokers that were named by their address, and that no name server has."""
     routes: dict[str, TopicRoute] = {}
     statuses: dict[str, dict[MessageQueue, QueueStatus]] = {}
     groups: dict[str, GroupFacts] = {}
@@ -92,8 +94,8 @@ class Facts(msgspec.Struct, kw_only=True):
         return sorted(topic for topic in names if is_of_users(topic, self.own_names))
 
 
-async def gather(admin: Admin, cluster: str | None, limit: int) -> Facts:
-    """Ask all servers."""
+async def gather(admin: Admin, cluster: str | None, limit: int, addresses: Sequence[str] = ()) -> Facts:
+    """Ask all servers; brokers at these addresses, too, whether or not they are registered."""
     facts = Facts(cluster=cluster)
     facts.name_servers = await for_each(admin.name_servers(), lambda address: _ask_namesrv(admin, address))
     known: dict[tuple[str, int, str], BrokerFacts] = {}
@@ -104,7 +106,13 @@ async def gather(admin: Admin, cluster: str | None, limit: int) -> Facts:
                     cluster=data.cluster, name=name, broker_id=broker_id, address=address
                 )
     facts.brokers = [known[key] for key in sorted(known) if cluster is None or known[key].cluster == cluster]
-    await asyncio.gather(*(_ask_broker(admin, broker) for broker in facts.brokers))
+    registered = {address for _, _, address in known}
+    facts.strangers = [
+        BrokerFacts(cluster="", name=address, broker_id=MASTER_ID, address=address)
+        for address in dict.fromkeys(addresses)
+        if address not in registered
+    ]
+    await asyncio.gather(*(_ask_broker(admin, broker) for broker in [*facts.brokers, *facts.strangers]))
     await _ask_about_topics(admin, facts, limit)
     await _ask_about_groups(admin, facts, limit)
     return facts

@@ -57,8 +57,10 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
             level=Level.ERROR,
             subject=facts.cluster or "cluster",
             text="no broker is registered with the name servers",
-            advice="start one with the addresses of these name servers: cometmq broker -n ADDRS",
+            advice="start one with the addresses of these name servers: cometmq broker -n ADDRS; "
+            "if one runs, ask it: cometmq doctor --broker HOST:PORT",
         )
+    yield from _strangers(facts)
     for broker in facts.brokers:
         if not broker.is_reachable:
             yield Finding(
@@ -79,6 +81,32 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
             subject=name,
             text=f"{name} has replicas only, and no master: nothing can be sent to it",
             advice="start its master (brokerId=0) again",
+        )
+
+
+def _strangers(facts: Facts) -> Iterator[Finding]:
+    for broker in facts.strangers:
+        said = broker.config.get("namesrvAddr")
+        if not broker.is_reachable:
+            text = f"nothing answers at {broker.address}, and no broker is registered there: {broker.error}"
+            advice = "start the broker, or look at its listenPort and bindAddress"
+        elif not broker.config:
+            text = f"the broker at {broker.address} is registered with none of these name servers"
+            advice = "see its log, which says what it cannot reach"
+        elif said is None or not said.strip():
+            text = f"the broker at {broker.address} runs without a name server, so that no client finds it"
+            advice = "set its namesrvAddr to the addresses of these name servers, and start it again"
+        else:
+            text = (
+                f"the broker at {broker.address} runs, and is registered with none of these name servers; it "
+                f"tries {said}, as {broker.config.get('brokerIP1')}:{broker.config.get('listenPort')}"
+            )
+            advice = (
+                "if these are the right addresses, its log says why it fails; where name servers take TLS "
+                "only, set useTLS=true; if it is registered under another address, name it by that one"
+            )
+        yield Finding(
+            check="broker-unregistered", level=Level.ERROR, subject=broker.address, text=text, advice=advice
         )
 
 

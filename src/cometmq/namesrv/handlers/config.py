@@ -14,6 +14,7 @@ from cometmq.namesrv.config import FIXED_KEYS, NamesrvConfig
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.server_settings import refuse_unsupported_keys
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.java_properties import format_properties, parse_properties
@@ -51,14 +52,16 @@ class ConfigHandlers:
         names = dict(
             zip(NamesrvConfig.__struct_encode_fields__, NamesrvConfig.__struct_fields__, strict=True)
         )
-        changes: dict[str, Any] = {}
-        for key, text in wanted.items():
-            if key in names:  # others are ignored, as RocketMQ's tools expect
-                try:
-                    changes[names[key]] = convert(NamesrvConfig, key, text, "request")
-                except CometError as error:
-                    return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
-        config = msgspec.structs.replace(state.config, **changes)
+        try:
+            refuse_unsupported_keys(wanted)
+            changes: dict[str, Any] = {
+                names[key]: convert(NamesrvConfig, key, text, "request")
+                for key, text in wanted.items()
+                if key in names  # others are ignored, as RocketMQ's tools expect
+            }
+            config = msgspec.structs.replace(state.config, **changes)
+        except CometError as error:
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
         try:
             await asyncio.to_thread(self._store, config)
         except (OSError, HeaderError, UnicodeDecodeError) as error:

@@ -32,6 +32,11 @@ def encode_route(route: TopicRoute, *, standard: bool) -> bytes:
     return fastjson.dumps(without_nones(members), browser_compatible=standard)
 
 
+def encode_topic_queues(queues: QueueData) -> bytes:
+    """What a broker tells of one topic: a route that has only its queues."""
+    return encode_route(TopicRoute([queues], []), standard=False)
+
+
 def encode_cluster_info(brokers: Mapping[str, BrokerData], clusters: Mapping[str, set[str]]) -> bytes:
     """All brokers and clusters; always in the older shape."""
     return fastjson.dumps(
