@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.model.settings import is_fixed
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
@@ -21,6 +22,8 @@ from cometmq.store.config import StoreConfig
 _FIELD: Final = re.compile(r"    (\w+): .*?(?:#\s*(.*))?$")
 _DERIVED: Final = "(of this machine)"
 """Shown where a default is worked out when the server starts."""
+
+_AT_START: Final = "at the start only"
 
 _HEAD: Final = """\
 # Configuration reference
@@ -32,7 +35,8 @@ Every key has RocketMQ's name. A value comes from the `-c` file, then from a var
 (`--set key=value`); `-p` prints what is in force and where each value came from. An unknown key is a warning
 that names the nearest known one, a value of the wrong type an error. A key with *no effect* is kept, shown
 and handed back, so that a file moves between both systems unchanged; what it shapes (thread pools, locks,
-socket buffers) does not exist here.
+socket buffers) does not exist here. A key *at the start only* is not changed by requests (`mqadmin
+updateBrokerConfig`, `cometmq config set`): they answer code 16 and change nothing.
 """
 
 
@@ -48,7 +52,8 @@ def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
     remarks = _remarks(struct)
     for info in msgspec.structs.fields(struct):
         default = _text(info.default) if info.default is not msgspec.NODEFAULT else _DERIVED
-        yield Setting(info.encode_name, _kind(info.type), default, remarks.get(info.name, ""))
+        said = [remarks.get(info.name, ""), _AT_START if is_fixed(info.type) else ""]
+        yield Setting(info.encode_name, _kind(info.type), default, "; ".join(filter(None, said)))
 
 
 def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
@@ -69,9 +74,9 @@ def _kind(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(str(choice) for choice in get_args(annotation))
     if origin is Annotated:
-        base, meta = get_args(annotation)
-        lowest, highest = meta.ge, meta.le
-        return _kind(base) if lowest is None else f"{_kind(base)} {lowest}–{highest}"
+        base, *notes = get_args(annotation)
+        ranges = [f" {note.ge}–{note.le}" for note in notes if note.ge is not None]
+        return _kind(base) + "".join(ranges)
     if origin is not None:  # a union with None
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
     return {bool: "true or false", int: "number", float: "fraction", str: "text"}[annotation]
