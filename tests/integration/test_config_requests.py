@@ -1,4 +1,4 @@
-"""What requests may change of the settings, and what they may not: the next start is not in danger (B13, N9)."""
+"""What requests may change of the settings, and what not: the next start is not in danger (B13, N9)."""
 
 from __future__ import annotations
 
