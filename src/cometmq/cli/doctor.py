@@ -72,6 +72,7 @@ async def examine(
     facts = await facts_module.gather(admin, cluster, limit)
     findings = [
         *servers.check_name_servers(facts),
+        *servers.check_takeovers(facts),
         *servers.check_brokers(facts),
         *servers.check_clusters(facts),
         *servers.check_clocks(facts),
