@@ -400,3 +400,15 @@ async def test_a_port_that_is_taken_stops_the_start_with_a_reason() -> None:
         with pytest.raises(CometError, match="choose another metricsPromExporterPort"):
             async with running_broker(settings=taken):
                 pass
+
+
+async def test_without_a_host_of_its_own_the_status_port_listens_where_the_broker_does() -> None:
+    """B13: a broker on the loopback shows its metrics to nobody else."""
+    settings = {**PROMETHEUS, "metricsPromExporterHost": ""}
+    async with running_broker(settings=settings) as kit:
+        exporter = kit.broker.exporter
+        assert exporter is not None
+        assert exporter._server is not None
+        assert (
+            exporter._server._socket.getsockname()[0] == kit.broker.state.config.bind_address == "127.0.0.1"
+        )

@@ -85,6 +85,7 @@ async def test_a_name_server_counts_what_it_knows_and_says_that_it_is_ready(tmp_
             topics = status_kit.value(samples, "cometmq_namesrv_topics")
             assert topics == len(server.state.tables.topics)
             assert topics > 0
+            assert status_kit.value(samples, "cometmq_namesrv_takeovers_total") == 0
             registered = {"request_code": "register_broker", "response_code": "success"}
             count = status_kit.value(samples, "rocketmq_rpc_latency_milliseconds_count", registered)
             assert count >= 1

@@ -6,6 +6,8 @@ Rules kept here:
   loop does that work, or shape how Apache's broker buffers and revives what was popped, which is done
   otherwise here.
 - The store's own keys are in `store/config.py`; one file has both.
+- A setting that no request may change is marked where it is declared: `BlackListed` if Apache refuses it,
+  `Fixed` if it is a name, an address, a port, a folder or the size of a file.
 """
 
 from __future__ import annotations
@@ -17,19 +19,18 @@ import msgspec
 from msgspec import Meta, field
 
 from cometmq.model.errors import SettingsError
-from cometmq.model.settings import Only, refuse_unsupported
+from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
 
 DEFAULT_PORT: Final = 10_911
-FIXED_KEYS: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
-"""Keys that no request may change."""
 MASTER_ID: Final = 0
 
 Long = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Permission = Annotated[int, Meta(ge=0, le=15)]
+QueueCount = Annotated[int, Meta(ge=1, le=65_536)]
 
 
 def local_address() -> str:
@@ -96,15 +97,15 @@ UNSUPPORTED: Final = (
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the broker's part of `GET_BROKER_CONFIG` shows."""
 
-    broker_config_path: str | None = None
-    rocketmq_home: str = ""  # no effect
+    broker_config_path: BlackListed[str | None] = None
+    rocketmq_home: BlackListed[str] = ""  # no effect
     namesrv_addr: str | None = None
-    listen_port: Port = DEFAULT_PORT
-    broker_ip1: str = field(name="brokerIP1", default_factory=local_address)
-    broker_ip2: str = field(name="brokerIP2", default_factory=local_address)
+    listen_port: Fixed[Port] = DEFAULT_PORT
+    broker_ip1: Fixed[str] = field(name="brokerIP1", default_factory=local_address)
+    broker_ip2: Fixed[str] = field(name="brokerIP2", default_factory=local_address)
     recover_concurrently: bool = False  # no effect
     broker_permission: Permission = 6
-    default_topic_queue_nums: Positive = 8
+    default_topic_queue_nums: QueueCount = 8
     auto_create_topic_enable: bool = True
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
@@ -190,7 +191,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pop_polling_size: Natural = 1024
     pop_polling_map_size: Natural = 100_000  # no effect
     max_pop_polling_size: Long = 100_000
-    revive_queue_num: Positive = 8
+    revive_queue_num: Fixed[QueueCount] = 8
     revive_interval: Long = 1000  # no effect
     revive_max_slow: Long = 3  # no effect
     revive_scan_time: Long = 10_000  # no effect
@@ -248,7 +249,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     lock_in_strict_mode: bool = False  # no effect: there are no replicas
     compatible_with_old_name_srv: bool = True
     enable_controller_mode: bool = False
-    controller_addr: str = ""  # no effect: there is no controller
+    controller_addr: Fixed[str] = ""  # no effect: there is no controller
     fetch_controller_addr_by_dns_lookup: bool = False  # no effect
     sync_broker_metadata_period: Long = 5000  # no effect
     check_sync_state_set_period: Long = 5000  # no effect
@@ -257,15 +258,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     validate_system_topic_when_update_topic: bool = True
     broker_election_priority: Natural = 2_147_483_647  # no effect
     use_static_subscription: bool = False  # no effect
-    metrics_exporter_type: Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"] = "DISABLE"
+    metrics_exporter_type: Fixed[Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]] = "DISABLE"
     metrics_otel_cardinality_limit: Natural = 50_000
-    metrics_grpc_exporter_target: str = ""  # no effect
+    metrics_grpc_exporter_target: Fixed[str] = ""  # no effect
     metrics_grpc_exporter_header: str = ""  # no effect
     metric_grpc_exporter_time_out_in_mills: Long = 3000  # no effect
     metric_grpc_exporter_interval_in_mills: Long = 60_000  # no effect
     metric_logging_exporter_interval_in_mills: Long = 10_000  # no effect
-    metrics_prom_exporter_port: Port = 5557
-    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: Fixed[Port] = 5557
+    metrics_prom_exporter_host: Fixed[str] = ""
     metrics_label: str = ""
     metrics_in_delta: bool = False  # no effect
     channel_expired_timeout: PositiveLong = 120_000
@@ -286,7 +287,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     print_channel_groups: bool = False  # no effect
     print_channel_groups_min_num: Natural = 5  # no effect
     split_registration_size: Natural = 800
-    config_black_list: str = "configBlackList;brokerConfigPath"
+    config_black_list: BlackListed[str] = "configBlackList;brokerConfigPath"
     skip_when_ck_re_put_reach_max_times: bool = field(name="skipWhenCKRePutReachMaxTimes", default=False)
     append_ack_async: bool = False  # no effect
     append_ck_async: bool = False  # no effect
@@ -297,14 +298,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     recall_message_enable: bool = False
     enable_register_producer: bool = True
     enable_create_sys_group: bool = True
-    broker_name: str = field(default_factory=_host_name)
-    broker_cluster_name: str = "DefaultCluster"
-    broker_id: Long = 0
-    is_broker_container: bool = False  # no effect
-    is_in_broker_container: bool = False  # no effect
+    broker_name: Fixed[str] = field(default_factory=_host_name)
+    broker_cluster_name: Fixed[str] = "DefaultCluster"
+    broker_id: Fixed[Long] = 0
+    is_broker_container: Fixed[bool] = False  # no effect
+    is_in_broker_container: Fixed[bool] = False  # no effect
 
     # The port
-    bind_address: str = "0.0.0.0"
+    bind_address: Fixed[str] = "0.0.0.0"
     server_worker_threads: Natural = 8  # no effect
     server_callback_executor_threads: Natural = 0  # no effect
     server_selector_threads: Natural = 3  # no effect
@@ -336,7 +337,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_pooled_byte_buf_allocator_enable: bool = False  # no effect
     client_close_socket_if_timeout: bool = True  # no effect
     use_tls: bool = field(name="useTLS", default=False)
-    socks_proxy_config: str = "{}"  # no effect
+    socks_proxy_config: Fixed[str] = "{}"  # no effect
     disable_callback_executor: bool = False  # no effect
     disable_netty_worker_group: bool = False  # no effect
     max_reconnect_interval_time_seconds: Long = 60  # no effect

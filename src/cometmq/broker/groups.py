@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.topic_names import SYSTEM_GROUPS, is_system_group, refuse_group
+from cometmq.broker.topic_names import SYSTEM_GROUPS, is_system_group, legal_names, refuse_group
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
@@ -39,12 +39,18 @@ class Groups:
         """Called when the table has to be saved."""
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self.table.get
 
+    def refuse(self, group: str) -> str | None:
+        """Why a request cannot mean this group; None if it is there, or if its name is legal."""
+        return None if group in self.table else refuse_group(group)
+
     # File
 
     def load(self, saved: SubscriptionGroupTable | None) -> None:
         """Take over what was saved."""
         if saved is not None:
-            self.table.update(saved.subscription_group_table)
+            found = saved.subscription_group_table
+            legal = legal_names({key: group.group_name for key, group in found.items()}, "groups")
+            self.table.update((name, found[name]) for name in legal)
             self.forbidden.update(saved.forbidden_table)
             self.data_version = saved.data_version
 

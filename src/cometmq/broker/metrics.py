@@ -31,6 +31,7 @@ class BrokerExporter(MetricsExporter):
     """Serves `/metrics`, `/health` and `/ready` for one broker."""
 
     setting = "metricsPromExporterPort"
+    host_setting = "metricsPromExporterHost"
 
     def __init__(self, state: BrokerState, *metrics: RemotingMetrics, host: str, port: int) -> None:
         super().__init__(*metrics, host=host, port=port)

@@ -32,6 +32,7 @@ from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.handler import HandlerTable
+from cometmq.remoting.open_ports import warn_if_open
 from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
@@ -132,7 +133,7 @@ class Broker:
                 self.state,
                 self.server.metrics,
                 self.fast_server.metrics,
-                host=config.metrics_prom_exporter_host or "0.0.0.0",
+                host=config.metrics_prom_exporter_host or config.bind_address,
                 port=config.metrics_prom_exporter_port,
             )
 
@@ -187,6 +188,9 @@ class Broker:
         await self.fast_server.start()
         self._ports.release()
         self._is_started = True
+        ports = (self.port, self.fast_port)
+        what = "messages, topics, groups and settings can be read, changed and deleted"
+        warn_if_open(log, what, state.config.bind_address, ports, "bindAddress")
         state.registration.start()
         await state.registration.settled(FIRST_REGISTRATION_S)
         if self.exporter is not None:

@@ -5,10 +5,15 @@ Rules kept here: the checks come in RocketMQ's order and with its remarks; lengt
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
 from typing import Final
 
+from cometmq.ports.names import is_file_name
 from cometmq.store.dispatch_rules import DELAY_TOPIC
+
+log = logging.getLogger("cometmq.broker")
 
 DEFAULT_TOPIC: Final = "TBW102"
 """The topic whose settings new topics take."""
@@ -30,6 +35,7 @@ DEAD_LETTER_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 127
 MAX_RETRY_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
+MOST_NAMED: Final = 5
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -112,6 +118,20 @@ def refuse_group(group: str) -> str | None:
     if len(group) > MAX_GROUP_LENGTH:
         return f"The specified group: {group}, is longer than group max length: {MAX_GROUP_LENGTH}"
     return None
+
+
+def legal_names(names: Mapping[str, str], what: str) -> list[str]:
+    """The keys of a saved table that can be names: what somebody wrote into the file otherwise is left out.
+
+    `names` has, by key, the name that the entry has itself. Names of retry topics may have more letters than
+    those that a request can make, so only what no file could be called is left out.
+    """
+    legal = [key for key, name in names.items() if key == name and is_file_name(key)]
+    if len(legal) < len(names):
+        wrong = sorted(names.keys() - set(legal))
+        shown = ", ".join(f"{name[:MAX_TOPIC_LENGTH]!r}" for name in wrong[:MOST_NAMED])
+        log.warning("%d %s of the saved table cannot be names, and are left out: %s", len(wrong), what, shown)
+    return legal
 
 
 def is_system_group(group: str) -> bool:

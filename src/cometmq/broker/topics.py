@@ -29,6 +29,8 @@ from cometmq.broker.topic_names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     dead_letter_topic,
+    legal_names,
+    refuse_topic,
     retry_topic,
 )
 from cometmq.model.topic import (
@@ -73,12 +75,18 @@ class Topics:
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)
 
+    def refuse(self, topic: str) -> str | None:
+        """Why a request cannot mean this topic; None if it is there, or if its name is legal."""
+        return None if topic in self.table else refuse_topic(topic)
+
     # File
 
     def load(self, saved: TopicTable | None) -> None:
         """Take over what was saved."""
         if saved is not None:
-            self.table.update(saved.topic_config_table)
+            found = saved.topic_config_table
+            legal = legal_names({key: topic.topic_name for key, topic in found.items()}, "topics")
+            self.table.update((name, found[name]) for name in legal)
             self.data_version = saved.data_version
             self.generation += 1
 

@@ -24,7 +24,7 @@ from cometmq.cli.connect import (
     ask,
     watch,
 )
-from cometmq.cli.output import FAILED, confirm, print_json, print_pairs, print_table
+from cometmq.cli.output import FAILED, confirm, print_json, print_pairs, print_table, say
 from cometmq.model.errors import CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -288,4 +288,4 @@ def _say_changed(broker: str, count: int, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"brokerName": broker, "topics": count})
     else:
-        typer.echo(f"{broker} {what}: {count} topics changed; clients know within 30 seconds")
+        say(f"{broker} {what}: {count} topics changed; clients know within 30 seconds")

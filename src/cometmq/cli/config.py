@@ -19,7 +19,7 @@ import typer
 from cometmq.cli.cluster import address_of, lines
 from cometmq.cli.commands import group_app
 from cometmq.cli.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask
-from cometmq.cli.output import FAILED, UsageError, confirm, note, print_json, print_pairs, print_table
+from cometmq.cli.output import FAILED, UsageError, confirm, note, print_json, print_pairs, print_table, say
 from cometmq.cli.settings import pairs_of
 from cometmq.model.errors import ClientError, NotFoundError
 
@@ -245,7 +245,7 @@ def diff(
             marked=("key",),
         )
     else:
-        typer.echo(f"{', '.join(found)}: no differences")
+        say(f"{', '.join(found)}: no differences")
     if hidden and not as_json:
         note(f"{hidden} names, ports and paths are different by their nature and not shown; --all shows them")
     if shown:

@@ -15,7 +15,7 @@ import typer
 from cometmq.cli.commands import group_app
 from cometmq.cli.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask, run
 from cometmq.cli.message_view import as_dict, line_of
-from cometmq.cli.output import FAILED, INTERRUPTED, confirm, note, print_json, print_table, time_text
+from cometmq.cli.output import FAILED, INTERRUPTED, confirm, note, print_json, print_table, say, time_text
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def show(
         if as_json:
             print_json({**as_dict(message), "originTopic": origin_topic(message)}, compact=True)
         else:
-            typer.echo(f"{line_of(message)}  from {origin_topic(message) or 'an unknown topic'}")
+            say(f"{line_of(message)}  from {origin_topic(message) or 'an unknown topic'}")
     if held > len(found):
         note(f"these are the last {len(found)} of {held}; --limit shows more")
 
@@ -184,7 +184,7 @@ def redrive(
         if step.outcome == "failed":
             note(f"{step.dead.msg_id} was not sent to {step.topic or 'any topic'}: {step.reason}")
         elif dry_run and step.outcome == "wouldSend" and not as_json:
-            typer.echo(f"{line_of(step.dead)}  to {step.topic}")
+            say(f"{line_of(step.dead)}  to {step.topic}")
 
     try:
         result.complete = not run(_redrive(link, group, to, rate, limit, dry_run, report))
@@ -247,6 +247,6 @@ def _show_result(result: Redriven, *, as_json: bool) -> None:
         print_json(result)
         return
     verb = "would be sent" if result.dry_run else "were sent"
-    typer.echo(f"{result.sent} {verb}, {result.already} had been sent before, {result.failed} failed")
+    say(f"{result.sent} {verb}, {result.already} had been sent before, {result.failed} failed")
     if not result.complete:
-        typer.echo("these are not all; start it again to go on")
+        say("these are not all; start it again to go on")

@@ -14,7 +14,7 @@ import typer
 
 from cometmq.cli.commands import single_app
 from cometmq.cli.connect import TIMEOUT_S, AsJson, Cluster, Link, Namesrv, Timeout, ask
-from cometmq.cli.output import FAILED, counted, note, print_json
+from cometmq.cli.output import FAILED, counted, note, print_json, say
 from cometmq.cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ async def examine(
     facts = await facts_module.gather(admin, cluster, limit, addresses)
     findings = [
         *servers.check_name_servers(facts),
+        *servers.check_takeovers(facts),
         *servers.check_brokers(facts),
         *servers.check_clusters(facts),
         *servers.check_clocks(facts),
@@ -115,8 +116,8 @@ def _counts(facts: Facts) -> dict[str, int]:
 def _show(facts: Facts, findings: list[Finding]) -> None:
     for finding in findings:
         colour = "red" if finding.level == "error" else "yellow"
-        typer.secho(f"{finding.level}: {finding.text}", fg=colour)
-        typer.echo(f"  what to do: {finding.advice}")
+        say(f"{finding.level}: {finding.text}", colour=colour)
+        say(f"  what to do: {finding.advice}")
     for each in facts.notes:
         note(each)
     counts = _counts(facts)
@@ -125,7 +126,7 @@ def _show(facts: Facts, findings: list[Finding]) -> None:
         f"{counted(counts['topics'], 'topic')} and {counted(counts['groups'], 'group')}"
     )
     found = counted(len(findings), "finding")
-    typer.echo(f"{found} in {looked}" if findings else f"healthy: {looked}")
+    say(f"{found} in {looked}" if findings else f"healthy: {looked}")
 
 
 app = single_app("doctor", examine_cluster, EPILOG)

@@ -36,7 +36,7 @@ from cometmq.cli.group_view import (
     members_of,
     queue_progress,
 )
-from cometmq.cli.output import confirm, counted, note, print_json, print_table, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def progress(
             print_json({"group": group, "lag": lag, "queues": found}, compact=compact)
         else:
             show_queues(found)
-            typer.echo(f"{counted(lag, 'message')} waiting for {group} in {counted(len(found), 'queue')}")
+            say(f"{counted(lag, 'message')} waiting for {group} in {counted(len(found), 'queue')}")
 
     watch(link, one, show, every, times)
 
@@ -170,7 +170,7 @@ def members(
     if as_json:
         print_json(found)
         return
-    typer.echo(f"{group}: {found.consume_type}, {found.message_model}")
+    say(f"{group}: {found.consume_type}, {found.message_model}")
     rows = [
         (
             each.client_id,
@@ -248,7 +248,7 @@ def create(
     if as_json:
         print_json(made)
     else:
-        typer.echo(f"group {group} is set up on {', '.join(made.brokers)}, with {retries} retries")
+        say(f"group {group} is set up on {', '.join(made.brokers)}, with {retries} retries")
 
 
 @app.command(
@@ -278,4 +278,4 @@ def delete(
     if as_json:
         print_json({"group": group, "offsets": offsets})
     else:
-        typer.echo(f"group {group} was deleted{also}")
+        say(f"group {group} was deleted{also}")

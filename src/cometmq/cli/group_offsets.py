@@ -17,7 +17,7 @@ from cometmq.cli.group_view import (
     queue_progress,
     reset_plan,
 )
-from cometmq.cli.output import confirm, print_json, print_table, time_text
+from cometmq.cli.output import confirm, print_json, print_table, say, time_text
 from cometmq.cli.times import parse_time
 from cometmq.model.errors import ClientError, NotFoundError
 
@@ -115,7 +115,7 @@ def _reset(
     titles = ("broker", "queue", "before", "after")
     rows = [(queue.broker_name, queue.queue_id, planned[queue][0], after[queue]) for queue in planned]
     print_table(titles, rows, right=titles[1:], marked=("broker",))
-    typer.echo("nothing was changed" if dry_run else f"{group} goes on there; members within a few seconds")
+    say("nothing was changed" if dry_run else f"{group} goes on there; members within a few seconds")
 
 
 def clone(
@@ -155,7 +155,7 @@ def clone(
         print_json({"from": source, "to": target, "topic": topic, "queues": found})
         return
     show_queues(found)
-    typer.echo(f"{target} goes on in {topic} where {source} is")
+    say(f"{target} goes on in {topic} where {source} is")
 
 
 def show_queues(found: list[QueueProgressLine]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from types import TracebackType
 from typing import Annotated
 
 import typer
 
 from cometmq._version import __version__
 from cometmq.cli.commands import LazyGroup
-from cometmq.cli.output import exit_code
+from cometmq.cli.output import exit_code, note
 from cometmq.model.errors import CometError
+from cometmq.model.peer_text import PeerTextFilter, escaped_traceback
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -49,12 +52,21 @@ def root(
     """Apache RocketMQ's message system in Python."""
 
 
+def _show_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:  # pragma: no cover - an exception that nobody expected
+    print(escaped_traceback((kind, error, trace)), file=sys.stderr)
+
+
 def main() -> None:
     """Run the command; an expected error is one line on standard error and an exit code of its kind."""
+    if logging.lastResort is not None:
+        logging.lastResort.addFilter(PeerTextFilter())
+    sys.excepthook = _show_bug
     try:
         app()
     except CometError as error:
-        typer.echo(f"error: {error}", err=True)
+        note(f"error: {error}")
         sys.exit(exit_code(error))
 
 

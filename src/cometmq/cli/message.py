@@ -16,7 +16,7 @@ from cometmq.cli.commands import group_app
 from cometmq.cli.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, ask
 from cometmq.cli.message_sending import Topic
 from cometmq.cli.message_view import as_dict, print_messages, print_whole
-from cometmq.cli.output import UsageError, note, print_json
+from cometmq.cli.output import UsageError, note, print_json, say
 from cometmq.cli.times import now_ms, parse_time
 from cometmq.model.errors import NotFoundError, ResponseError
 
@@ -239,6 +239,6 @@ def trace(
         print_json(found)
     else:
         for line in trace_lines(found):
-            typer.echo(line)
+            say(line)
     if found.is_empty:
         raise NotFoundError(f"no trace of message {msg_id} was found; see whether its clients write traces")

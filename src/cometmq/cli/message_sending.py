@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cometmq.cli.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, run
-from cometmq.cli.output import UsageError, print_json
+from cometmq.cli.output import UsageError, print_json, say
 from cometmq.cli.settings import pairs_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def send(
             }
             print_json(document, compact=True)
         else:
-            typer.echo(f"{receipt.msg_id}  {place}  {receipt.status.value}")
+            say(f"{receipt.msg_id}  {place}  {receipt.status.value}")
 
     async def work() -> None:
         from cometmq.client.producer import Producer

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import typer
-
-from cometmq.cli.output import print_json, print_pairs, time_text
+from cometmq.cli.output import print_json, print_pairs, say, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +54,7 @@ def print_messages(messages: Iterable[StoredMessage], *, as_json: bool) -> None:
         if as_json:
             print_json(as_dict(message), compact=True)
         else:
-            typer.echo(line_of(message))
+            say(line_of(message))
 
 
 def print_whole(message: StoredMessage) -> None:

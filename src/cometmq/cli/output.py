@@ -6,6 +6,8 @@ Rules kept here:
   terminal long values are folded, or each row becomes a block of its own; nothing is cut off.
 - JSON is one document for a result, and one document a line for a stream of results. Its shape is documented
   in docs/CLI.md; members are added, never renamed.
+- Text of servers and of messages is shown with its control characters escaped, so that it can neither write
+  elsewhere on a terminal nor look like a line of ours. `say` and `note` are for lines, the others do it, too.
 - An error is one sentence that says what to do next, and the exit code says of which kind it is.
 """
 
@@ -19,6 +21,7 @@ from typing import Final
 import typer
 
 from cometmq.model.errors import CometError, NotFoundError, RemotingError, RouteNotFoundError
+from cometmq.model.peer_text import escaped, escaped_json, escaped_lines
 
 FAILED: Final = 1
 """It did not work, or something was found that should not be."""
@@ -59,12 +62,18 @@ def print_json(value: object, *, compact: bool = False) -> None:
     import msgspec
 
     document = msgspec.json.encode(value, enc_hook=str)
-    typer.echo((document if compact else msgspec.json.format(document, indent=2)).decode())
+    text = (document if compact else msgspec.json.format(document, indent=2)).decode()
+    typer.echo(escaped_json(text))
+
+
+def say(text: str, *, colour: str | None = None) -> None:
+    """One line of a result."""
+    typer.secho(escaped(text), fg=colour)
 
 
 def note(text: str) -> None:
-    """Say something about the result that is not the result."""
-    typer.echo(text, err=True)
+    """Say something about the result that is not the result, on one line or with further ones under it."""
+    typer.echo(escaped_lines(text).replace("\n", "\n  "), err=True)
 
 
 def print_table(
@@ -95,7 +104,8 @@ def print_table(
     for title in titles:
         justify = "right" if title in right else "left"
         style = "bold cyan" if title in marked else ""
-        table.add_column(title, justify=justify, overflow="fold", style=style)  # type: ignore[arg-type]
+        heading = Text(escaped(title))
+        table.add_column(heading, justify=justify, overflow="fold", style=style)  # type: ignore[arg-type]
     for row in cells:
         table.add_row(*map(Text, row))
     with console.capture() as captured:
@@ -117,7 +127,7 @@ def _print_blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 def print_pairs(pairs: Iterable[tuple[str, Cell]]) -> None:
     """Names and values, one a line."""
-    shown = [(name, cell_text(value)) for name, value in pairs]
+    shown = [(escaped(name), cell_text(value)) for name, value in pairs]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         typer.echo(f"{name:<{width}}  {value}".rstrip())
@@ -126,7 +136,7 @@ def print_pairs(pairs: Iterable[tuple[str, Cell]]) -> None:
 def cell_text(cell: Cell) -> str:
     if cell is None or cell == "":
         return "-"
-    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.1f}" if isinstance(cell, float) else escaped(str(cell))
 
 
 def counted(number: int, noun: str) -> str:
@@ -149,6 +159,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be taken back; where nobody can be asked, `--yes` has to be there."""
     if yes:
         return
+    question = escaped(question)
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody can be asked here; say --yes if this is what you want")
     typer.confirm(question, abort=True, err=True)

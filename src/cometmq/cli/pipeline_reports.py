@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cometmq.cli.connect import AsJson, Namesrv, Yes
-from cometmq.cli.output import INTERRUPTED, confirm, counted, note, print_json, print_table, time_text
+from cometmq.cli.output import INTERRUPTED, confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.cli.pipeline_run import (
     Conf,
     Definition,
@@ -197,6 +197,6 @@ def rebuild(
         print_json(result)
         return
     queues = counted(result.queues, "queue")
-    typer.echo(f"{counted(result.messages, 'message')}, {queues}, {result.indexed} messages in the index")
+    say(f"{counted(result.messages, 'message')}, {queues}, {result.indexed} messages in the index")
     if result.left_out_topics:
-        typer.echo(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
+        say(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")

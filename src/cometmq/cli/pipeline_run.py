@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 import typer
 
 from cometmq.cli.connect import VARIABLES
-from cometmq.cli.output import INTERRUPTED, UsageError, note, print_json
+from cometmq.cli.output import INTERRUPTED, UsageError, note, print_json, say
 from cometmq.cli.times import parse_time
 from cometmq.model.errors import SettingsError
 
@@ -212,7 +212,7 @@ def show_done(run: Run, done: Progress, sentence: str) -> None:
     if run.as_json:
         print_json(done)
     else:
-        typer.echo(sentence)
+        say(sentence)
     if done.interrupted:
         note("interrupted; start it again with the same options to go on")
         raise typer.Exit(INTERRUPTED)

@@ -15,6 +15,7 @@ import msgspec
 
 from cometmq.broker import config as broker_config
 from cometmq.broker.config import BrokerConfig
+from cometmq.model.settings import is_fixed
 from cometmq.namesrv import config as namesrv_config
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.remoting.server_settings import UNSUPPORTED, ServerSettings
@@ -24,6 +25,8 @@ from cometmq.store.config import NO_REPLICAS, StoreConfig
 _FIELD: Final = re.compile(r"    (\w+): .*?(?:#\s*(.*))?$")
 _DERIVED: Final = "(of this machine)"
 """Shown where a default is worked out when the server starts."""
+
+AT_START: Final = "at the start only"
 
 _HEAD: Final = """\
 # Configuration reference
@@ -36,7 +39,8 @@ Every key has RocketMQ's name. A value comes from the `-c` file, then from a var
 that names the nearest known one. A value of the wrong type or out of its range is an error, and so is one
 that would promise what is not there yet (*only …*). A key with *no effect* is kept, shown and handed back, so
 that a file moves between both systems unchanged; what it shapes (thread pools, locks, socket buffers) does
-not exist here.
+not exist here. A key *at the start only* is not changed by requests (`mqadmin updateBrokerConfig`,
+`cometmq config set`): they answer code 16 and change nothing.
 """
 
 
@@ -68,7 +72,8 @@ def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
         remark = remarks.get(info.name, "")
         if info.encode_name in _RULES:
             remark = f"only {_RULES[info.encode_name].allowed or 'empty'}; other values are refused"
-        yield Setting(info.encode_name, _kind(info.type), default, remark)
+        said = [remark, AT_START if is_fixed(info.type) else ""]
+        yield Setting(info.encode_name, _kind(info.type), default, "; ".join(filter(None, said)))
 
 
 def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
@@ -89,9 +94,9 @@ def _kind(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(str(choice) for choice in get_args(annotation))
     if origin is Annotated:
-        base, meta = get_args(annotation)
-        lowest, highest = meta.ge, meta.le
-        return _kind(base) if lowest is None else f"{_kind(base)} {lowest}–{highest}"
+        base, *notes = get_args(annotation)
+        ranges = [f" {note.ge}–{note.le}" for note in notes if note.ge is not None]
+        return _kind(base) + "".join(ranges)
     if origin is not None:  # a union with None
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
     return {bool: "true or false", int: "number", float: "fraction", str: "text"}[annotation]

@@ -1,7 +1,8 @@
 """What the commands that run a server share: settings in layers, the log, signals, and the ready line.
 
 Rules kept here: a start has three steps, each one line in the log: read the configuration, build, start. A
-signal stops the server in order, also in the middle of its start.
+signal stops the server in order, also in the middle of its start. An event is one line of the log, whatever
+peers wrote into it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import typer
 
 from cometmq.cli.settings import split_layer
 from cometmq.model.errors import SettingsError
+from cometmq.model.peer_text import PeerTextFilter
 from cometmq.model.settings import Layer, Resolved, resolve
 
 
@@ -50,7 +52,7 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            event["trace"] = self.formatException(record.exc_info)
+            event["trace"] = record.exc_text or self.formatException(record.exc_info)
         return msgspec.json.encode(event).decode()
 
 
@@ -85,6 +87,7 @@ def set_up_logging(level: str, form: str = LogFormat.TEXT) -> None:
     if number is None:
         raise SettingsError(f"--log-level {level!r} is not one of debug, info, warning, error")
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(PeerTextFilter())
     is_json = form == LogFormat.JSON
     handler.setFormatter(JsonLines() if is_json else logging.Formatter(_TEXT_LINE))
     logging.basicConfig(level=number, handlers=[handler])

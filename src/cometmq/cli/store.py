@@ -19,8 +19,9 @@ import typer
 
 from cometmq.cli.commands import group_app
 from cometmq.cli.connect import Yes
-from cometmq.cli.output import confirm, counted, print_json, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, say, time_text
 from cometmq.model.errors import SettingsError, StoreError
+from cometmq.model.peer_text import escaped, escaped_json
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
@@ -87,12 +88,12 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
         print_json(result)
     else:
         for finding in result.findings:
-            typer.echo(str(finding))
+            say(str(finding))
         if result.total_findings > len(result.findings):
-            typer.echo(f"… and {result.total_findings - len(result.findings)} more")
+            say(f"… and {result.total_findings - len(result.findings)} more")
         if result.total_findings and not result.stopped_in_order:
-            typer.echo("The last stop was not an orderly one: the next start of a broker recovers the store.")
-        typer.echo(
+            say("The last stop was not an orderly one: the next start of a broker recovers the store.")
+        say(
             f"{counted(result.total_findings, 'finding')} in {counted(result.records, 'message')}, "
             f"{counted(result.queues, 'queue')} and {result.index_entries} index entries"
         )
@@ -131,7 +132,7 @@ def dump(
     disk, encoder = SystemDisk(), msgspec.json.Encoder()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
         if not is_alone:
-            typer.echo(f"{directory} is in use; these are its messages of this moment", err=True)
+            note(f"{directory} is in use; these are its messages of this moment")
         messages = dump_topic(
             disk,
             directory,
@@ -141,8 +142,12 @@ def dump(
             limit=limit,
             config=store_settings(config),
         )
+        is_terminal = sys.stdout.isatty()
         for message in messages:
-            sys.stdout.buffer.write(encoder.encode(message) + b"\n")
+            document = encoder.encode(message)
+            if is_terminal:
+                document = escaped_json(document.decode()).encode()
+            sys.stdout.buffer.write(document + b"\n")
         sys.stdout.buffer.flush()
 
 
@@ -176,12 +181,12 @@ def rebuild(
     if as_json:
         print_json(result)
         return
-    typer.echo(
+    say(
         f"{counted(result.messages, 'message')}, {counted(result.queues, 'queue')}, "
         f"{counted(result.indexed, 'message')} in the index"
     )
     if result.left_out_topics:
-        typer.echo(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
+        say(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
 
 
 def store_settings(config: Path | None) -> StoreConfig | None:
@@ -228,27 +233,27 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 def _show_summary(summary: StoreSummary) -> None:
     state = "in use, figures of this moment" if summary.in_use else "not in use"
     stop = "" if summary.stopped_in_order or summary.in_use else "; the last stop was not an orderly one"
-    typer.echo(f"{summary.root} ({state}{stop})")
+    say(f"{summary.root} ({state}{stop})")
     log = summary.log
     span = f"{time_text(log.first_store_time)} to {time_text(log.last_store_time)}"
-    typer.echo(
+    say(
         f"log: {counted(log.files, 'file')} of {log.file_size} bytes, "
         f"{log.min_offset} to {log.max_offset}, {span}"
     )
     for each in summary.index:
         span = f"{time_text(each.first_store_time)} to {time_text(each.last_store_time)}"
-        typer.echo(f"index {each.name}: {each.entries} entries, {span}")
+        say(f"index {each.name}: {each.entries} entries, {span}")
     if summary.checkpoint is not None:
         point = summary.checkpoint
-        typer.echo(
+        say(
             f"checkpoint: log {time_text(point.physic_msg_timestamp)}, "
             f"queues {time_text(point.logics_msg_timestamp)}, index {time_text(point.index_msg_timestamp)}"
         )
-    width = max([len("topic"), *(len(queue.topic) for queue in summary.queues)])
-    typer.echo(f"{'topic':<{width}}  {'queue':>5}  {'min':>12}  {'max':>12}  first and last message")
+    width = max([len("topic"), *(len(escaped(queue.topic)) for queue in summary.queues)])
+    say(f"{'topic':<{width}}  {'queue':>5}  {'min':>12}  {'max':>12}  first and last message")
     for queue in summary.queues:
         span = queue.error or f"{time_text(queue.first_store_time)} to {time_text(queue.last_store_time)}"
         numbers = f"{queue.queue_id:>5}  {queue.min_offset:>12}  {queue.max_offset:>12}"
-        typer.echo(f"{queue.topic:<{width}}  {numbers}  {span}")
+        say(f"{escaped(queue.topic):<{width}}  {numbers}  {span}")
     for path in summary.misplaced:
-        typer.echo(f"does not belong here: {path}")
+        say(f"does not belong here: {path}")

@@ -23,7 +23,7 @@ from cometmq.cli.connect import (
     ask,
     watch,
 )
-from cometmq.cli.output import confirm, counted, note, print_json, print_table, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.cli.topic_view import (
     TopicChange,
     TopicLine,
@@ -121,7 +121,7 @@ def show(topic: Topic, namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_j
     ]
     titles = ("broker", "cluster", "read", "write", "perm", "order", "attributes", "addresses")
     print_table(titles, rows, right=("read", "write"), marked=("broker",))
-    typer.echo(f"groups: {', '.join(found.groups) or 'none'}")
+    say(f"groups: {', '.join(found.groups) or 'none'}")
 
 
 @app.command(
@@ -161,7 +161,7 @@ def status(
         ]
         titles = ("broker", "queue", "min", "max", "messages", "last message (UTC)")
         print_table(titles, rows, right=titles[1:5], marked=("broker",))
-        typer.echo(f"{counted(total, 'message')} in {counted(len(queues), 'queue')}")
+        say(f"{counted(total, 'message')} in {counted(len(queues), 'queue')}")
 
     watch(Link(namesrv, timeout), lambda admin: queue_lines(admin, topic), show, every, times)
 
@@ -284,7 +284,7 @@ def _say_changed(
         f"{each.broker_name} ({counted(each.write_queues, 'queue')}, {permission_text(each.perm)})"
         for each in places
     )
-    typer.echo(f"topic {topic} {what}: {where}")
+    say(f"topic {topic} {what}: {where}")
 
 
 @app.command(
@@ -323,4 +323,4 @@ def delete(
     if as_json:
         print_json({"topic": topic, "messages": messages})
     else:
-        typer.echo(f"topic {topic} was deleted, with {messages} messages")
+        say(f"topic {topic} was deleted, with {messages} messages")

@@ -10,7 +10,7 @@ import msgspec
 from cometmq.client.queue_tables import queue_of_key
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
-from cometmq.model.route import BrokerData
+from cometmq.model.route import BrokerData, Takeover
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.command import Body
@@ -23,6 +23,8 @@ class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
 
     broker_addr_table: Mapping[str, BrokerData]
     cluster_addr_table: Mapping[str, list[str]]
+    takeovers: tuple[Takeover, ...] = ()
+    """The routes that moved to another address lately, where the name server says so; Apache's does not."""
 
 
 class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):

@@ -20,9 +20,10 @@ from cometmq.client.consumer_settings import ConsumerSettings, default_offset_fo
 from cometmq.client.offset_stores import BrokerOffsets, MemoryOffsets, OffsetStore
 from cometmq.client.queue_calls import QueueCalls
 from cometmq.client.queue_tables import decode_queue_table
-from cometmq.model.errors import HeaderError
+from cometmq.model.errors import ClientError, HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.ports.files import Files, SystemFiles
+from cometmq.ports.names import UnsafeNameError, child
 from cometmq.wire import fastjson
 
 log = logging.getLogger("cometmq.client")
@@ -36,7 +37,12 @@ class LocalOffsets(MemoryOffsets):
 
     def __init__(self, folder: Path, client_id: str, group: str, files: Files | None = None) -> None:
         super().__init__()
-        self._path = folder / client_id / group / _FILE
+        try:
+            self._path = child(folder, client_id, group, _FILE)
+        except UnsafeNameError as error:
+            raise ClientError(
+                f"offsets cannot be kept in a file: {error}; choose another instance_name, unit_name or group"
+            ) from None
         self._files = files or SystemFiles()
         self._written: dict[MessageQueue, int] | None = None
         self._lock = asyncio.Lock()

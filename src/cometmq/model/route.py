@@ -40,3 +40,17 @@ class TopicRoute(msgspec.Struct, rename="camel"):
     filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class Takeover(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker registered under a name and an id that another address had, and has its route now."""
+
+    broker_id: int
+    broker_name: str
+    cluster: str
+    count: int
+    """How often that happened: two brokers that both register take the route from each other."""
+    last_ms: int
+    """When that was for the last time, in milliseconds since 1970."""
+    new_addr: str
+    old_addr: str

@@ -3,20 +3,35 @@
 Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one; a value of
 the wrong type is an error that names the key, the layer and what would be right. Keys are RocketMQ's property
 names; an empty value of a setting that may be absent leaves it absent. A setting that would promise what this
-software does not do yet is refused (`Only`), never accepted in silence; its default always is fine.
+software does not do yet is refused (`Only`), never accepted in silence; its default always is fine. Requests
+change settings one and all or not at all, and never those that are declared as `Fixed` or `BlackListed`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar, get_args
+from functools import cache
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.peer_text import escaped
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
+
+LONGEST_VALUE: Final = 4000
+"""So many characters may a request set a value to."""
+_MARK: Final = "no request changes it"
+_BLACK_LIST: Final = "black list"
+_FIXED: Final = "fixed"
+
+BlackListed = Annotated[T, msgspec.Meta(extra={_MARK: _BLACK_LIST})]
+"""A setting that Apache's servers have on their black list."""
+Fixed = Annotated[T, msgspec.Meta(extra={_MARK: _FIXED})]
+"""A setting that is given at the start: with another value the files, or the clients, would not be found."""
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -72,29 +87,90 @@ def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:
 
 def convert(cls: type[msgspec.Struct], key: str, text: str, origin: str) -> Any:
     """One value in the type of its field."""
-    for info in msgspec.structs.fields(cls):
-        if info.encode_name == key:
-            try:
-                return _read(info.type, text.strip())
-            except ValueError:  # msgspec's ValidationError is one
-                raise SettingsError(f"{key} = {text!r} ({origin}) is not {_wanted(info.type)}") from None
-    raise KeyError(key)
+    annotation = _types(cls)[key]
+    try:
+        return _read(annotation, text.strip())
+    except ValueError:  # msgspec's ValidationError is one
+        raise SettingsError(f"{key} = {text!r} ({origin}) is not {_wanted(annotation)}") from None
 
 
-def _read(kind: Any, text: str) -> Any:
+@cache
+def _types(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each setting, by its property name."""
+    return {info.encode_name: info.type for info in msgspec.structs.fields(cls)}
+
+
+def plain_type(annotation: Any) -> Any:
+    """A type without what is noted beside it."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def is_fixed(annotation: Any) -> bool:
+    """Whether no request may change a setting of this type."""
+    return bool(_mark(annotation))
+
+
+def _mark(annotation: Any) -> str:
+    notes = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((note.extra[_MARK] for note in notes if note.extra), "")
+
+
+def refuse_keys(kinds: Iterable[type[msgspec.Struct]], keys: Iterable[str], listed: str) -> str | None:
+    """Why a request cannot change these settings; None if it can. `listed` are further keys of that kind."""
+    marks = {key: _mark(annotation) for kind in kinds for key, annotation in _types(kind).items()}
+    black_list = {key.strip() for key in listed.split(";")}
+    wanted = sorted(keys)
+    if any(key in black_list or marks.get(key) == _BLACK_LIST for key in wanted):
+        return "Can not update config in black list."
+    fixed = [key for key in wanted if marks.get(key) == _FIXED]
+    if not fixed:
+        return None
+    return (
+        f"{', '.join(fixed)} cannot be changed by request, as names, addresses, ports, folders and sizes of "
+        "files are those of the start; nothing was changed. Set it in the configuration file and start again"
+    )
+
+
+def changed_by_request(settings: S, wanted: Mapping[str, str]) -> S:
+    """The settings with those of the wanted ones that are among them; raises `SettingsError`."""
+    kind = type(settings)
+    names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    for key, text in wanted.items():
+        if len(text) > LONGEST_VALUE or escaped(key + text.strip()) != key + text.strip():
+            raise SettingsError(
+                f"{escaped(key, 100)} (request) is not one line of at most {LONGEST_VALUE} characters "
+                "that can be seen; nothing was changed"
+            )
+    changes: dict[str, Any] = {
+        names[key]: convert(kind, key, text, "request") for key, text in wanted.items() if key in names
+    }
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def check_stored(kinds: Iterable[type[msgspec.Struct]], values: Mapping[str, str], file: str) -> None:
+    """Raise `SettingsError` if a server could not be started with these values of its file."""
+    for kind in kinds:
+        known = kind.__struct_encode_fields__
+        resolve(kind, [Layer(file, {key: text for key, text in values.items() if key in known})])
+
+
+def _read(annotation: Any, text: str) -> Any:
+    kind = plain_type(annotation)
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
         return text.lower() == "true"
     if not text and type(None) in get_args(kind):
         return None
-    return msgspec.convert(text, kind, strict=False)
+    return msgspec.convert(text, annotation, strict=False)
 
 
 def _wanted(kind: Any) -> str:
     from msgspec import inspect  # here, because only a mistake needs it
 
     info = inspect.type_info(kind)
+    if isinstance(info, inspect.Metadata):
+        info = info.type
     if isinstance(info, inspect.BoolType):
         return "true or false"
     if isinstance(info, inspect.LiteralType):

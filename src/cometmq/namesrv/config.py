@@ -2,6 +2,8 @@
 
 The keys that size Apache's thread pools and sockets are kept, shown and stored, so that a configuration moves
 between both servers unchanged; one event loop does that work here, and those marked "no effect" have none.
+What no request may change is marked: `BlackListed` if Apache refuses it, `Fixed` if it is a name, an address
+or a port.
 """
 
 from __future__ import annotations
@@ -11,12 +13,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from cometmq.model.settings import Only, refuse_unsupported
+from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
 from cometmq.remoting.server_settings import ServerSettings
 
 DEFAULT_PORT: Final = 9876
-FIXED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Keys that no request may change."""
 
 _LARGEST: Final = 2**31 - 1
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -36,9 +36,9 @@ UNSUPPORTED: Final = (
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What `GET_NAMESRV_CONFIG` shows."""
 
-    rocketmq_home: str = ""  # no effect
-    kv_config_path: str = ""
-    config_store_path: str = ""
+    rocketmq_home: BlackListed[str] = ""  # no effect
+    kv_config_path: BlackListed[str] = ""
+    config_store_path: BlackListed[str] = ""
     product_env_name: str = "center"
     cluster_test: bool = False
     order_message_enable: bool = False
@@ -57,10 +57,10 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     need_wait_for_service: bool = False
     wait_seconds_for_service: Natural = 45
     delete_topic_with_broker_registration: bool = False
-    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    config_black_list: BlackListed[str] = "configBlackList;configStorePath;kvConfigPath"
 
-    bind_address: str = "0.0.0.0"
-    listen_port: Port = DEFAULT_PORT
+    bind_address: Fixed[str] = "0.0.0.0"
+    listen_port: Fixed[Port] = DEFAULT_PORT
     server_worker_threads: int = 8  # no effect
     server_callback_executor_threads: int = 0  # no effect
     server_selector_threads: int = 3  # no effect

@@ -43,4 +43,8 @@ class NamesrvExporter(MetricsExporter):
             [({"cluster": cluster}, count) for cluster, count in live.items()],
         )  # fmt: skip
         yield families.gauge("cometmq_namesrv_broker_names", "Names of brokers.", one(len(tables.brokers)))
+        yield families.counter(
+            "cometmq_namesrv_takeovers", "Routes of brokers that moved to another address.",
+            one(self._state.takeovers.total),
+        )  # fmt: skip
         yield families.gauge("cometmq_namesrv_topics", "Topics with a route.", one(len(tables.topics)))

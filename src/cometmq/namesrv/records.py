@@ -69,6 +69,10 @@ class Registered(msgspec.Struct):
     master_addr: str | None = None
     ha_server_addr: str | None = None
     min_id_change: MinIdChange | None = None
+    taken_from: str | None = None
+    """The address that had this name and id until now, if it was another one."""
+    kept_by: str | None = None
+    """The address that keeps this name and id, because its state is newer."""
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from cometmq.ports.files import Files, SystemFiles
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
+from cometmq.remoting.open_ports import warn_if_open
 from cometmq.remoting.server import RemotingServer
 
 log = logging.getLogger("cometmq.namesrv")
@@ -88,6 +89,8 @@ class Namesrv:
         if self.exporter is not None:
             await self.exporter.start()
         await self.server.start()
+        what = "routes, brokers and settings can be read, changed and deleted"
+        warn_if_open(log, what, self.state.config.bind_address, (self.port,), "bindAddress")
         if self.exporter is not None:
             self.exporter.is_serving = True
         self._schedule_scan()

@@ -14,6 +14,7 @@ from cometmq.namesrv.pickup import pick_up_route
 from cometmq.namesrv.records import BrokerLeft, MinIdChange
 from cometmq.namesrv.routes import RouteAnswers
 from cometmq.namesrv.tables import RouteTables
+from cometmq.namesrv.takeovers import Takeovers
 from cometmq.ports.clock import Clock
 from cometmq.ports.files import Files
 
@@ -30,6 +31,7 @@ class NamesrvState:
         self.routes = RouteAnswers()
         self.tables = RouteTables(self.routes)
         self.kv = KvConfig(files, Path(config.kv_config_path))
+        self.takeovers = Takeovers(clock)
         self.started_ms = clock.monotonic_ms()
         self._notices = notices
 

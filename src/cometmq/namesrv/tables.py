@@ -71,17 +71,20 @@ class RouteTables:
         if self._is_outdated(new, addresses.get(new.broker_id)):
             self._forget_live(key)
             self._report_broker(broker, before)
-            return Registered()
+            return Registered(kept_by=addresses[new.broker_id])
         if new.broker_id not in addresses and len(new.topics) == 1:
             self._report_broker(broker, before)
             return None
         first |= new.broker_id not in addresses
+        known_addr = addresses.get(new.broker_id)
         addresses[new.broker_id] = new.broker_addr
         self._register_topics(new, broker, first, delete_missing_topics)
         self._set_live(key, new, now_ms)
         filters_changed = self._set_filter_servers(key, new.filter_servers)
         self._report_broker(broker, None if filters_changed else before)
-        return self._registered(new, broker, min_changed)
+        registered = self._registered(new, broker, min_changed)
+        registered.taken_from = None if known_addr == new.broker_addr else known_addr
+        return registered
 
     def _is_outdated(self, new: BrokerRegistration, known_addr: str | None) -> bool:
         """The id belongs to another address whose state is newer (a fenced master that comes back)."""

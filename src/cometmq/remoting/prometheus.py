@@ -20,6 +20,7 @@ from cometmq.model.errors import CometError
 from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
 from cometmq.remoting.loop_probe import LoopProbe
 from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, AnswerTimes, CodeMetrics, RemotingMetrics
+from cometmq.remoting.open_ports import warn_if_open
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class MetricsExporter:
 
     setting = "metricsPort"
     """What the port is called in the settings."""
+    host_setting = "bindAddress"
 
     def __init__(self, *metrics: RemotingMetrics, host: str, port: int) -> None:
         self._metrics = metrics
@@ -55,6 +57,8 @@ class MetricsExporter:
         self.probe.start()
         await asyncio.to_thread(self._listen)
         log.info("metrics, health and readiness on http://%s:%d", self._host, self.port)
+        what = "metrics with the names of topics and groups can be read"
+        warn_if_open(log, what, self._host, (self.port,), self.host_setting)
 
     def _listen(self) -> None:
         import prometheus_client  # noqa: F401 - so that no scrape has to wait for it

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cometmq.model.errors import StoreError
 from cometmq.model.message_properties import INNER_MULTI_DISPATCH, KEYS, TAGS, UNIQ_KEY
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
+from cometmq.ports.names import is_file_name
 from cometmq.spark.log_store import wrong_bodies
 from cometmq.spark.log_walking import Damage, Piece
 from cometmq.spark.property_columns import Properties
@@ -52,7 +53,8 @@ class DispatchRules(msgspec.Struct, frozen=True):
     has_index: bool = True
 
     def has_queues(self, topic: str) -> bool:
-        return self.known_topics is None or topic in self.known_topics or topic in self.old_topics
+        known = self.known_topics is None or topic in self.known_topics or topic in self.old_topics
+        return known and is_file_name(topic)
 
 
 class Dispatched:

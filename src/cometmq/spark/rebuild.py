@@ -24,6 +24,7 @@ import msgspec
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
+from cometmq.ports.names import child
 from cometmq.spark.dispatch_columns import DispatchRules, Queue
 from cometmq.spark.log_store import LogStore, StoreState, look_at
 from cometmq.spark.log_walking import LogFile
@@ -144,10 +145,9 @@ class _Rebuild:
         return tasks
 
     def _queue_tasks(self, queues: dict[Queue, list[Part]]) -> list[QueueTask]:
+        folder = self._queue_folder
         return [
-            QueueTask(
-                str(self._queue_folder / topic / str(queue_id)), self._file_size, str(self._work), parts
-            )
+            QueueTask(str(child(folder, topic, str(queue_id))), self._file_size, str(self._work), parts)
             for (topic, queue_id), parts in queues.items()
         ]
 

@@ -5,6 +5,8 @@ Rules kept here:
   unchanged. Those marked "no effect" shape threads, locks or buffers that do not exist here.
 - A setting that would need another file format is refused, never ignored: the messages of such a store would
   be there and not be seen.
+- What no request may change is marked `Fixed` where it is declared: folders, sizes of files, addresses, ports
+  and the role.
 - Where Apache takes a value but uses a nearer one (a ratio, a file size), the property beside it says which.
 """
 
@@ -18,7 +20,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cometmq.model.errors import SettingsError
-from cometmq.model.settings import Only, refuse_unsupported
+from cometmq.model.settings import Fixed, Only, refuse_unsupported
 
 _LARGEST: Final = 2**31 - 1
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -76,15 +78,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the store's part of `GET_BROKER_CONFIG` shows."""
 
     # Where
-    store_path_root_dir: str = field(default_factory=_home_store)
-    store_path_commit_log: str | None = None
-    read_only_commit_log_store_paths: str | None = None
-    store_path_epoch_file: str | None = None  # no effect: there is no controller
-    store_path_broker_identity: str | None = None  # no effect
-    store_type: Literal["default"] = "default"
+    store_path_root_dir: Fixed[str] = field(default_factory=_home_store)
+    store_path_commit_log: Fixed[str | None] = None
+    read_only_commit_log_store_paths: Fixed[str | None] = None
+    store_path_epoch_file: Fixed[str | None] = None  # no effect: there is no controller
+    store_path_broker_identity: Fixed[str | None] = None  # no effect
+    store_type: Fixed[Literal["default"]] = "default"
 
     # Commit log
-    mapped_file_size_commit_log: FileSize = 1024 * 1024 * 1024
+    mapped_file_size_commit_log: Fixed[FileSize] = 1024 * 1024 * 1024
     max_message_size: Positive = 4 * 1024 * 1024
     max_topic_length: Positive = 127  # no effect
     auto_message_version_on_topic_len: bool = True
@@ -127,11 +129,11 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wake_commit_when_put_message: bool = True  # no effect
 
     # Consume queues and dispatch
-    mapped_file_size_consume_queue: QueueFileSize = 300_000 * QUEUE_UNIT_SIZE
-    enable_consume_queue_ext: bool = False
-    mapped_file_size_consume_queue_ext: FileSize = 48 * 1024 * 1024
-    bit_map_length_consume_queue_ext: Natural = 64  # no effect
-    mapper_file_size_batch_consume_queue: BatchQueueFileSize = 300_000 * 46  # no effect
+    mapped_file_size_consume_queue: Fixed[QueueFileSize] = 300_000 * QUEUE_UNIT_SIZE
+    enable_consume_queue_ext: Fixed[bool] = False
+    mapped_file_size_consume_queue_ext: Fixed[FileSize] = 48 * 1024 * 1024
+    bit_map_length_consume_queue_ext: Fixed[Natural] = 64  # no effect
+    mapper_file_size_batch_consume_queue: Fixed[BatchQueueFileSize] = 300_000 * 46  # no effect
     search_bcq_by_cache_enable: bool = True  # no effect
     max_consume_queue_scan: Positive = 20_000  # no effect
     sample_count_threshold: Positive = 5000  # no effect
@@ -154,8 +156,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Index
     message_index_enable: bool = True
     message_index_safe: bool = False
-    max_hash_slot_num: Positive = 5_000_000
-    max_index_num: Annotated[int, Meta(ge=2, le=_LARGEST)] = 20_000_000
+    max_hash_slot_num: Fixed[Positive] = 5_000_000
+    max_index_num: Fixed[Annotated[int, Meta(ge=2, le=_LARGEST)]] = 20_000_000
     max_msgs_num_batch: Positive = 64
     default_query_max_num: Positive = 32
     put_msg_index_hight_water: int = 600_000  # no effect: there is no queue before the index
@@ -208,10 +210,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     redelete_hanged_file_interval: int = 120_000  # no effect
 
     # Replication
-    broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
-    ha_listen_port: Port = 0
+    broker_role: Fixed[Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]] = "ASYNC_MASTER"
+    ha_listen_port: Fixed[Port] = 0
     """0 is the port behind the broker's main port."""
-    ha_master_address: str | None = None  # no effect: there are no replicas
+    ha_master_address: Fixed[str | None] = None  # no effect: there are no replicas
     ha_send_heartbeat_interval: Positive = 5000  # no effect
     ha_housekeeping_interval: Positive = 20_000  # no effect
     ha_transfer_batch_size: Positive = 32 * 1024  # no effect
@@ -237,8 +239,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     schedule_async_deliver_max_pending_limit: Positive = 2000  # no effect
     schedule_async_deliver_max_resend_num2_blocked: Natural = 3  # no effect
     timer_wheel_enable: bool = True
-    mapped_file_size_timer_log: FileSize = 100 * 1024 * 1024
-    timer_precision_ms: Positive = 1000
+    mapped_file_size_timer_log: Fixed[FileSize] = 100 * 1024 * 1024
+    timer_precision_ms: Fixed[Positive] = 1000
     timer_roll_window_slot: Positive = 172_800
     timer_flush_interval_ms: Positive = 1000
     timer_max_delay_sec: Positive = 259_200
@@ -260,21 +262,21 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Compacted topics
     enable_compaction: bool = True  # no effect: topics that are compacted are refused
-    compaction_mapped_file_size: FileSize = 100 * 1024 * 1024  # no effect
-    compaction_cq_mapped_file_size: FileSize = 10 * 1024 * 1024  # no effect
+    compaction_mapped_file_size: Fixed[FileSize] = 100 * 1024 * 1024  # no effect
+    compaction_cq_mapped_file_size: Fixed[FileSize] = 10 * 1024 * 1024  # no effect
     compaction_schedule_internal: Positive = 900_000  # no effect
     max_offset_map_size: Positive = 100 * 1024 * 1024  # no effect
     compaction_thread_num: int = 6  # no effect
 
     # DLedger and RocksDB
     enable_d_leger_commit_log: bool = field(name="enableDLegerCommitLog", default=False)
-    store_path_d_ledger_commit_log: str | None = field(  # no effect
+    store_path_d_ledger_commit_log: Fixed[str | None] = field(  # no effect
         name="storePathDLedgerCommitLog", default=None
     )
-    d_leger_group: str | None = None  # no effect
-    d_leger_peers: str | None = None  # no effect
-    d_leger_self_id: str | None = None  # no effect
-    preferred_leader_id: str | None = None  # no effect
+    d_leger_group: Fixed[str | None] = None  # no effect
+    d_leger_peers: Fixed[str | None] = None  # no effect
+    d_leger_self_id: Fixed[str | None] = None  # no effect
+    preferred_leader_id: Fixed[str | None] = None  # no effect
     rocksdb_cq_double_write_enable: bool = field(name="rocksdbCQDoubleWriteEnable", default=False)
     bottom_most_compression_type_for_consume_queue_store: str = "zstd"  # no effect
     rocksdb_compression_type: str = "lz4"  # no effect

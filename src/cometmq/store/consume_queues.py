@@ -3,6 +3,8 @@
 Rules kept here:
 - A queue comes into being when it is first asked for, and its files when the first unit is written.
 - The offset that a queue's next message gets is kept with the queue; after a start it follows from the units.
+- The folder of a topic is inside that of the queues, whatever the topic is called; a name that would lead
+  elsewhere raises `UnsafeNameError`.
 - Only the writing thread adds and removes queues; other threads look at copies of the tables.
 - Queues are synced side by side, and a folder that many of them are in is synced once, after all of them.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.ports.disk import Disk
+from cometmq.ports.names import child
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt
 from cometmq.store.queue_files import FolderFiles, Unit
@@ -87,11 +90,12 @@ class ConsumeQueues:
         return sum(map(len, list(self.by_topic.values())))
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        disk, path, writable = self._disk, Path(topic, str(queue_id)), self._writable
+        disk, names, writable = self._disk, (topic, str(queue_id)), self._writable
         ext = None
         if self._ext_folder is not None:
-            ext = ConsumeQueueExt(disk, self._ext_folder / path, self._ext_file_size, writable=writable)
-        return ConsumeQueue(disk, self._folder / path, self._file_size, ext=ext, writable=writable)
+            ext_folder = child(self._ext_folder, *names)
+            ext = ConsumeQueueExt(disk, ext_folder, self._ext_file_size, writable=writable)
+        return ConsumeQueue(disk, child(self._folder, *names), self._file_size, ext=ext, writable=writable)
 
     @property
     def max_physical_offset(self) -> int:
@@ -146,11 +150,11 @@ class ConsumeQueues:
 
     def destroy(self, topic: str, queues: list[ConsumeQueue]) -> None:
         """Remove the detached queues of a topic with all their files."""
+        folders = [child(each, topic) for each in (self._folder, self._ext_folder) if each is not None]
         for queue in queues:
             queue.destroy()
-        self._disk.remove(self._folder / topic)
-        if self._ext_folder is not None:
-            self._disk.remove(self._ext_folder / topic)
+        for folder in folders:
+            self._disk.remove(folder)
 
     def destroy_all(self) -> None:
         """Remove all queues with all their files."""

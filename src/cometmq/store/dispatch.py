@@ -18,6 +18,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.ports.names import is_file_name
 from cometmq.store.arrivals import Arrivals
 from cometmq.store.batch_packing import MessageBatch, behind_each_other
 from cometmq.store.consume_queue import ConsumeQueue
@@ -50,9 +51,6 @@ log = logging.getLogger("cometmq.store")
 Block = bytes | memoryview
 Place = tuple[int, int, int]
 """Queue offset, place in the log and store time of the first of several records."""
-
-_NO_FOLDER_NAMES: Final = frozenset({"", ".", ".."})
-_MAX_FOLDER_NAME: Final = 255
 
 
 class BatchUnits:
@@ -120,9 +118,7 @@ class Dispatcher:
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
             return queue
-        if queue_id < 0 or topic in _NO_FOLDER_NAMES or "/" in topic or "\0" in topic:
-            return None
-        if len(topic.encode("utf-8", "replace")) > _MAX_FOLDER_NAME:
+        if queue_id < 0 or not is_file_name(topic):
             return None
         return self._queues.get(topic, queue_id)
 

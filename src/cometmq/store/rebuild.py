@@ -22,6 +22,7 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.ports.folders import Folders
+from cometmq.ports.names import child, is_file_name
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch_rules import (
@@ -200,7 +201,7 @@ class _Rebuild:
 
     def _is_known(self, topic: str) -> bool:
         known = self._survey.known_topics
-        return known is None or topic in known or topic in self._old_topics
+        return (known is None or topic in known or topic in self._old_topics) and is_file_name(topic)
 
     def _code(self, record: Record) -> int:
         delay_ms = self._seen_delays.get(delay_level(record.topic, record.properties_block))
@@ -222,7 +223,7 @@ class _Rebuild:
         queue.append(record.physical_offset, record.total_size, code, place.queue_offset)
 
     def _new_queue(self, place: QueuePlace) -> ConsumeQueue:
-        folder = self._folder / place.topic / str(place.queue_id)
+        folder = child(self._folder, place.topic, str(place.queue_id))
         queue = self._queues[place[:2]] = ConsumeQueue(self._disk, folder, self._file_size)
         return queue
 
@@ -242,7 +243,7 @@ def keep_ends(
         end = old.max_offset
         old.close()
         if end:
-            files = QueueFiles(disk, folder / found.topic / found.folder.name, file_size)
+            files = QueueFiles(disk, child(folder, found.topic, found.folder.name), file_size)
             files.begin_at(end)
             files.sync()
             files.close()

@@ -13,11 +13,12 @@ from cometmq.cli.checks.servers import (
     check_disks,
     check_name_servers,
     check_permissions,
+    check_takeovers,
     check_versions,
 )
 from cometmq.client.admin_bodies import ClusterInfo, GroupConnection, GroupMember, MemberInfo, QueueProgress
 from cometmq.model.queue import MessageQueue
-from cometmq.model.route import BrokerData
+from cometmq.model.route import BrokerData, Takeover
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 
 HOUR_MS = 3_600_000
@@ -42,6 +43,26 @@ def test_name_servers_that_know_different_brokers() -> None:
     (found,) = check_name_servers(Facts(name_servers={"ns1": both, "ns2": one}))
     assert (found.check, found.subject) == ("name-servers-disagree", "ns2")
     assert "does not know b" in found.text
+
+
+def test_a_name_and_id_that_two_addresses_have() -> None:
+    """Told by a name server of ours, or seen by comparing name servers of any kind."""
+
+    def moved(count: int) -> ClusterInfo:
+        takeover = Takeover(0, "a", "C", count, NOW_MS, new_addr="evil:1", old_addr="h:1")
+        return ClusterInfo({"a": BrokerData("C", "a", {0: "evil:1"})}, {}, (takeover,))
+
+    (once,) = check_takeovers(Facts(name_servers={"ns1": moved(1)}))
+    assert (once.check, once.level, once.subject) == ("route-takeover", "warning", "a")
+    assert "a with id 0 is registered from evil:1 and from h:1" in once.text
+    (again,) = check_takeovers(Facts(name_servers={"ns1": moved(7), "ns2": moved(1)}))
+    assert (again.level, "7 times" in again.text) == ("error", True)
+    assert "firewall" in again.advice
+    plain = ClusterInfo({"a": BrokerData("C", "a", {0: "h:1", 1: "h:3"})}, {})
+    other = ClusterInfo({"a": BrokerData("C", "a", {0: "h:2"})}, {})
+    assert names(check_takeovers(Facts(name_servers={"ns1": plain, "ns2": other}))) == ["route-takeover"]
+    assert names(check_takeovers(Facts(name_servers={"ns1": plain, "ns2": plain}))) == []
+    assert names(check_takeovers(Facts(cluster="D", name_servers={"ns1": moved(1)}))) == []
 
 
 def test_no_broker_no_master_and_a_broker_that_is_another_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -11,7 +12,17 @@ import sys
 import pytest
 import typer
 
-from cometmq.cli.output import UsageError, confirm, exit_code, print_pairs, print_table, time_text
+from cometmq.cli.output import (
+    UsageError,
+    confirm,
+    exit_code,
+    note,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+    time_text,
+)
 from cometmq.model.errors import (
     CallTimeoutError,
     ClientError,
@@ -125,3 +136,29 @@ def test_what_cannot_be_taken_back_asks_or_needs_yes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     with pytest.raises(typer.Abort):
         confirm("Delete it?", yes=False)
+
+
+EVIL = "broker\x1b[2J\x9b31m\u202e[red]\nhealthy: 1 broker"
+SHOWN = r"broker\x1b[2J\x9b31m\u202e[red]\nhealthy: 1 broker"
+
+
+def test_text_of_a_peer_does_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table((EVIL, "other"), [(EVIL, 1)])
+    print_pairs([(EVIL, EVIL)])
+    say(EVIL)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith(SHOWN) for line in lines] == [True] * 4
+
+
+def test_further_lines_of_an_error_are_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    note(f"error: {EVIL}")
+    assert capsys.readouterr().err == "error: " + SHOWN.replace(r"\n", "\n  ") + "\n"
+
+
+def test_json_has_the_same_value_and_nothing_that_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_json({"name": EVIL})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"name": EVIL}
+    assert text.isascii()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from cometmq.client.local_offsets import LocalOffsets, encode_offsets
 from cometmq.client.offset_stores import BrokerOffsets, MemoryOffsets
 from cometmq.client.queue_calls import QueueCalls
-from cometmq.model.errors import ConnectError
+from cometmq.model.errors import ClientError, ConnectError
 from cometmq.model.queue import MessageQueue
 
 ONE, TWO = (MessageQueue("orders", "broker-a", number) for number in range(2))
@@ -126,3 +128,24 @@ async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path) -> N
     (tmp_path / "c").unlink()
     await offsets.persist([ONE])
     assert await LocalOffsets(tmp_path, "c", "billing").read(ONE) == 5
+
+
+@pytest.mark.parametrize("client_id", ["../../home", "127.0.0.1@../../x", "..", "", "a\0b", "x" * 300])
+@pytest.mark.parametrize("as_group", [False, True])
+def test_offsets_are_kept_inside_their_folder_or_not_at_all(
+    tmp_path: Path, client_id: str, as_group: bool
+) -> None:
+    """Instance name, unit name and group are parts of the path."""
+    names = ("127.0.0.1@app", client_id) if as_group else (client_id, "billing")
+    with pytest.raises(ClientError, match="choose another instance_name, unit_name or group"):
+        LocalOffsets(tmp_path / "offsets", *names)
+    assert not list(tmp_path.iterdir())
+
+
+async def test_names_of_peers_in_the_file_of_offsets_come_back_as_they_were(tmp_path: Path) -> None:
+    """Topics and broker names are in the text of the file, never in a path."""
+    queue = MessageQueue('../topic"},{\n', "../../broker\0\u2028", 0)
+    offsets = LocalOffsets(tmp_path, "127.0.0.1@app", "billing")
+    offsets.update(queue, 7, increase_only=True)
+    await offsets.persist([queue])
+    assert await LocalOffsets(tmp_path, "127.0.0.1@app", "billing").read(queue) == 7

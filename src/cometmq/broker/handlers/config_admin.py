@@ -3,8 +3,9 @@
 Rules kept here:
 - A change is stored first, in the file that the broker was started with, and nothing changes if one of the
   values cannot be. Keys that are unknown are ignored, as RocketMQ's tools expect.
-- Settings that shape files, flushing, ports or names are stored and take effect at the next start; the others
-  take effect at once.
+- Names, addresses, ports, folders and sizes of files are not changed by request; their declarations say so.
+- Settings that shape flushing are stored and take effect at the next start; the others take effect at once.
+- Nothing is stored with which the next start would be refused.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.broker.config import FIXED_KEYS, BrokerConfig
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.runtime_info import runtime_info
 from cometmq.broker.start_checks import refuse_settings
-from cometmq.model.errors import CometError, HeaderError
-from cometmq.model.settings import as_texts, convert
+from cometmq.model.errors import CometError, HeaderError, SettingsError
+from cometmq.model.settings import as_texts, changed_by_request, check_stored, refuse_keys
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.remoting.server_settings import refuse_unsupported_keys
+from cometmq.remoting.server_settings import ServerSettings, refuse_unsupported_keys
 from cometmq.store.config import StoreConfig
 from cometmq.wire.bodies.json_body import encode_kv_table
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.broker")
 
-S = TypeVar("S", bound=msgspec.Struct)
+_KINDS: Final = (BrokerConfig, StoreConfig)
 
 
 class ConfigAdminHandlers:
@@ -45,7 +46,7 @@ class ConfigAdminHandlers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._black_list = FIXED_KEYS | {key.strip() for key in state.config.config_black_list.split(";")}
+        self._black_list = state.config.config_black_list
         self._changing = asyncio.Lock()
 
     @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
@@ -65,8 +66,10 @@ class ConfigAdminHandlers:
             wanted = parse_properties(str(request.body, "utf-8"))
         except (HeaderError, UnicodeDecodeError):
             return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
-        if self._black_list & wanted.keys():
-            return Answer(ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        refusal = refuse_keys(_KINDS, wanted, self._black_list)
+        if refusal is not None:
+            log.warning("%s wants to change settings: %s", connection.remote_address, refusal)
+            return Answer(ResponseCode.NO_PERMISSION, remark=refusal)
         log.info("%s changes settings: %s", connection.remote_address, ", ".join(wanted))
         async with self._changing:
             return await self._apply(wanted)
@@ -74,8 +77,8 @@ class ConfigAdminHandlers:
     async def _apply(self, wanted: dict[str, str]) -> Answer:
         state = self._state
         try:
-            config = _with(state.config, wanted)
-            store_config = _with(state.store_config, wanted)
+            config = changed_by_request(state.config, wanted)
+            store_config = changed_by_request(state.store_config, wanted)
             refuse_settings(config, store_config)
             refuse_unsupported_keys(wanted)
         except CometError as error:
@@ -84,7 +87,7 @@ class ConfigAdminHandlers:
             return Answer()
         try:
             await asyncio.get_running_loop().run_in_executor(state.worker, self._store, wanted)
-        except (OSError, HeaderError, UnicodeDecodeError) as error:
+        except (OSError, HeaderError, SettingsError, UnicodeDecodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             remark = f"the settings could not be stored: {reason}; nothing was changed"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -102,7 +105,9 @@ class ConfigAdminHandlers:
         known = {*BrokerConfig.__struct_encode_fields__, *StoreConfig.__struct_encode_fields__}
         stored = parse_properties(str(self._state.disk.read(path) or b"", "utf-8"))
         stored.update((key, value) for key, value in wanted.items() if key in known)
-        self._state.disk.replace(path, format_properties(stored).encode())
+        text = format_properties(stored)
+        check_stored((*_KINDS, ServerSettings), parse_properties(text), str(path))
+        self._state.disk.replace(path, text.encode())
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader)
     def runtime(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -143,13 +148,3 @@ def _shown(settings: msgspec.Struct) -> dict[str, str]:
     names = zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True)
     unset = {key for name, key in names if getattr(settings, name) is None}
     return {key: text for key, text in as_texts(settings).items() if key not in unset}
-
-
-def _with(settings: S, wanted: dict[str, str]) -> S:
-    """The settings with those of the wanted ones that are among them."""
-    kind = type(settings)
-    names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-    changes: dict[str, Any] = {
-        names[key]: convert(kind, key, text, "request") for key, text in wanted.items() if key in names
-    }
-    return msgspec.structs.replace(settings, **changes) if changes else settings

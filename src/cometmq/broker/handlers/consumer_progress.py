@@ -203,6 +203,9 @@ class ConsumerProgressHandlers:
         self, header: CloneGroupOffsetRequest, request: Command, connection: Connection
     ) -> Answer:
         """Let one group go on where another one is."""
+        refusal = self._state.groups.refuse(header.dest_group)
+        if refusal is not None:
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
         offsets = self._state.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
         for topic in topics:

@@ -69,20 +69,24 @@ class GroupAdminHandlers:
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
         for group in groups:
-            refusal = refuse_group(group.group_name)
-            if refusal is not None:
-                raise CometError(refusal, code=ResponseCode.INVALID_PARAMETER)
+            self._refuse(refuse_group(group.group_name))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
         if groups:
             self._state.groups.update_all(groups)
             await self._state.group_file.saved()
         return Answer()
 
+    @staticmethod
+    def _refuse(refusal: str | None) -> None:
+        if refusal is not None:
+            raise CometError(refusal, code=ResponseCode.INVALID_PARAMETER)
+
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
     async def delete(
         self, header: DeleteSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
+        self._refuse(self._state.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
         self._state.groups.delete(header.group_name)
         if header.clean_offset:
@@ -129,6 +133,7 @@ class GroupAdminHandlers:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
         groups = self._state.groups
         if header.readable is not None:
+            self._refuse(groups.refuse(header.group) or self._state.topics.refuse(header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),

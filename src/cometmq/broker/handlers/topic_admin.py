@@ -147,8 +147,9 @@ class TopicAdminHandlers:
         """Forget a topic, its queues and how far groups are in it, and its retry topics of pop consumers."""
         state, topic = self._state, header.topic
         log.info("%s deletes topic %s", connection.remote_address, topic)
-        if not topic.strip():
-            raise _invalid("The specified topic is blank.")
+        refusal = state.topics.refuse(topic)
+        if refusal is not None:
+            raise _invalid(refusal)
         self._refuse_system_topic(topic)
         gone = [topic]
         if state.config.clear_retry_topic_when_delete_topic:

@@ -48,6 +48,38 @@ def check_name_servers(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def check_takeovers(facts: Facts) -> Iterator[Finding]:
+    """A name and an id belong to one address; who registers under them from another one takes the route."""
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for info in facts.name_servers.values():
+        if not isinstance(info, ClusterInfo):
+            continue
+        for name, data in info.broker_addr_table.items():
+            for number, address in data.broker_addrs.items():
+                if facts.cluster in (None, data.cluster):
+                    found.setdefault((name, number), {}).setdefault(address, 0)
+        for moved in info.takeovers:
+            if facts.cluster in (None, moved.cluster):
+                addresses = found.setdefault((moved.broker_name, moved.broker_id), {})
+                for address in (moved.old_addr, moved.new_addr):
+                    addresses[address] = max(addresses.get(address, 0), moved.count)
+    for (name, number), addresses in sorted(found.items()):
+        if len(addresses) < 2:
+            continue
+        again = max(addresses.values())
+        often = f", {again} times in the last hour" if again > 1 else ""
+        yield Finding(
+            check="route-takeover",
+            level=Level.ERROR if again > 1 else Level.WARNING,
+            subject=name,
+            text=f"{name} with id {number} is registered from {' and from '.join(sorted(addresses))}{often}: "
+            "who registers last gets its clients",
+            advice="if both run, give one of them another brokerName or brokerId; if one is not yours, keep "
+            "it away from the name servers with a firewall; if the broker moved, or a controller elected "
+            "another one, this finding ends an hour after that",
+        )
+
+
 def check_brokers(facts: Facts) -> Iterator[Finding]:
     """Each broker has to be where it is said to be, be the one that it is said to be, and have a master."""
     answered = any(isinstance(info, ClusterInfo) for info in facts.name_servers.values())

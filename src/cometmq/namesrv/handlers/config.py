@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from cometmq.model.errors import CometError, HeaderError
-from cometmq.model.settings import as_texts, convert
-from cometmq.namesrv.config import FIXED_KEYS, NamesrvConfig
+from cometmq.model.errors import CometError, HeaderError, SettingsError
+from cometmq.model.settings import as_texts, changed_by_request, check_stored, refuse_keys
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -19,13 +17,15 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.java_properties import format_properties, parse_properties
 
+log = logging.getLogger("cometmq.namesrv")
+
 
 class ConfigHandlers:
     """`getNamesrvConfig` and `updateNamesrvConfig`."""
 
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
-        self._black_list = FIXED_KEYS | {key.strip() for key in state.config.config_black_list.split(";")}
+        self._black_list = state.config.config_black_list
         self._changing = asyncio.Lock()
 
     @handles(RequestCode.GET_NAMESRV_CONFIG, NoHeader)
@@ -42,29 +42,23 @@ class ConfigHandlers:
             wanted = parse_properties(str(request.body, "utf-8"))
         except (HeaderError, UnicodeDecodeError):
             return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
-        if self._black_list & wanted.keys():
-            return Answer(ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        refusal = refuse_keys([NamesrvConfig], wanted, self._black_list)
+        if refusal is not None:
+            log.warning("%s wants to change settings: %s", connection.remote_address, refusal)
+            return Answer(ResponseCode.NO_PERMISSION, remark=refusal)
         async with self._changing:
             return await self._apply(wanted)
 
     async def _apply(self, wanted: dict[str, str]) -> Answer:
         state = self._state
-        names = dict(
-            zip(NamesrvConfig.__struct_encode_fields__, NamesrvConfig.__struct_fields__, strict=True)
-        )
-        try:
+        try:  # keys that are unknown are ignored, as RocketMQ's tools expect
             refuse_unsupported_keys(wanted)
-            changes: dict[str, Any] = {
-                names[key]: convert(NamesrvConfig, key, text, "request")
-                for key, text in wanted.items()
-                if key in names  # others are ignored, as RocketMQ's tools expect
-            }
-            config = msgspec.structs.replace(state.config, **changes)
+            config = changed_by_request(state.config, wanted)
         except CometError as error:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
         try:
             await asyncio.to_thread(self._store, config)
-        except (OSError, HeaderError, UnicodeDecodeError) as error:
+        except (OSError, HeaderError, SettingsError, UnicodeDecodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             remark = f"the settings could not be stored: {reason}; nothing was changed"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -76,4 +70,5 @@ class ConfigHandlers:
         path = Path(config.config_store_path)
         stored = parse_properties(str(self._state.files.read(path) or b"", "utf-8"))
         text = format_properties({**stored, **as_texts(config)})
+        check_stored([NamesrvConfig, NamesrvSettings], parse_properties(text), str(path))
         self._state.files.replace(path, text.encode())

@@ -57,13 +57,15 @@ class RegistrationHandlers:
         if key not in state.tables.live:
             who = f"{header.broker_name} ({header.broker_addr}, id {header.broker_id})"
             log.info("broker %s of %s registers %d topics", who, header.cluster_name, len(said.topics))
+        new = _registration(header, said, connection)
         registered = state.tables.register(
-            _registration(header, said, connection),
+            new,
             state.clock.monotonic_ms(),
             delete_missing_topics=state.config.delete_topic_with_broker_registration,
         )
         if registered is None:
             return _refuse("register broker failed")
+        state.takeovers.note(new, registered, connection.remote_address)
         state.notify(registered.min_id_change)
         order = None
         if state.config.return_order_topic_config_to_broker:
@@ -79,6 +81,12 @@ class RegistrationHandlers:
     def unregister(self, header: UnRegisterBrokerRequest, request: Command, connection: Connection) -> Answer:
         """An orderly stop of a broker."""
         left = BrokerLeft(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+        known = self._state.tables.live.get((left.cluster, left.broker_addr))
+        if known is not None and known.channel is not connection:
+            log.warning(
+                "broker %s (%s) is unregistered by %s, over another connection than it registered on",
+                *(left.broker_name, left.broker_addr, connection.remote_address),
+            )
         self._state.remove([left], "it unregistered")
         return Answer()
 

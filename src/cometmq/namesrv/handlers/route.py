@@ -48,6 +48,7 @@ class RouteHandlers:
 
     @handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader)
     def cluster_info(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """All brokers, by name and by cluster."""
+        """All brokers, by name and by cluster; beside them the routes that moved, if any did."""
         tables = self._state.tables
-        return Answer(body=encode_cluster_info(tables.brokers, tables.clusters))
+        takeovers = self._state.takeovers.recent()
+        return Answer(body=encode_cluster_info(tables.brokers, tables.clusters, takeovers))

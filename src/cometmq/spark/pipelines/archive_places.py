@@ -23,6 +23,7 @@ from pyspark.sql import functions as fn
 
 from cometmq.model.errors import StateError
 from cometmq.model.queue import MessageQueue
+from cometmq.ports.names import UnsafeNameError, child
 from cometmq.spark.offsets import Nested, to_nested
 from cometmq.spark.pipelines.archive_source import (
     NOTICE_SCHEMA,
@@ -93,6 +94,8 @@ class TaskFiles:
             raise StateError(
                 f"{error.filename or self._output} cannot be written: {error.strerror or error}"
             ) from error
+        except UnsafeNameError as error:
+            raise StateError(f"a topic cannot be archived: {error}; leave it out of the topics") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             with suppress(OSError):  # somebody else has something in it
@@ -107,14 +110,14 @@ class TaskFiles:
     def _place(self, notices: Sequence[Notice], number: int, temporary: Path) -> None:
         places: dict[Path, list[Notice]] = {}
         for notice in notices:
-            place = self._output / f"topic={escaped(notice.topic)}" / f"day={notice.day}" / f"batch={number}"
-            places.setdefault(place, []).append(notice)
+            names = f"topic={escaped(notice.topic)}", f"day={notice.day}", f"batch={number}"
+            places.setdefault(child(self._output, *names), []).append(notice)
         for place, here in places.items():
             if place.exists():
                 shutil.rmtree(place)
             place.mkdir(parents=True)
             for notice in here:
-                (temporary / (notice.name + UNFINISHED)).rename(place / notice.name)
+                child(temporary, notice.name + UNFINISHED).rename(child(place, notice.name))
 
 
 def _begins(notices: Sequence[Notice]) -> dict[MessageQueue, int]:

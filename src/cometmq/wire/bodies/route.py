@@ -6,12 +6,12 @@ tools read it. The standard shape quotes them, sorts them, and escapes slashes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from cometmq.model.route import BrokerData, QueueData, TopicRoute
+from cometmq.model.route import BrokerData, QueueData, Takeover, TopicRoute
 from cometmq.model.topic import TopicQueueMappingInfo
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import without_nones
@@ -37,14 +37,17 @@ def encode_topic_queues(queues: QueueData) -> bytes:
     return encode_route(TopicRoute([queues], []), standard=False)
 
 
-def encode_cluster_info(brokers: Mapping[str, BrokerData], clusters: Mapping[str, set[str]]) -> bytes:
-    """All brokers and clusters; always in the older shape."""
-    return fastjson.dumps(
-        {
-            "brokerAddrTable": {name: _broker(brokers[name]) for name in sorted(brokers)},
-            "clusterAddrTable": {name: sorted(clusters[name]) for name in sorted(clusters)},
-        }
-    )
+def encode_cluster_info(
+    brokers: Mapping[str, BrokerData], clusters: Mapping[str, set[str]], takeovers: Sequence[Takeover] = ()
+) -> bytes:
+    """All brokers and clusters; always in the older shape. Without takeovers it is as Apache writes it."""
+    members: dict[str, Any] = {
+        "brokerAddrTable": {name: _broker(brokers[name]) for name in sorted(brokers)},
+        "clusterAddrTable": {name: sorted(clusters[name]) for name in sorted(clusters)},
+    }
+    if takeovers:
+        members["takeovers"] = [msgspec.to_builtins(each) for each in takeovers]
+    return fastjson.dumps(members)
 
 
 def encode_member_group(cluster: str, broker_name: str, addresses: Mapping[int, str]) -> bytes:

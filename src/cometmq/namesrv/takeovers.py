@@ -1,0 +1,82 @@
+"""Routes that moved to another address: a record of it for operators, since RocketMQ's rules allow it.
+
+Rules kept here:
+- A registration under the name and id of another broker takes its route, as with Apache's name server. That
+  is right for a broker that comes back elsewhere or that a controller elected, and wrong for two brokers with
+  one name. With controllers the state that is newer keeps the route; that somebody else wanted it is noted,
+  too.
+- A move between two addresses is logged when it happens first, and again at most every `SAY_AGAIN_MS`. It is
+  counted every time.
+- The record has the last `MOST_KEPT` moves of the last hour; the oldest goes first. The answer to
+  GET_BROKER_CLUSTER_INFO shows it, and `cometmq doctor` reads it there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from cometmq.model.route import Takeover
+from cometmq.namesrv.records import BrokerRegistration, Registered
+from cometmq.ports.clock import Clock
+
+log = logging.getLogger("cometmq.namesrv")
+
+MOST_KEPT: Final = 64
+KEPT_MS: Final = 3_600_000
+SAY_AGAIN_MS: Final = 600_000
+
+_Key = tuple[str, int, frozenset[str]]
+
+
+class Takeovers:
+    """The moves of the last hour; belongs to the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[_Key, Takeover] = {}
+        self._said_ms: dict[_Key, int] = {}
+        self.total = 0
+
+    def note(self, new: BrokerRegistration, registered: Registered, peer: str) -> None:
+        """Note that a registration took the route of an address, or would have if its state were newer."""
+        if registered.taken_from is not None:
+            self._add(new, registered.taken_from, new.broker_addr, peer)
+        elif registered.kept_by is not None:
+            self._add(new, new.broker_addr, registered.kept_by, peer)
+
+    def _add(self, new: BrokerRegistration, old_addr: str, new_addr: str, peer: str) -> None:
+        now_ms = self._clock.now_ms()
+        key = (new.broker_name, new.broker_id, frozenset((old_addr, new_addr)))
+        known = self._kept.pop(key, None)
+        self._kept[key] = Takeover(
+            broker_id=new.broker_id,
+            broker_name=new.broker_name,
+            cluster=new.cluster,
+            count=1 if known is None else known.count + 1,
+            last_ms=now_ms,
+            new_addr=new_addr,
+            old_addr=old_addr,
+        )
+        self.total += 1
+        if now_ms - self._said_ms.get(key, now_ms - SAY_AGAIN_MS) >= SAY_AGAIN_MS:
+            self._said_ms[key] = now_ms
+            log.warning(
+                "broker %s, id %d, is registered at %s and at %s, lastly by %s: clients go to the latter. If "
+                "both run, give one of them another brokerName or brokerId; if one is not yours, keep it "
+                "away from this name server with a firewall",
+                *(new.broker_name, new.broker_id, old_addr, new_addr, peer),
+            )
+        while len(self._kept) > MOST_KEPT:
+            self._forget(next(iter(self._kept)))
+
+    def recent(self) -> list[Takeover]:
+        """The moves of the last hour, the oldest first."""
+        now_ms = self._clock.now_ms()
+        for key in [key for key, each in self._kept.items() if each.last_ms + KEPT_MS < now_ms]:
+            self._forget(key)
+        return list(self._kept.values())
+
+    def _forget(self, key: _Key) -> None:
+        del self._kept[key]
+        self._said_ms.pop(key, None)
