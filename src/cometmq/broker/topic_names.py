@@ -57,7 +57,17 @@ NOT_FOR_CLIENTS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""Topics that a client may not send to."""
+"""Topics that a client may not send to, beside those of the system prefix."""
+
+SENT_BY_CLIENTS: Final = "rmq_sys_TRACE_DATA_"
+"""Topics of the system prefix that clients do send to: traces, by region."""
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its offsets in the revive topic are those of the last checkpoints that are done."""
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far half messages and their ends are looked through."""
+OWN_GROUPS: Final = frozenset({REVIVE_GROUP, TRANSACTION_GROUP})
+"""Groups whose offsets are the progress of the broker itself."""
 
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 SYSTEM_GROUPS: Final = (
@@ -68,7 +78,7 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANSACTION_GROUP,
 )
 """Groups that every broker has from the start."""
 
@@ -112,6 +122,13 @@ def refuse_group(group: str) -> str | None:
     if len(group) > MAX_GROUP_LENGTH:
         return f"The specified group: {group}, is longer than group max length: {MAX_GROUP_LENGTH}"
     return None
+
+
+def is_for_clients(topic: str) -> bool:
+    """Whether clients may send to a topic; the others are written by the broker alone."""
+    if topic.startswith(SYSTEM_PREFIX):
+        return topic.startswith(SENT_BY_CLIENTS)
+    return topic not in NOT_FOR_CLIENTS
 
 
 def is_system_group(group: str) -> bool:
