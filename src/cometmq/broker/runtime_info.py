@@ -132,6 +132,7 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "timerDequeueTps": "0.0",
         **_about_store(state),
         **_about_queues(state.config),
+        **({"setAsideRecords": str(state.set_aside.since_start)} if state.set_aside.since_start else {}),
     }
 
 

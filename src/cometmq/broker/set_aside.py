@@ -128,6 +128,8 @@ class SetAside:
         self._state = state
         self.totals: dict[str, int] = {}
         """By service: how many there were, ever."""
+        self.since_start = 0
+        """How many there were since the start, of all services."""
         self._records: dict[tuple[str | int, ...], SetAsideRecord] = {}
         """By service and place, oldest first."""
         self._file = SavedTable(
@@ -216,6 +218,7 @@ class SetAside:
             del self._records[next(iter(self._records))]
         self._records[key] = record
         self.totals[service] = self.totals.get(service, 0) + 1
+        self.since_start += 1
         loop = asyncio.get_running_loop()
         if self._saving is None:
             self._saving = loop.call_later(SAVE_S, self._save)
