@@ -16,7 +16,7 @@ import msgspec
 from cometmq.client.names import RETRY_PREFIX
 from cometmq.model import message_properties as names
 from cometmq.model.errors import HeaderError
-from cometmq.model.java_numbers import java_long
+from cometmq.model.java_numbers import long_of
 from cometmq.model.message import StoredMessage
 from cometmq.wire.headers.pop import PopMessageResponse
 
@@ -48,9 +48,9 @@ def read_handle(text: str) -> PopHandle:
     """The handle that a message brought along."""
     parts = text.split(" ")
     try:
-        start, pop_time, invisible, revive_queue = map(_long, parts[:4])
+        start, pop_time, invisible, revive_queue = map(long_of, parts[:4])
         return PopHandle(
-            start, pop_time, invisible, revive_queue, parts[4], parts[5], _long(parts[6]), _long(parts[7])
+            start, pop_time, invisible, revive_queue, parts[4], parts[5], long_of(parts[6]), long_of(parts[7])
         )
     except (ValueError, IndexError):
         raise HeaderError(f"{text[:100]!r} is no handle of a message") from None
@@ -73,7 +73,7 @@ def handles_of(
     messages: Sequence[StoredMessage], header: PopMessageResponse, broker_name: str
 ) -> list[PopHandle]:
     """The handle of each message of an answer."""
-    starts = _table(header.start_offset_info, _long)
+    starts = _table(header.start_offset_info, long_of)
     listed = _table(header.msg_offset_info, _offsets)
     may_bring_handles = any(mark != NORMAL for mark, _ in starts)
     places = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
@@ -132,7 +132,7 @@ def _real_offsets(
 
 def with_attempts(messages: Sequence[StoredMessage], header: PopMessageResponse) -> Sequence[StoredMessage]:
     """The messages of an ordered pop with how often they were handed out before, as the broker counts it."""
-    counts = _table(header.order_count_info, _long)
+    counts = _table(header.order_count_info, long_of)
     if not counts:
         return messages
     return [_with_attempts(message, counts) for message in messages]
@@ -157,11 +157,4 @@ def _table(text: str | None, read: Callable[[str], T]) -> dict[_Place, T]:
 
 
 def _offsets(text: str) -> list[int]:
-    return sorted(map(_long, text.split(",")))
-
-
-def _long(text: str) -> int:
-    number = java_long(text)
-    if number is None:
-        raise ValueError(text[:40])
-    return number
+    return sorted(map(long_of, text.split(",")))

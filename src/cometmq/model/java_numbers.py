@@ -4,7 +4,7 @@ Rules kept here:
 - A text is a number if it is decimal digits of ASCII, with a sign at most, and if its value fits into Java's
   `int` or `long`. Everything else is None: Python's `int` takes more (`1_000`, spaces, any length up to some
   thousands of digits, where it raises), and what does not fit breaks later, far from its cause.
-- Nothing here raises, whatever the text is.
+- Nothing here raises, whatever the text is, but `long_of`, which raises `ValueError` as `int` does.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ def java_int(text: str | None) -> int | None:
     """The value of a text that `Integer.parseInt` reads; None for every other."""
     number = java_long(text)
     return None if number is None or not -LARGEST_INT - 1 <= number <= LARGEST_INT else number
+
+
+def long_of(text: str) -> int:
+    """The same as `java_long`; raises `ValueError` for what it does not read."""
+    number = java_long(text)
+    if number is None:
+        raise ValueError(f"{text[:40]!r} is no number of 64 bits")
+    return number
 
 
 def natural_long(text: str | None) -> int | None:

@@ -21,7 +21,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.set_aside import TIMERS, UnprocessableError, is_passing
-from cometmq.broker.timers.files import TimerFiles
+from cometmq.broker.timers.files import DECADE_MS, TimerFiles
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError
@@ -142,8 +142,8 @@ class TimerEnqueuing:
             self._delivery.read_time_ms = self.write_time_ms  # there is nothing in the wheel
         block = bytes(message.properties_block)
         due_ms = java_long(find_property(block, TIMER_OUT_MS))
-        if due_ms is None:
-            raise UnprocessableError(f"its {TIMER_OUT_MS} is no time")
+        if due_ms is None or due_ms > self._state.clock.now_ms() + DECADE_MS:
+            raise UnprocessableError(f"its {TIMER_OUT_MS} is no time within the next years")
         topic, _ = self._state.targets.find(
             find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID), from_timers=True
         )

@@ -191,7 +191,8 @@ def check_set_aside(facts: Facts) -> Iterator[Finding]:
                 check="set-aside-records",
                 level=Level.WARNING,
                 subject=broker.name,
-                text=f"{broker.name} has set {count:.0f} records aside since its start: it cannot process them",
+                text=f"{broker.name} could not process {count:.0f} records since its start, "
+                "and has set them aside",
                 advice="look at them where the broker runs: cometmq store set-aside DIR",
             )
 
