@@ -18,7 +18,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topic_names import REVIVE_PREFIX, is_for_clients, refuse_topic
+from cometmq.broker.topic_names import (
+    MAX_RETRY_TOPIC_LENGTH,
+    REVIVE_PREFIX,
+    is_for_clients,
+    refuse_topic,
+)
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
 
@@ -31,11 +36,17 @@ Target = tuple[str, int]
 """A topic and a queue of it."""
 
 
-@lru_cache(4096)
 def read_target(topic: str | None, queue_id: str | None) -> Target | None:
     """What two properties say; None if they say nothing that could be a place in a store."""
-    number = natural_int(queue_id) if queue_id and len(queue_id) <= _SHOWN else None
-    return (topic, number) if topic and number is not None else None
+    if not topic or not queue_id or len(topic) > MAX_RETRY_TOPIC_LENGTH or len(queue_id) > _SHOWN:
+        return None
+    return _read_short(topic, queue_id)
+
+
+@lru_cache(4096)
+def _read_short(topic: str, queue_id: str) -> Target | None:
+    number = natural_int(queue_id)
+    return None if number is None else (topic, number)
 
 
 class RestoreTargets:
