@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cometmq.broker.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
@@ -208,7 +209,7 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
             await kit.send(body=b"last", queue_id=1, properties={"UNIQ_KEY": "c", "TIMER_DELAY_MS": "200"})
             await eventually(lambda: b"last" in bodies(kit), "timers go on")
             await eventually(
-                lambda: kit.broker.state.transactions.checking._place(TRANS_HALF_TOPIC, 0) > 0, "looked at"
+                lambda: kit.broker.state.transactions.checking.place_in(TRANS_HALF_TOPIC, 0) > 0, "looked at"
             )
             await kit.embedded.stop_broker()
         assert [each.message for each in caplog.records if "aside" in each.message] == []
@@ -266,3 +267,68 @@ async def test_a_popped_message_that_is_too_large_to_come_back_is_set_aside(tmp_
         await eventually(
             lambda: offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, 0) >= 0, "the queue goes on"
         )
+
+
+def damage(kit: BrokerKit, topic: str, queue_id: int = 0) -> None:
+    """Make the topic of the last record of a queue no text any more."""
+    store = kit.broker.state.store
+    queue = store.queues.find(topic, queue_id)
+    assert queue is not None
+    unit = queue.unit(queue.max_offset - 1)
+    assert unit is not None
+    view = store.log.view(unit[0], unit[1])
+    mapped = store.log.files.at(unit[0])
+    assert view is not None
+    assert mapped is not None
+    at = unit[0] - mapped.start + bytes(view).index(topic.encode())
+    mapped.file.buffer[at : at + 1] = b"\xff"
+
+
+async def test_records_that_cannot_be_decoded_are_set_aside(tmp_path: Path) -> None:
+    """B6, B7: damage in the middle of the log costs the messages that it hit, and no others."""
+    settings = {**SETTINGS, "timerStopEnqueue": "true", "transactionTimeOut": "1000"}
+    async with running_broker(tmp_path, settings) as kit:
+        state = kit.broker.state
+        for number in (1, 2):
+            for properties in ({"DELAY": "1"}, {"TIMER_DELAY_MS": "300"}, transaction(f"t{number}")):
+                sent = await kit.send(
+                    body=b"%d" % number,
+                    queue_id=1,
+                    properties={"UNIQ_KEY": f"{number}", **properties},
+                    born_timestamp=now_ms(),
+                )
+                assert sent.code == 0
+            if number == 1:
+                for topic in (DELAY_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC):
+                    damage(kit, topic)
+        state.change_config(
+            state.config, msgspec.structs.replace(state.store_config, timer_stop_enqueue=False)
+        )
+        async with Producer(kit) as producer:
+            producer.on_question = lambda _: COMMIT
+            await eventually(lambda: bodies(kit) == [b"2"] * 3, "the others come")
+        assert state.set_aside.totals == {"timers": 1, "delays": 1, "transactions": 1}
+
+
+async def test_while_the_store_takes_nothing_nothing_is_set_aside(tmp_path: Path) -> None:
+    """B6, B8: as with a full disk; all of it comes when the store takes messages again."""
+    async with running_broker(tmp_path, SETTINGS) as kit:
+        await kit.embedded.create_topic("Orders")
+        state = kit.broker.state
+        state.groups.find(POP_GROUP)
+        await kit.send(body=b"popped")
+        await kit.send(body=b"timed", queue_id=1, properties={"UNIQ_KEY": "a", "TIMER_DELAY_MS": "300"})
+        await kit.send(body=b"delayed", queue_id=1, properties={"UNIQ_KEY": "b", "DELAY": "1"})
+        await kit.send(body=b"half", queue_id=1, properties=transaction("c"), born_timestamp=now_ms())
+        assert state.store.put(record(REVIVE_TOPIC, checkpoint(), {"TAGS": "ck"})).status is PutStatus.PUT_OK
+        state.store.writer.open(is_open=False)
+        due_ms = now_ms() + 1500
+        await eventually(lambda: now_ms() > due_ms, "all are due, and were tried")
+        assert (bodies(kit), state.set_aside.totals) == ([], {})
+        state.store.writer.open()
+        async with Producer(kit) as producer:
+            producer.on_question = lambda _: COMMIT
+            await eventually(lambda: sorted(bodies(kit)) == [b"delayed", b"half", b"timed"], "all come")
+        retries = f"%RETRY%{POP_GROUP}_Orders"
+        await eventually(lambda: bodies(kit, retries, 0) == [b"popped"], "what was popped comes back")
+        assert state.set_aside.totals == {}

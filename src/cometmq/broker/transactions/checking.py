@@ -23,7 +23,6 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.restoring import Target
 from cometmq.broker.set_aside import TRANSACTIONS, UnprocessableError, check_put, is_passing
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import (
@@ -83,24 +82,29 @@ class TransactionChecking:
             await self._check_queue(queue_id)
 
     async def _check_queue(self, queue_id: int) -> None:
-        half, operation = self._place(TRANS_HALF_TOPIC, queue_id), self._place(TRANS_OP_HALF_TOPIC, queue_id)
-        target = self._end_of(TRANS_HALF_TOPIC, queue_id)
+        half, operation = (
+            self.place_in(TRANS_HALF_TOPIC, queue_id),
+            self.place_in(TRANS_OP_HALF_TOPIC, queue_id),
+        )
+        target = self.end_of(TRANS_HALF_TOPIC, queue_id)
         if half < target:
             self.ends.write(queue_id)
             reached = await _QueueCheck(self, queue_id, operation).run(half, target)
             self.ends.write(queue_id)
             self._commit(TRANS_HALF_TOPIC, queue_id, reached)
             half = reached
-        if operation < self._end_of(TRANS_OP_HALF_TOPIC, queue_id):
+        if operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             self._commit(TRANS_OP_HALF_TOPIC, queue_id, await self._done_with(queue_id, operation, half))
 
-    def _place(self, topic: str, queue_id: int) -> int:
+    def place_in(self, topic: str, queue_id: int) -> int:
+        """Where the transaction group is in a queue."""
         queue = self.state.store.queues.find(topic, queue_id)
         place = self.state.offsets.query(TRANSACTION_GROUP, topic, queue_id)
         # One behind the end would pass over all that comes until then.
         return max(place, 0) if queue is None else min(max(place, queue.min_offset), queue.max_offset)
 
-    def _end_of(self, topic: str, queue_id: int) -> int:
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The place behind the last message of a queue."""
         queue = self.state.store.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -109,8 +113,8 @@ class TransactionChecking:
 
     async def _done_with(self, queue_id: int, operation: int, half: int) -> int:
         """Behind how many messages of the op topic nothing is to be known any more."""
-        end = self._end_of(TRANS_HALF_TOPIC, queue_id)
-        while operation < self._end_of(TRANS_OP_HALF_TOPIC, queue_id):
+        end = self.end_of(TRANS_HALF_TOPIC, queue_id)
+        while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
                 if any(half <= offset < end for offset in self._ends_in(view, queue_id, place)):
@@ -124,7 +128,7 @@ class TransactionChecking:
     async def read_window(self, queue_id: int, operation: int, end: int) -> set[int]:
         """The half messages before an end that the op topic knows, from a place on, to have ended."""
         ended: set[int] = set()
-        target = self._end_of(TRANS_OP_HALF_TOPIC, queue_id)
+        target = self.end_of(TRANS_OP_HALF_TOPIC, queue_id)
         while operation < target:
             found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
@@ -145,29 +149,6 @@ class TransactionChecking:
             self.state.set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
             return ()
         return read_ends(operation)
-
-    async def count_open(self) -> dict[str, int]:
-        """How many transactions of each topic are open, by what is in the half topic and the op topic."""
-        counted: dict[str, int] = {}
-        topic = self.state.topics.get(TRANS_HALF_TOPIC)
-        for queue_id in range(1 if topic is None else topic.read_queue_nums):
-            half, end = self._place(TRANS_HALF_TOPIC, queue_id), self._end_of(TRANS_HALF_TOPIC, queue_id)
-            operation, window_end = self._place(TRANS_OP_HALF_TOPIC, queue_id), 0
-            ended: set[int] = set()
-            while half < end:
-                if half >= window_end:
-                    window_end = half + WINDOW
-                    ended = await self.read_window(queue_id, operation, window_end)
-                found = await self.state.store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
-                for view, place in zip(found.records, found.queue_offsets, strict=True):
-                    target = None if place in ended else _target_in(view)
-                    if target is not None:
-                        counted[target[0]] = counted.get(target[0], 0) + 1
-                if found.next_offset <= half:
-                    break
-                half = found.next_offset
-                await asyncio.sleep(0)  # others get their turn
-        return counted
 
     # What is done with one half message
 
@@ -247,13 +228,6 @@ class TransactionChecking:
             *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC),
         )
         return True
-
-
-def _target_in(view: memoryview) -> Target | None:
-    try:
-        return target_of(decode_record(view).properties())
-    except ProtocolError:
-        return None
 
 
 def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:

@@ -19,6 +19,7 @@ from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.transactions.checking import TransactionChecking
 from cometmq.broker.transactions.ending import TransactionEnding
 from cometmq.broker.transactions.ends import TransactionEnds
+from cometmq.broker.transactions.recount import count_open
 from cometmq.model.errors import CometError
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import TransactionMetricsTable
@@ -76,7 +77,7 @@ class TransactionService:
 
     async def _count_anew(self) -> None:
         try:
-            counted = await self.checking.count_open()
+            counted = await count_open(self._state, self.checking)
         except (OSError, CometError) as error:
             log.warning("open transactions could not be counted: %s", error)
             return
