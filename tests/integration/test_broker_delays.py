@@ -90,6 +90,17 @@ async def test_what_became_due_while_the_broker_was_down_comes_at_once(tmp_path:
         await eventually(lambda: delivered(kit) == [b"hello"], "it is delivered")
 
 
+@pytest.mark.parametrize("offset", [10**30, 10**12, -5])
+async def test_a_place_that_cannot_be_holds_nothing_up(tmp_path: Path, offset: int) -> None:
+    """B6: a level goes on within its queue, whatever the file says."""
+    async with running_broker(tmp_path, DELAYS) as kit:
+        path = kit.embedded.folder / "config" / "delayOffset.json"
+    path.write_text(f'{{"offsetTable":{{1:{offset},99:{offset}}}}}')
+    async with running_broker(tmp_path, DELAYS) as kit:
+        await kit.send(properties={"DELAY": "1", "UNIQ_KEY": ID})
+        await eventually(lambda: delivered(kit) == [b"hello"], "it is delivered")
+
+
 async def test_a_kill_repeats_messages_of_the_last_two_seconds_at_most(tmp_path: Path) -> None:
     """B6: a save begins every second, and takes as long as the disk; a machine that stalls is allowed for."""
     seen: dict[bytes, float] = {}

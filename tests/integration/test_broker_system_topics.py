@@ -26,6 +26,7 @@ from cometmq.wire.headers.send import (
     ResumeCheckHalfMessageRequest,
     SendMessageRequest,
 )
+from cometmq.wire.headers.topic import CreateTopicListRequest
 from tests.integration.broker_kit import DELAYS, ID, BrokerKit, Told, eventually, running_broker, send_header
 from tests.integration.message_kinds_kit import COMMIT, Half, Producer, kill, now_ms
 from tests.integration.pop_kit import GROUP, QUICK, Consumer
@@ -297,11 +298,26 @@ async def test_odd_numbers_in_the_properties_of_a_send_are_answered(text: str) -
         await nothing_is_set_aside(kit)
 
 
-async def test_a_message_that_was_tried_less_than_never_is_sent_back_all_the_same() -> None:
-    """B6: the number of its tries is the sender's, and would be the number of a queue."""
+@pytest.mark.parametrize(("tries", "topic"), [(-7, "%RETRY%billing"), (2**31 - 1, "%DLQ%billing")])
+async def test_a_message_with_impossible_tries_is_sent_back_all_the_same(tries: int, topic: str) -> None:
+    """B6: the number of its tries is the sender's, and decides about the delay level."""
     async with running_broker(settings=SETTINGS) as kit:
-        await kit.send(reconsume_times=-7)
+        await kit.send(reconsume_times=tries)
         (stored,) = kit.stored("Orders")
         assert (await kit.send_back(stored.physical_offset)).code == 0
-        await eventually(lambda: len(kit.stored("%RETRY%billing")) == 1, "it comes back")
+        await eventually(lambda: len(kit.stored(topic)) == 1, "it is where it belongs")
         assert kit.broker.state.set_aside.totals == {}
+
+
+@pytest.mark.parametrize("number", [10**30, 70_000])
+async def test_topics_and_groups_have_no_impossible_numbers(number: int) -> None:
+    """B9: a queue with such a number would fit into no record."""
+    async with running_broker() as kit:
+        group = {"groupName": "g", "retryQueueNums": number}
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert (await kit.call(code, body=fastjson.dumps(group))).code == ResponseCode.INVALID_PARAMETER
+        for name in ("readQueueNums", "writeQueueNums"):
+            topics = {"topicConfigList": [{"topicName": "T", name: number}]}
+            header = CreateTopicListRequest()
+            answer = await kit.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, header, fastjson.dumps(topics))
+            assert answer.code == ResponseCode.INVALID_PARAMETER

@@ -146,7 +146,7 @@ class DelayService:
         for level in self._due_ms:
             queue = queues.find(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            place = at if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            place = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
             if place != at:
                 log.warning("delay level %d goes on at %d: %d is not in its queue", level, place, at)
             if queue is not None or level in self.offsets:

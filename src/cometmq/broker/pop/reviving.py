@@ -23,6 +23,7 @@ from cometmq.broker.set_aside import POPS, UnprocessableError, check_put, is_pas
 from cometmq.broker.stored_properties import stored_block
 from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
 from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
 from cometmq.wire.bodies.pop import Ack, Checkpoint
 from cometmq.wire.record import Record, decode_record
@@ -148,7 +149,7 @@ class Reviving:
             sys_flag=message.sys_flag,
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=self._revive_log.host,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, LARGEST_INT),
         )
         is_put = check_put(self._state.store.put(revived).status)
         self.revived += is_put
