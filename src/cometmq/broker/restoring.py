@@ -14,7 +14,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.set_aside import UnprocessableError
@@ -30,6 +29,8 @@ from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
+MOST_FOUND: Final = 4096
+"""With so many known to be right, all are forgotten."""
 _SHOWN: Final = 60
 
 Target = tuple[str, int]
@@ -39,12 +40,7 @@ Target = tuple[str, int]
 def read_target(topic: str | None, queue_id: str | None) -> Target | None:
     """What two properties say; None if they say nothing that could be a place in a store."""
     if not topic or not queue_id or len(topic) > MAX_RETRY_TOPIC_LENGTH or len(queue_id) > _SHOWN:
-        return None
-    return _read_short(topic, queue_id)
-
-
-@lru_cache(4096)
-def _read_short(topic: str, queue_id: str) -> Target | None:
+        return None  # also what would be large to remember
     number = natural_int(queue_id)
     return None if number is None else (topic, number)
 
@@ -56,9 +52,22 @@ class RestoreTargets:
         self._topics = state.topics
         self._queues = state.store.queues
         self._revive_topic = REVIVE_PREFIX + state.config.broker_cluster_name
+        self._found: dict[tuple[str | None, str | None, bool], Target] = {}
+        """What was found to be right, as long as no topic changes."""
+        self._generation = -1
 
     def find(self, topic: str | None, queue_id: str | None, *, from_timers: bool = False) -> Target:
         """The topic and the queue that properties name; raises `UnprocessableError`."""
+        if self._generation != self._topics.generation or len(self._found) >= MOST_FOUND:
+            self._found.clear()
+            self._generation = self._topics.generation
+        key = topic, queue_id, from_timers
+        target = self._found.get(key)
+        if target is None:
+            target = self._found[key] = self._checked(topic, queue_id, from_timers=from_timers)
+        return target
+
+    def _checked(self, topic: str | None, queue_id: str | None, *, from_timers: bool) -> Target:
         target = read_target(topic, queue_id)
         if target is None:
             raise UnprocessableError(
@@ -69,8 +78,7 @@ class RestoreTargets:
             raise UnprocessableError(f"{REAL_TOPIC} {_shown(name)} is a topic that only the broker writes to")
         known = self._topics.get(name)
         if known is None:
-            refusal = refuse_topic(name)
-            if refusal is not None:
+            if refuse_topic(name) is not None:
                 raise UnprocessableError(f"{REAL_TOPIC} {_shown(name)} is no legal name of a topic")
         elif (
             number >= max(known.read_queue_nums, known.write_queue_nums)
