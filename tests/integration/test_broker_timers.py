@@ -340,24 +340,6 @@ async def test_timers_also_wait_for_the_disk_with_synchronous_flush() -> None:
         assert answer.fields["recallHandle"]
 
 
-async def test_nonsense_in_the_timer_topic_is_passed_over() -> None:
-    """B6: sent there by a client; what belongs somewhere is delivered, the rest is dropped."""
-    async with running_broker(settings=QUICK) as kit:
-        for properties in (
-            {},
-            {"TIMER_OUT_MS": "soon"},
-            {"TIMER_OUT_MS": str(now_ms() + 200)},
-            {"REAL_TOPIC": TIMER_TOPIC, "REAL_QID": "0"},
-            {"REAL_TOPIC": "Orders", "REAL_QID": "-1"},
-        ):
-            await kit.send(TIMER_TOPIC, properties={"UNIQ_KEY": ID, **properties})
-        where = {"REAL_TOPIC": "Orders", "REAL_QID": "0"}
-        await kit.send(TIMER_TOPIC, b"timeless", properties={"UNIQ_KEY": ID, **where})
-        await eventually(lambda: delivered(kit) == [b"timeless"], "what belongs somewhere is delivered")
-        await send_timed(kit, b"good", TIMER_DELAY_MS="300")
-        await eventually(lambda: delivered(kit) == [b"timeless", b"good"], "timers go on")
-
-
 # Files
 
 

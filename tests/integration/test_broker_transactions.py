@@ -8,8 +8,8 @@ from cometmq.broker.topic_names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
 )
-from cometmq.broker.transactions.halves import TRANSACTION_GROUP
 from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest

@@ -13,8 +13,11 @@ from typing import Any, cast
 
 import pytest
 
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.timers.service import TimerService
 from cometmq.broker.timers.setting import set_timer
+from cometmq.broker.topics import Topics
 from cometmq.ports.clock import SystemClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
@@ -57,7 +60,10 @@ class TimedStore:
             store=self.store,
             traffic=SimpleNamespace(delayed=lambda *_: None),
             on_config_change=[],
+            config=BrokerConfig(),
+            topics=Topics(BrokerConfig(), self.clock),
         )
+        self._state.targets = RestoreTargets(cast(Any, self._state))
         self.timers = self._state.timers = TimerService(cast(Any, self._state), InPlace())
 
     async def start(self) -> None:

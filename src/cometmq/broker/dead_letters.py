@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.send_checks import AnySend, SendRefused
 from cometmq.broker.stored_properties import stored_block
 from cometmq.broker.topic_names import FAQ, RETRY_PREFIX, dead_letter_topic
+from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
@@ -71,6 +72,6 @@ def sent_back(stored: Record, topic: str, queue_id: int, delay_level: int) -> tu
         sys_flag=stored.sys_flag,
         born_timestamp_ms=stored.born_timestamp_ms,
         born_host=stored.born_host,
-        reconsume_times=stored.reconsume_times + 1,
+        reconsume_times=min(stored.reconsume_times + 1, LARGEST_INT),
     )
     return record, properties

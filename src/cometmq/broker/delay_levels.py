@@ -7,8 +7,11 @@ Rules kept here:
   because the wall clock, which decides, may be set.
 - A level's place moves on when the message is in the log again. Places are saved only once the delivered
   messages are on the disk, so that no crash loses one; after an orderly stop the next start goes on exactly
-  there, after a kill messages of the last second may be delivered again.
+  there, after a kill messages of the last two seconds may be delivered again: a save begins every second, and
+  waits for the disk.
 - A due time further away than the level's delay comes from a clock that was wrong; such a message is due now.
+- A record that can never be delivered is set aside, and its level goes on with the next. While the store
+  takes nothing, a level tries its next message again, after longer and longer pauses.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.restoring import Target
+from cometmq.broker.set_aside import DELAYS, BackOff, UnprocessableError, check_put, is_passing
 from cometmq.broker.stored_properties import TIMER_PROPERTIES, stored_block
-from cometmq.broker.topic_names import TRANS_HALF_TOPIC
+from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.topic import DataVersion
 from cometmq.store.config_tables import DelayOffsetTable
@@ -37,7 +42,6 @@ log = logging.getLogger("cometmq.broker")
 AT_ONCE: Final = 32
 """Messages that are delivered before others get their turn."""
 LONGEST_SLEEP_S: Final = 1.0
-RETRY_S: Final = 0.1
 FAILURE_S: Final = 10.0
 SAVE_INTERVAL_MS: Final = 1000
 
@@ -46,16 +50,12 @@ _NEVER: Final = float("inf")
 
 def read_level(properties: Mapping[str, str]) -> int:
     """The delay level that properties ask for; 0 if none, or if it is no number."""
-    text = properties.get(DELAY, "0")
-    try:
-        return max(int(text), 0)
-    except ValueError:
-        return 0
+    return natural_int(properties.get(DELAY)) or 0
 
 
 def put_aside(record: Record, properties: dict[str, str], level: int, levels: DelayLevels) -> None:
     """Turn a message into one that waits in the queue of its level."""
-    level = min(level, len(levels.delays_ms))
+    level = max(min(level, len(levels.delays_ms)), 1)
     for name in TIMER_PROPERTIES:
         properties.pop(name, None)
     properties[DELAY] = str(level)
@@ -66,21 +66,14 @@ def put_aside(record: Record, properties: dict[str, str], level: int, levels: De
     record.properties_block = stored_block(properties)
 
 
-def bring_back(waiting: Record) -> Record | None:
-    """The message that waited, for the queue that it belongs to; None if it belongs nowhere."""
-    properties = waiting.properties()
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    if topic is None or topic == TRANS_HALF_TOPIC or not queue_id.isdecimal():
-        log.error(
-            "the delayed message at %d belongs to %s %s, and is dropped",
-            *(waiting.physical_offset, topic, queue_id),
-        )
-        return None
+def bring_back(waiting: Record, properties: Mapping[str, str], target: Target) -> Record:
+    """The message that waited, for the queue that it belongs to."""
+    topic, queue_id = target
     return Record(
         topic,
         waiting.body,
         stored_block(properties),
-        queue_id=int(queue_id),
+        queue_id=queue_id,
         flag=waiting.flag,
         sys_flag=waiting.sys_flag,
         born_timestamp_ms=waiting.born_timestamp_ms,
@@ -104,6 +97,7 @@ class DelayService:
         self._moves = 0
         self._saved_moves = 0
         self._safe: DelayOffsetTable | None = None
+        self._back_off = BackOff()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -152,7 +146,7 @@ class DelayService:
         for level in self._due_ms:
             queue = queues.find(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            place = at if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            place = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
             if place != at:
                 log.warning("delay level %d goes on at %d: %d is not in its queue", level, place, at)
             if queue is not None or level in self.offsets:
@@ -210,7 +204,8 @@ class DelayService:
                 if due_ms > self._state.clock.now_ms():
                     continue
                 if not await self._deliver(level):
-                    return RETRY_S
+                    return self._back_off.failed()
+                self._back_off.succeeded()
                 self._look(level)
                 more |= self._due_ms[level] <= self._state.clock.now_ms()
                 await asyncio.sleep(0)  # others get their turn
@@ -223,17 +218,31 @@ class DelayService:
             return False
         found = await self._state.store.get(DELAY_TOPIC, level - 1, offset, count)
         for view, place in zip(found.records, found.queue_offsets, strict=True):
-            message = bring_back(decode_record(view))
-            if message is not None:
-                status = self._state.store.put(message).status
-                if status is not PutStatus.PUT_OK:
-                    log.warning("a delayed message for %s could not be put: %s", message.topic, status.value)
+            try:
+                if not self._deliver_one(decode_record(view)):
                     return False
                 self._state.counters.delayed += 1
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                self._state.set_aside.add_place(DELAYS, DELAY_TOPIC, level - 1, place, error)
             self._move(level, place + 1)
         if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
             self._move(level, found.next_offset)
         return self.offsets.get(level, 0) > offset
+
+    def _deliver_one(self, waiting: Record) -> bool:
+        """Put a message where it belongs; False if it cannot be put now."""
+        if waiting.topic != DELAY_TOPIC:
+            raise UnprocessableError(f"it is a message of topic {waiting.topic}")
+        properties = waiting.properties()
+        target = self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        message = bring_back(waiting, properties, target)
+        status = self._state.store.put(message).status
+        is_put = check_put(status)
+        if not is_put and self._back_off.is_first:
+            log.warning("a delayed message for %s cannot be put yet: %s", message.topic, status.value)
+        return is_put
 
     def _move(self, level: int, offset: int) -> None:
         self.offsets[level] = offset

@@ -3,8 +3,8 @@
 Rules kept here:
 - The log alone decides. What is saved is a shortcut: how far the lanes were at an offset of the log, written
   when the log is on the disk up to there. At a start the log behind that offset is walked.
-- A saved table that speaks of more log than there is, or does not fit it, counts for nothing: the whole log
-  is walked then.
+- A saved table that speaks of more log than there is, does not fit it, or cannot be read, counts for nothing:
+  the whole log is walked then.
 - Without a saved table nothing of the kind is in the log, because the table is saved before the first message
   is taken. A broker that never had such a writer has no file, and walks nothing.
 """
@@ -55,6 +55,8 @@ class ExactlyOnce:
     def load(self) -> None:
         """Read what was saved, and the log behind it; this blocks."""
         saved = self._file.file.load()
+        if saved is None and self._file.file.is_begun_anew:
+            saved = OnceTable()  # which is that of the beginning of the log
         if saved is None:
             return
         self.is_ready = True

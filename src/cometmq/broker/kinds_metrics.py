@@ -45,6 +45,10 @@ class KindsMetrics:
         yield from self._transactions(families)
         yield from self._timers(families)
         yield from self._pops(families)
+        yield families.counter(
+            "cometmq_set_aside_records", "Records that a service could not process, ever.",
+            [({"service": service}, count) for service, count in list(self._state.set_aside.totals.items())],
+        )  # fmt: skip
 
     def _transactions(self, families: Families) -> Iterator[Metric]:
         transactions = self._state.transactions

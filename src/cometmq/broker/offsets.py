@@ -6,6 +6,8 @@ Rules kept here:
 - A reset by an administrator counts until the group has been told of it, once a queue; who asks meanwhile
   gets it at once.
 - How far a group has pulled is kept in memory only.
+- The offsets of the broker's own groups say how far its services are. Only these move them: one that a client
+  could set would let the services pass over everything, or begin anew.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.topic_names import OWN_GROUPS
+from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
 from cometmq.store.config_tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable, QueueOffsets
@@ -45,6 +49,12 @@ class ConsumerOffsets:
         """Take over what was saved."""
         if saved is not None:
             self.table.update(saved.offset_table)
+            for key, queues in saved.offset_table.items():
+                if any(abs(offset) > LARGEST_LONG for offset in queues.values()):
+                    log.error("%s has offsets of over 64 bits in the file, and begins without them", key)
+                    self.table[key] = {
+                        each: offset for each, offset in queues.items() if abs(offset) <= LARGEST_LONG
+                    }
             self.data_version = saved.data_version
 
     def snapshot(self) -> ConsumerOffsetTable:
@@ -54,7 +64,15 @@ class ConsumerOffsets:
     # Offsets
 
     def commit(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note that a group has consumed a queue up to an offset."""
+        """Note that a group has consumed a queue up to an offset; nothing comes of it for an own group."""
+        if group not in OWN_GROUPS:
+            self._commit(client_host, group, topic, queue_id, offset)
+
+    def commit_own(self, service: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far a service of the broker is."""
+        self._commit(service, group, topic, queue_id, offset)
+
+    def _commit(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self.table.get(key := f"{topic}@{group}")
         if queues is None:
             queues = self.table[key] = {}
@@ -102,6 +120,8 @@ class ConsumerOffsets:
 
     def assign_reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Let a group go on from here, also if it commits something else before it is told."""
+        if group in OWN_GROUPS:
+            return
         key = f"{topic}@{group}"
         self._resets.setdefault(key, {})[queue_id] = offset
         self.table.setdefault(key, {})[queue_id] = offset  # for a group that nobody tells: it is not online
@@ -143,13 +163,14 @@ class ConsumerOffsets:
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let one group go on where another one is."""
         queues = self.table.get(f"{topic}@{source}")
-        if queues is not None:
+        if queues is not None and target not in OWN_GROUPS:
             self.table[f"{topic}@{target}"] = dict(queues)
             self._next_version()
 
     def remove(self, group: str, topic: str | None = None) -> None:
         """Forget the offsets of a group, in one topic or in all."""
-        self._remove(lambda each, other: other == group and topic in (None, each))
+        if group not in OWN_GROUPS:
+            self._remove(lambda each, other: other == group and topic in (None, each))
 
     def remove_topic(self, topic: str) -> None:
         """Forget how far any group is in a topic."""

@@ -55,6 +55,7 @@ class Lane(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class OnceTable(ConfigTable):
     """What is saved of the lanes: true for the log up to an offset."""
 
+    is_derived: ClassVar[bool] = True
     file_name: ClassVar[str] = "exactlyOnce.json"
     is_pretty: ClassVar[bool] = False
 

@@ -137,6 +137,7 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "timerCongestNum": str(state.timers.counts.total),
         **_about_store(state),
         **_about_queues(state),
+        **({"setAsideRecords": str(state.set_aside.since_start)} if state.set_aside.since_start else {}),
     }
 
 

@@ -17,8 +17,8 @@ import msgspec
 from cometmq.broker.stored_properties import Shape
 from cometmq.broker.topic_names import (
     FAQ,
-    NOT_FOR_CLIENTS,
     RETRY_PREFIX,
+    is_for_clients,
     refuse_topic,
 )
 from cometmq.model.errors import CometError
@@ -99,7 +99,7 @@ class SendChecks:
         refusal = refuse_topic(topic)
         if refusal is not None:
             raise SendRefused(ResponseCode.INVALID_PARAMETER, refusal)
-        if topic in NOT_FOR_CLIENTS:
+        if not is_for_clients(topic) and topic != config.msg_trace_topic_name:
             remark = f"Sending message to topic[{topic}] is forbidden."
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)
         if known is None:

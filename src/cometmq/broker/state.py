@@ -26,8 +26,10 @@ from cometmq.broker.pop.service import PopService
 from cometmq.broker.pressure import Pressure
 from cometmq.broker.registration import Registration
 from cometmq.broker.request_modes import RequestModes
+from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.runtime_info import Rates
 from cometmq.broker.send_answers import SendAnswers
+from cometmq.broker.set_aside import SetAside
 from cometmq.broker.statistics import Statistics
 from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics import Topics
@@ -120,6 +122,8 @@ class BrokerState:
         self.topics = Topics(config, clock, has_timers=store_config.timer_wheel_enable)
         self.groups = Groups(config, clock)
         self.offsets = ConsumerOffsets(config, clock)
+        self.targets = RestoreTargets(self)
+        self.set_aside = SetAside(self)
         self.delays = DelayService(self)
         self.pressure = Pressure(self)
         self.send_answers = SendAnswers(self)
@@ -182,6 +186,7 @@ class BrokerState:
         self.delays.load(self.delay_file.file.load())
         self.filters.load(self.filter_file.file.load())
         self.request_modes.load(self.request_mode_file.file.load())
+        self.set_aside.load()
         self.pop.load()
         self.once.load()
 
@@ -204,6 +209,7 @@ class BrokerState:
         await self.pop.save_all()
         await self.delays.save()
         await self.once.save()
+        await self.set_aside.stop()
         for table in (
             self.topic_file,
             self.group_file,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.get_statistics import Gets, GetStatistics
 from cometmq.broker.put_statistics import Puts, PutStatistics
 from cometmq.broker.series import Series
+from cometmq.model.java_numbers import natural_int
 from cometmq.wire.bodies.stats import BrokerStatsData
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ class Statistics:
 
     def _queue_puts(self, key: str) -> Puts | None:
         topic, _, queue_id = key.partition("@")
-        return self.puts.of_queue(topic, int(queue_id)) if queue_id.isdecimal() else None
+        number = natural_int(queue_id)
+        return None if number is None else self.puts.of_queue(topic, number)
 
     def _group_gets(self, key: str) -> Gets | None:
         topic, _, group = key.partition("@")
@@ -186,7 +188,8 @@ class Statistics:
     def _queue_gets(self, key: str) -> Gets | None:
         topic, _, rest = key.partition("@")
         queue_id, _, group = rest.partition("@")
-        return self.gets.of_queue((topic, group, int(queue_id))) if queue_id.isdecimal() else None
+        number = natural_int(queue_id)
+        return None if number is None else self.gets.of_queue((topic, group, number))
 
     def _latencies(self, key: str) -> Series | None:
         """With queues told apart the key begins with the number of one."""

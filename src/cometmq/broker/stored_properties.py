@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import (
     DELAY,
     INNER_NUM,
@@ -80,8 +81,13 @@ def _ordered(known: tuple[str, ...]) -> list[str]:
 
 
 def stored_block(properties: Mapping[str, str]) -> bytes:
-    """Properties as they are stored; a value may hold what separates names from values, as Java lets it."""
+    """Properties as they are stored; a value may hold what separates names from values, as Java lets it.
+
+    One that holds what ends a value would be read as further properties: raises `MessageError`.
+    """
     text = "".join(f"{name}\x01{properties[name]}\x02" for name in java_order(properties))
+    if text.count("\x02") != len(properties):
+        raise MessageError("a property contains the separator 0x02; remove it")
     return text.encode("utf-8", "replace")
 
 

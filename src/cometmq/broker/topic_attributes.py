@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import java_long
 from cometmq.wire.codes import ResponseCode
 
 QUEUE_TYPE: Final = "queue.type"
@@ -93,7 +94,8 @@ def _check(key: str, value: str | None, *, is_new: bool) -> None:
         return
     if known.values and value not in known.values:
         raise _wrong(f"value is not in set: {', '.join(known.values)}")
-    if not known.values and not (value.lstrip("-").isdecimal() and -1 <= int(value) <= _LONGEST):
+    number = java_long(value)
+    if not known.values and (number is None or not -1 <= number <= _LONGEST):
         raise _wrong(f"value is not in range(-1, {_LONGEST})")
     if (key, value) in UNSUPPORTED:
         raise _wrong(f"{key} {value} is not supported by this broker; leave it out")

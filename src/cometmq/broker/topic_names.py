@@ -63,7 +63,17 @@ NOT_FOR_CLIENTS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""Topics that a client may not send to."""
+"""Topics that a client may not send to, beside those of the system prefix."""
+
+SENT_BY_CLIENTS: Final = "rmq_sys_TRACE_DATA_"
+"""Topics of the system prefix that clients do send to: traces, by region."""
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its offsets in the revive topic are those of the last checkpoints that are done."""
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far half messages and their ends are looked through."""
+OWN_GROUPS: Final = frozenset({REVIVE_GROUP, TRANSACTION_GROUP})
+"""Groups whose offsets are the progress of the broker itself."""
 
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 SYSTEM_GROUPS: Final = (
@@ -74,7 +84,7 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANSACTION_GROUP,
 )
 """Groups that every broker has from the start."""
 
@@ -132,6 +142,13 @@ def legal_names(names: Mapping[str, str], what: str) -> list[str]:
         shown = ", ".join(f"{name[:MAX_TOPIC_LENGTH]!r}" for name in wrong[:MOST_NAMED])
         log.warning("%d %s of the saved table cannot be names, and are left out: %s", len(wrong), what, shown)
     return legal
+
+
+def is_for_clients(topic: str) -> bool:
+    """Whether clients may send to a topic; the others are written by the broker alone."""
+    if topic.startswith(SYSTEM_PREFIX):
+        return topic.startswith(SENT_BY_CLIENTS)
+    return topic not in NOT_FOR_CLIENTS
 
 
 def is_system_group(group: str) -> bool:

@@ -95,6 +95,7 @@ async def examine(
         *servers.check_clocks(facts),
         *servers.check_versions(facts),
         *servers.check_disks(facts, now_ms()),
+        *servers.check_set_aside(facts),
         *servers.check_permissions(facts),
         *topics.check_placement(facts),
         *topics.check_skew(facts),

@@ -1,8 +1,8 @@
 """`cometmq store`: look at a store directory, verify it, print its messages, make its queues again.
 
 Rules kept here:
-- Everything but `rebuild` only reads, and opens files for reading only. `inspect` and `dump` also read the
-  store of a running broker and say so; `verify` does not, because it would take changes for damage.
+- Everything but `rebuild` only reads, and opens files for reading only. `inspect`, `dump` and `set-aside`
+  also read the store of a running broker; `verify` does not, because it would take changes for damage.
 - Data goes to standard output, everything else to standard error.
 - What the commands need is imported when they run: `cometmq --help` needs none of it.
 """
@@ -19,7 +19,7 @@ import typer
 
 from cometmq.cli.commands import group_app
 from cometmq.cli.connect import Yes
-from cometmq.cli.output import confirm, counted, note, print_json, say, time_text
+from cometmq.cli.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.peer_text import escaped, escaped_json
 
@@ -149,6 +149,59 @@ def dump(
                 document = escaped_json(document.decode()).encode()
             sys.stdout.buffer.write(document + b"\n")
         sys.stdout.buffer.flush()
+
+
+@app.command(
+    "set-aside",
+    epilog="""
+Examples:
+
+  cometmq store set-aside ~/store
+
+  cometmq store set-aside ~/store --json | jq .records
+
+The records are still in the store:
+
+  cometmq store dump ~/store --topic TOPIC --queue N --from OFFSET --limit 1
+""",
+)
+def set_aside(directory: Directory, as_json: AsJson = False) -> None:
+    """Show the records that the broker could not process, and set aside. Also while it runs."""
+    from cometmq.broker.set_aside import SetAsideTable
+    from cometmq.ports.disk import SystemDisk
+    from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+
+    with _one_line_errors():
+        if not directory.is_dir():
+            raise StoreError(f"{directory} is no folder; name the store directory (storePathRootDir)")
+        file = ConfigFile(SystemDisk(), directory / CONFIG_FOLDER, SetAsideTable)
+        table = file.load(repair=False) or SetAsideTable()
+        if file.is_begun_anew:
+            raise StoreError(f"{file.path} cannot be read; the next start of a broker makes it again")
+    if as_json:
+        print_json(table)
+        return
+    total = sum(table.totals.values())
+    if not total:
+        say("No record was set aside.")
+        return
+    print_table(
+        ("SERVICE", "TOPIC", "QUEUE", "OFFSET", "COMMIT LOG", "STORED", "REASON"),
+        [
+            (
+                each.service,
+                each.topic,
+                each.queue_id,
+                each.queue_offset,
+                each.commit_log_offset,
+                time_text(each.store_timestamp),
+                each.reason,
+            )
+            for each in table.records
+        ],
+    )
+    by_service = ", ".join(f"{service} {count}" for service, count in sorted(table.totals.items()))
+    say(f"{counted(total, 'record')} since the store was made: {by_service}")
 
 
 @app.command(

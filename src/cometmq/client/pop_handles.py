@@ -16,6 +16,7 @@ import msgspec
 from cometmq.client.names import RETRY_PREFIX
 from cometmq.model import message_properties as names
 from cometmq.model.errors import HeaderError
+from cometmq.model.java_numbers import long_of
 from cometmq.model.message import StoredMessage
 from cometmq.wire.headers.pop import PopMessageResponse
 
@@ -47,9 +48,9 @@ def read_handle(text: str) -> PopHandle:
     """The handle that a message brought along."""
     parts = text.split(" ")
     try:
-        start, pop_time, invisible, revive_queue = map(int, parts[:4])
+        start, pop_time, invisible, revive_queue = map(long_of, parts[:4])
         return PopHandle(
-            start, pop_time, invisible, revive_queue, parts[4], parts[5], int(parts[6]), int(parts[7])
+            start, pop_time, invisible, revive_queue, parts[4], parts[5], long_of(parts[6]), long_of(parts[7])
         )
     except (ValueError, IndexError):
         raise HeaderError(f"{text[:100]!r} is no handle of a message") from None
@@ -72,16 +73,16 @@ def handles_of(
     messages: Sequence[StoredMessage], header: PopMessageResponse, broker_name: str
 ) -> list[PopHandle]:
     """The handle of each message of an answer."""
-    starts = _table(header.start_offset_info, int)
+    starts = _table(header.start_offset_info, long_of)
     listed = _table(header.msg_offset_info, _offsets)
     may_bring_handles = any(mark != NORMAL for mark, _ in starts)
     places = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
     real = _real_offsets(messages, places, listed)
     handles = []
     for message, place in zip(messages, places, strict=True):
-        brought = message.properties.get(names.POP_CK) if may_bring_handles else None
+        brought = _brought_by(message) if may_bring_handles else None
         if brought is not None:
-            handles.append(read_handle(brought))
+            handles.append(brought)
             continue
         offset = real[place, message.queue_offset]
         # Brokers that do not say where the pop began mean its first message.
@@ -99,6 +100,15 @@ def handles_of(
             )
         )
     return handles
+
+
+def _brought_by(message: StoredMessage) -> PopHandle | None:
+    """The handle in the properties of a message; None if there is none that can be read."""
+    text = message.properties.get(names.POP_CK)
+    try:
+        return None if text is None else read_handle(text)
+    except HeaderError:  # who sent the message can have written anything there
+        return None
 
 
 _Place = tuple[str, str]
@@ -122,7 +132,7 @@ def _real_offsets(
 
 def with_attempts(messages: Sequence[StoredMessage], header: PopMessageResponse) -> Sequence[StoredMessage]:
     """The messages of an ordered pop with how often they were handed out before, as the broker counts it."""
-    counts = _table(header.order_count_info, int)
+    counts = _table(header.order_count_info, long_of)
     if not counts:
         return messages
     return [_with_attempts(message, counts) for message in messages]
@@ -147,4 +157,4 @@ def _table(text: str | None, read: Callable[[str], T]) -> dict[_Place, T]:
 
 
 def _offsets(text: str) -> list[int]:
-    return sorted(map(int, text.split(",")))
+    return sorted(map(long_of, text.split(",")))

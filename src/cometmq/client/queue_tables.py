@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq.model.errors import HeaderError
+from cometmq.model.java_numbers import long_of
 from cometmq.model.queue import MessageQueue
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import queue_key
@@ -18,7 +19,7 @@ def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
     if not isinstance(table, dict):
         raise HeaderError(f"the body has no table {member!r}")
     try:
-        return {queue_of_key(key): int(offset) for key, offset in table.items()}
+        return {queue_of_key(key): long_of(str(offset)) for key, offset in table.items()}
     except (TypeError, ValueError):
         raise HeaderError(f"the table {member!r} has an offset that is no number") from None
 
@@ -29,7 +30,7 @@ def queue_of_key(key: object) -> MessageQueue:
         key = fastjson.bean_key(fastjson.loads(key))
     try:
         members = dict(key)  # type: ignore[call-overload]
-        return MessageQueue(members["topic"], members["brokerName"], int(members["queueId"]))
+        return MessageQueue(members["topic"], members["brokerName"], long_of(str(members["queueId"])))
     except (KeyError, TypeError, ValueError):
         raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue") from None
 

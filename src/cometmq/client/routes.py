@@ -20,6 +20,7 @@ from cometmq.client.name_servers import NameServers
 from cometmq.client.names import TEMPLATE_TOPIC
 from cometmq.client.static_queues import LOGICAL_BROKER_PREFIX, static_queues
 from cometmq.model.errors import CometError, ResponseError, StateError
+from cometmq.model.java_numbers import natural_int
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
 from cometmq.model.topic import PERM_READ, PERM_WRITE
@@ -27,6 +28,8 @@ from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
+MOST_QUEUES: Final = 65_536
+"""No broker has more queues of a topic; what a route says beyond that is cut off."""
 MAX_TOPICS: Final = 100_000
 """With this many topics known, a further one takes the place of the one that was found first."""
 
@@ -219,7 +222,7 @@ def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
         MessageQueue(topic, queues.broker_name, number)
         for queues in route.queue_datas
         if queues.perm & PERM_WRITE and queues.broker_name in masters
-        for number in range(queues.write_queue_nums)
+        for number in range(min(queues.write_queue_nums, MOST_QUEUES))
     )
 
 
@@ -228,11 +231,12 @@ def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
     found: list[MessageQueue] = []
     for item in filter(None, configuration.split(";")):
         name, _, count = item.partition(":")
-        if not name or not count.isdecimal():
+        number = natural_int(count)
+        if not name or number is None or number > MOST_QUEUES:
             raise CometError(
                 f"topic {topic} has the order configuration {configuration!r}; fix {item!r} there"
             )
-        found += (MessageQueue(topic, name, number) for number in range(int(count)))
+        found += (MessageQueue(topic, name, each) for each in range(number))
     return found
 
 
@@ -242,7 +246,7 @@ def _subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]
             MessageQueue(topic, queues.broker_name, number)
             for queues in route.queue_datas
             if queues.perm & PERM_READ
-            for number in range(queues.read_queue_nums)
+            for number in range(min(queues.read_queue_nums, MOST_QUEUES))
         )
     )
 

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from cometmq.model.java_numbers import long_of
+
 FIELD_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
 _NOTHING: Final = "null"
@@ -178,7 +180,7 @@ def _is_true(text: str) -> bool:
 def _read_sent(fields: Sequence[str]) -> Sent:
     has_offset_id = len(fields) > 12
     return Sent(
-        timestamp_ms=int(fields[0]),
+        timestamp_ms=long_of(fields[0]),
         region_id=fields[1],
         group=fields[2],
         topic=fields[3],
@@ -186,9 +188,9 @@ def _read_sent(fields: Sequence[str]) -> Sent:
         tags=_optional(fields, 5),
         keys=_optional(fields, 6),
         store_host=fields[7],
-        body_length=int(fields[8]),
-        cost_ms=int(fields[9]),
-        message_type=int(fields[10]),
+        body_length=long_of(fields[8]),
+        cost_ms=long_of(fields[9]),
+        message_type=long_of(fields[10]),
         offset_msg_id=_optional(fields, 11) if has_offset_id else None,
         success=_is_true(fields[12] if has_offset_id else fields[11]),
         client_host=_optional(fields, 13),
@@ -197,12 +199,12 @@ def _read_sent(fields: Sequence[str]) -> Sent:
 
 def _read_began(fields: Sequence[str]) -> ConsumeBegan:
     return ConsumeBegan(
-        timestamp_ms=int(fields[0]),
+        timestamp_ms=long_of(fields[0]),
         region_id=_optional(fields, 1),
         group=fields[2],
         request_id=fields[3],
         msg_id=fields[4],
-        retry_times=int(fields[5]),
+        retry_times=long_of(fields[5]),
         keys=_optional(fields, 6),
     )
 
@@ -214,18 +216,18 @@ def _read_ended(fields: Sequence[str]) -> ConsumeEnded:
     return ConsumeEnded(
         request_id=fields[0],
         msg_id=fields[1],
-        cost_ms=int(fields[2]),
+        cost_ms=long_of(fields[2]),
         success=success,
         keys=_optional(fields, 4),
-        outcome=unsaid if code is None else int(code),
-        timestamp_ms=None if timestamp_ms is None else int(timestamp_ms),
+        outcome=unsaid if code is None else long_of(code),
+        timestamp_ms=None if timestamp_ms is None else long_of(timestamp_ms),
         group=_optional(fields, 7),
     )
 
 
 def _read_transaction(fields: Sequence[str]) -> TransactionEnded:
     return TransactionEnded(
-        timestamp_ms=int(fields[0]),
+        timestamp_ms=long_of(fields[0]),
         region_id=fields[1],
         group=fields[2],
         topic=fields[3],
@@ -233,7 +235,7 @@ def _read_transaction(fields: Sequence[str]) -> TransactionEnded:
         tags=_optional(fields, 5),
         keys=_optional(fields, 6),
         store_host=fields[7],
-        message_type=int(fields[8]),
+        message_type=long_of(fields[8]),
         transaction_id=_optional(fields, 9),
         state=fields[10],
         from_check=_is_true(fields[11]),
@@ -242,7 +244,7 @@ def _read_transaction(fields: Sequence[str]) -> TransactionEnded:
 
 def _read_recalled(fields: Sequence[str]) -> Recalled:
     return Recalled(
-        timestamp_ms=int(fields[0]),
+        timestamp_ms=long_of(fields[0]),
         region_id=fields[1],
         group=fields[2],
         topic=fields[3],

@@ -114,6 +114,9 @@ class Disk(Files, Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file, or an empty folder; one that is not there is no error."""
 
+    def rename(self, path: Path, name: str) -> None:
+        """Give a file or folder another name in its folder; a file of that name is replaced."""
+
     def sync_folder(self, folder: Path) -> None:
         """Return when the names in a folder are on the disk."""
 
@@ -159,6 +162,9 @@ class SystemDisk(SystemFiles):
                 path.unlink()
         except FileNotFoundError:
             pass
+
+    def rename(self, path: Path, name: str) -> None:
+        path.rename(path.with_name(name))
 
     def sync_folder(self, folder: Path) -> None:
         handle = os.open(folder, os.O_RDONLY)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
+from cometmq.model.java_numbers import natural_int
 from cometmq.remoting.calling import never_sent
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
@@ -262,6 +263,7 @@ def _reason(error: Exception) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port`, `[v6]:port` or `v6:port`."""
     host, _, port = address.strip().rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    number = natural_int(port)
+    if not host or number is None or number > 65535:
         raise ConnectError(f"{address!r} is not an address; expected host:port")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number

@@ -9,12 +9,15 @@ Rules kept here:
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 from typing import Final
 
-from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
+from cometmq.store.config_files import move_away
+
+log = logging.getLogger("cometmq.store")
 
 _FIELDS: Final = struct.Struct(">qqqqq")
 _FILE_SIZE: Final = 4096
@@ -69,16 +72,21 @@ class Checkpoint:
 
 def _open(disk: Disk, path: Path) -> DiskFile:
     found = next((entry for entry in disk.entries(path.parent) if entry.name == path.name), None)
-    if found is None or found.size == 0:
+    if found is None or (found.size == 0 and not found.is_folder):
         disk.remove(path)  # an empty file is what a crash may leave
-        file = disk.create(path, _FILE_SIZE)
-        file.sync()
-        disk.sync_folder(path.parent)
-    elif found.size < _FILE_SIZE:
-        raise StoreError(
-            f"{path} has {found.size} bytes, expected {_FILE_SIZE}; without it the whole log is recovered"
-        )
+        file = _make(disk, path)
+    elif found.is_folder or found.size < _FILE_SIZE:
+        log.warning("%s cannot be read, and is made again; the whole log is recovered", path)
+        move_away(disk, path)
+        file = _make(disk, path)
     else:
         file = disk.open(path)
     file.reserve(0, _FILE_SIZE)
+    return file
+
+
+def _make(disk: Disk, path: Path) -> DiskFile:
+    file = disk.create(path, _FILE_SIZE)
+    file.sync()
+    disk.sync_folder(path.parent)
     return file

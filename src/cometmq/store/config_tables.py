@@ -25,6 +25,8 @@ class ConfigTable(msgspec.Struct, rename="camel"):
 
     file_name: ClassVar[str]
     is_pretty: ClassVar[bool] = True
+    is_derived: ClassVar[bool] = False
+    """Whether the broker goes on without it: numbers for people, or what can be found out again."""
 
     def completed(self) -> Self:
         """The same with everything that is derived from the rest, as it is written."""
@@ -148,6 +150,7 @@ class ConsumerFilterTable(ConfigTable):
     """Filters by topic."""
 
     file_name: ClassVar[str] = "consumerFilter.json"
+    is_derived: ClassVar[bool] = True  # consumers say it again with their next heartbeat
 
     filter_data_by_topic: dict[str, TopicFilters] = msgspec.field(default_factory=dict)
 
@@ -188,6 +191,7 @@ class TimerMetricsTable(ConfigTable):
 
     file_name: ClassVar[str] = "timermetrics"
     is_pretty: ClassVar[bool] = False
+    is_derived: ClassVar[bool] = True
 
     data_version: DataVersion | None = None
     timing_count: dict[str, Metric] = msgspec.field(default_factory=dict)
@@ -198,6 +202,7 @@ class TransactionMetricsTable(ConfigTable):
 
     file_name: ClassVar[str] = "transactionMetrics"
     is_pretty: ClassVar[bool] = False
+    is_derived: ClassVar[bool] = True
 
     data_version: DataVersion | None = None
     transaction_count: dict[str, Metric] = msgspec.field(default_factory=dict)

@@ -5,7 +5,8 @@ Rules kept here:
   index.
 - A queue unit has the hash of the tags; in the topic of delayed messages it has the time of delivery.
 - A message is indexed under its unique key, if it has one, then under each of its keys.
-- A message may be in further queues, which its properties name together with its offsets there.
+- A message may be in further queues, which its properties name together with its offsets there; never in one
+  of a topic that only the system writes to.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.java_numbers import natural_int, natural_long
 from cometmq.model.message_properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
@@ -46,7 +48,7 @@ _REMEMBERED_BLOCKS: Final = 4096
 _REMEMBERED_LENGTH: Final = 256
 _MANY: Final = 4
 """So many messages for each byte that has to be looked at in all of them."""
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_KEPT_OUT: Final = ("%RETRY%", "rmq_sys_", "RMQ_SYS_TRANS_", "TRANS_CHECK_MAX_TIME_TOPIC", DELAY_TOPIC)
 
 
 Values = tuple[int, bytes | None, bytes | None, bool]
@@ -107,8 +109,7 @@ def delay_level(topic: str, properties_block: bytes | memoryview) -> int:
     """The level of a message that waits in the topic of delayed messages; 0 for every other."""
     if topic != DELAY_TOPIC:
         return 0
-    text = find_property(properties_block, DELAY) or "0"
-    return max(int(text), 0) if _INTEGER.fullmatch(text) else 0
+    return natural_int(find_property(properties_block, DELAY)) or 0
 
 
 def unit_code(record: Record, levels: DelayLevels) -> int:
@@ -192,6 +193,12 @@ def further_places(properties_block: bytes | memoryview, queue_id: int) -> Itera
     offsets = find_property(properties_block, INNER_MULTI_QUEUE_OFFSET)
     if not names or not offsets:
         return
-    for name, offset in zip(names.split(","), offsets.split(","), strict=False):
-        if offset.isdecimal():
-            yield QueuePlace(name, 0 if name.startswith(LIGHT_QUEUE_PREFIX) else queue_id, int(offset))
+    for name, text in zip(names.split(","), offsets.split(","), strict=False):
+        offset = natural_long(text)
+        if offset is not None and not is_kept_out(name):
+            yield QueuePlace(name, 0 if name.startswith(LIGHT_QUEUE_PREFIX) else queue_id, offset)
+
+
+def is_kept_out(topic: str) -> bool:
+    """Whether no message of another topic can be in a queue of this one, nor one of it in further queues."""
+    return topic.startswith(_KEPT_OUT)

@@ -16,12 +16,11 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
-from cometmq.store.dispatch_rules import DELAY_TOPIC, LIGHT_QUEUE_PREFIX
+from cometmq.store.dispatch_rules import LIGHT_QUEUE_PREFIX, is_kept_out
 from cometmq.store.status import PutStatus
 from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
 
-_KEPT_OUT: Final = ("%RETRY%", "rmq_sys_", DELAY_TOPIC)
 _PAIR_END: Final = b"\x02"
 
 
@@ -38,11 +37,13 @@ class LightQueues:
         """The further queues of a message, whose offsets are in its properties then; or why it is refused."""
         block = record.properties_block
         names = find_property(block, INNER_MULTI_DISPATCH) if block else None
-        if not names or record.topic.startswith(_KEPT_OUT):
+        if not names or is_kept_out(record.topic):
             return []
         found = []
         for name in names.split(","):
             queue_id = 0 if name.startswith(LIGHT_QUEUE_PREFIX) else record.queue_id
+            if is_kept_out(name):
+                return PutStatus.MESSAGE_ILLEGAL
             if self._would_be_one_too_many(name):
                 return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
             queue = self._dispatcher.queue_of(name, queue_id)

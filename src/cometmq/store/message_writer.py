@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY
 from cometmq.model.sysflag import INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.batch_packing import MessageBatch
@@ -279,4 +280,4 @@ class MessageWriter:
 def _is_delayed(record: Record) -> bool:
     """Whether the message is for one of the delay levels; what is no number is none."""
     level = find_property(record.properties_block, DELAY) if record.properties_block else None
-    return level is not None and level.isdecimal() and int(level) > 0
+    return level is not None and (natural_int(level) or 0) > 0

@@ -19,6 +19,7 @@ from cometmq.ports.disk import Disk, DiskFile
 FILE_SIZE: Final = 4096
 
 _PROGRESS: Final = Struct(">7q")
+_MOVE_AWAY: Final = "move it away, and timers are read again from the beginning of their queue"
 
 
 class TimerProgress(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class TimerCheckpoint:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
-        self._path = path
+        self.path = self._path = path
         self._file: DiskFile | None = None
 
     def load(self) -> TimerProgress:
@@ -89,16 +90,15 @@ class TimerCheckpoint:
             file = self._disk.open(self._path)
         except FileNotFoundError:
             return self._create()
+        except IsADirectoryError:
+            raise StoreError(f"{self._path} is a folder, and has to be a file; {_MOVE_AWAY}") from None
         if file.size == 0:  # what a crash may leave of a new file
             file.close()
             self._disk.remove(self._path)
             return self._create()
         if file.size < _PROGRESS.size:
             file.close()
-            raise StoreError(
-                f"{self._path} has {file.size} bytes, expected {FILE_SIZE}; "
-                "move it away, and timers are read again from the beginning of their queue"
-            )
+            raise StoreError(f"{self._path} has {file.size} bytes, expected {FILE_SIZE}; {_MOVE_AWAY}")
         file.reserve(0, _PROGRESS.size)
         return file
 

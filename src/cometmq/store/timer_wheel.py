@@ -11,6 +11,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from typing import Final, NamedTuple
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
+from cometmq.store.config_files import move_away
+
+log = logging.getLogger("cometmq.store")
 
 SLOTS_PER_ROUND: Final = 7 * 24 * 3600
 SLOT_SIZE: Final = 32
@@ -87,15 +91,22 @@ class TimerWheel:
             file = self._disk.open(self._path)
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            log.warning("%s is a folder, and is made again from the timer log", self._path)
+            move_away(self._disk, self._path)
+            return None
         if file.size == self._size:
             return file
         file.close()
         if file.size == 0:  # what a crash may leave of a new file
             self._disk.remove(self._path)
             return None
-        raise StoreError(
-            f"{self._path} has {file.size} bytes, expected {self._size}; it was made with other settings"
+        log.warning(
+            "%s has %d bytes, expected %d, and is made again from the timer log",
+            *(self._path, file.size, self._size),
         )
+        move_away(self._disk, self._path)
+        return None
 
     def _create(self) -> DiskFile:
         file = self._disk.create(self._path, self._size)

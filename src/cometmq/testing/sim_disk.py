@@ -141,6 +141,15 @@ class SimulatedDisk:
             self._tree.folder(path.parent).change({path.name: None})
             self._machine.point("remove", path)
 
+    def rename(self, path: Path, name: str) -> None:
+        with self._machine.guard:
+            self._machine.enter("replace", path)
+            node = self._tree.find(path)
+            if node is None:
+                raise os_error(errno.ENOENT, path)
+            self._tree.folder(path.parent).change({path.name: None, name: node})
+            self._machine.point("rename", path.with_name(name))
+
     def sync_folder(self, folder: Path) -> None:
         machine = self._machine
         with machine.guard:

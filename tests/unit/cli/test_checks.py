@@ -13,6 +13,7 @@ from cometmq.cli.checks.servers import (
     check_disks,
     check_name_servers,
     check_permissions,
+    check_set_aside,
     check_takeovers,
     check_versions,
 )
@@ -154,3 +155,28 @@ def test_a_group_with_members_is_judged_by_what_moves_and_how_long_messages_wait
     facts = Facts(groups={"g": group({"orders": "*"})})
     looks = [{"g": {QUEUE: QueueProgress(*each)}} for each in (before, after)]
     assert names(_judge("g", facts, looks[0], looks[1], {QUEUE: waiting}, 60_000)) == found
+
+
+@pytest.mark.parametrize(
+    ("info", "found"),
+    [({}, []), ({"setAsideRecords": "0"}, []), ({"setAsideRecords": "3"}, ["set-aside-records"])],
+)
+def test_records_that_were_set_aside_are_told(info: dict[str, str], found: list[str]) -> None:
+    assert names(check_set_aside(Facts(brokers=[broker(info=info)]))) == found
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "soon", "-1", "1_0", "NaN", ""])
+def test_numbers_that_a_broker_cannot_mean_are_passed_over(text: str) -> None:
+    strange = broker(
+        info={
+            "commitLogMinOffset": text,
+            "earliestMessageTimeStamp": text,
+            "bootTimestamp": text,
+            "runtime": text,
+        },
+        config={"fileReservedTime": text, "brokerPermission": text},
+    )
+    facts = Facts(brokers=[strange])
+    assert names(check_disks(facts, NOW_MS)) == []
+    assert names(check_permissions(facts)) == []
+    assert clock_ahead(strange.info, NOW_MS, NOW_MS) is None

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.model.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
 
@@ -55,16 +54,19 @@ def test_a_recovery_begins_three_seconds_before_the_older_of_log_and_queues(
     assert checkpoint.min_timestamp_index == with_index
 
 
-def test_an_empty_file_is_replaced_and_a_short_one_refused() -> None:
-    """B5: the first is what a crash leaves, the second is not."""
+def test_an_empty_file_is_replaced_and_a_short_one_made_way_for() -> None:
+    """B5: the first is what a crash leaves; the second is not, and stays under another name."""
     disk = SimulatedDisk()
     disk.create(PATH, 0).close()
     assert Checkpoint(disk, PATH).min_timestamp == 0
     disk.remove(PATH)
     disk.create(PATH, 40).close()
 
-    with pytest.raises(StoreError, match="checkpoint has 40 bytes, expected 4096"):
-        Checkpoint(disk, PATH)
+    assert Checkpoint(disk, PATH).min_timestamp == 0
+    assert {entry.name: entry.size for entry in disk.entries(PATH.parent)} == {
+        PATH.name: 4096,
+        f"{PATH.name}.unreadable": 40,
+    }
 
 
 def test_after_every_crash_a_finished_sync_counts() -> None:

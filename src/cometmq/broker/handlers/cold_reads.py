@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.model.errors import CometError, HeaderError
+from cometmq.model.java_numbers import natural_long
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.wire import fastjson
@@ -98,11 +99,8 @@ class ColdReadHandlers:
 
 
 def _threshold(group: str, text: str) -> int:
-    try:
-        threshold = int(text)
-    except ValueError:
-        threshold = -1
-    if not 0 <= threshold < 2**63:
-        message = f"the threshold {text!r} of group {group} is not a number of bytes"
+    threshold = natural_long(text)
+    if threshold is None:
+        message = f"the threshold {text[:40]!r} of group {group} is not a number of bytes"
         raise CometError(message, code=ResponseCode.INVALID_PARAMETER)
     return threshold

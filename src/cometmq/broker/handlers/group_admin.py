@@ -12,6 +12,7 @@ import msgspec
 
 from cometmq.broker.topic_names import refuse_group
 from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.remoting.connection import Connection
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.broker")
 
 MOST_AT_ONCE: Final = 2000
+MOST_RETRY_QUEUES: Final = 65_536
 
 
 class _GroupList(msgspec.Struct, rename="camel"):
@@ -69,7 +71,7 @@ class GroupAdminHandlers:
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
         for group in groups:
-            self._refuse(refuse_group(group.group_name))
+            self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
         if groups:
             self._state.groups.update_all(groups)
@@ -143,3 +145,13 @@ class GroupAdminHandlers:
         readable = not groups.is_forbidden(header.group, header.topic)
         said = _Forbidden(header.group, header.topic, readable)
         return Answer(remark="", body=dumps_table(said, pretty=False))
+
+
+def _refuse_numbers(group: SubscriptionGroupConfig) -> str | None:
+    """Why the numbers of a group cannot be; None if they can."""
+    if group.retry_queue_nums > MOST_RETRY_QUEUES:
+        return f"retryQueueNums {group.retry_queue_nums} has to be from 0 to {MOST_RETRY_QUEUES}"
+    for name, number in msgspec.structs.asdict(group).items():
+        if isinstance(number, int) and abs(number) > LARGEST_LONG:
+            return f"{name} {number} has over 64 bits"
+    return None

@@ -6,6 +6,7 @@ from typing import Final
 
 from cometmq.broker.queries import Queries
 from cometmq.broker.state import BrokerState
+from cometmq.broker.topic_names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.store.consume_queue import Boundary
@@ -74,6 +75,9 @@ class OffsetHandlers:
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
         if state.topics.get(topic) is None:
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!")
+        if group in OWN_GROUPS:
+            remark = f"the offsets of {group} are those of the broker itself, and only it moves them"
+            return Answer(ResponseCode.NO_PERMISSION, remark=remark)
         if state.config.use_server_side_reset_offset and state.offsets.has_reset(
             topic, group, header.queue_id
         ):

@@ -15,6 +15,7 @@ import msgspec
 from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
 from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
@@ -95,10 +96,11 @@ class TopicAdminHandlers:
     def _checked(self, topic: TopicConfig, changes: dict[str, str]) -> TopicConfig:
         """The topic as it will be; raises if it cannot be like that."""
         self._refuse_name(topic.topic_name)
-        if not 0 <= min(topic.read_queue_nums, topic.write_queue_nums) <= _MAX_QUEUES:
+        numbers = (topic.read_queue_nums, topic.write_queue_nums)
+        if min(numbers) < 0 or max(numbers) > _MAX_QUEUES or abs(topic.topic_sys_flag) > LARGEST_INT:
             raise _invalid(
                 f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
-                f"have to be from 0 to {_MAX_QUEUES}"
+                f"have to be from 0 to {_MAX_QUEUES}, and topicSysFlag {topic.topic_sys_flag} has 32 bits"
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")

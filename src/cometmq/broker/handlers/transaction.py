@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from cometmq.broker.send_checks import SendRefused
-from cometmq.broker.topic_names import TRANS_HALF_TOPIC
+from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.broker.transactions.ending import End
 from cometmq.broker.transactions.halves import HALF_QUEUE, renewed
 from cometmq.model.errors import ProtocolError
-from cometmq.model.message_properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES
+from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from cometmq.model.sysflag import TransactionType
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
@@ -105,6 +106,10 @@ class TransactionHandlers:
         """Put a half message that was given up into the half topic again, as if it was never checked."""
         given_up = self._given_up(header.msg_id or "")
         properties = given_up.properties()
+        try:
+            self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        except UnprocessableError as error:
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
         properties[TRANSACTION_CHECK_TIMES] = "0"
         given_up.queue_id = HALF_QUEUE
         status = self._state.store.put(renewed(given_up, properties)).status
@@ -120,7 +125,14 @@ class TransactionHandlers:
         except ProtocolError as error:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
         view = self._state.store.lookup.at(offset)
-        record = None if view is None else decode_record(view)
-        if record is None or REAL_TOPIC not in record.properties():
-            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"there is no half message at {offset}")
+        try:
+            record = None if view is None else decode_record(view)
+        except ProtocolError:
+            record = None
+        # Any message can have the properties of a half message; only the broker writes to these topics.
+        if record is None or record.topic not in (TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC):
+            remark = (
+                f"there is no half message at {offset}; use the id of one in {TRANS_CHECK_MAX_TIME_TOPIC}"
+            )
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
         return record

@@ -19,6 +19,7 @@ from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.names import ORDER_QUEUE, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.order_acks import OrderAcks
 from cometmq.broker.pop.revive_log import ReviveLog, not_written
+from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
 from cometmq.store.message_writer import PutResult
@@ -99,6 +100,7 @@ class Acks:
             )
             return self._when_safe(put, _DONE, request, connection)
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
+        _check_names(header.consumer_group, handle.broker_name)
         checkpoint = AckedCheckpoint(
             header.topic,
             header.consumer_group,
@@ -119,6 +121,7 @@ class Acks:
         """Messages of several pops are done; what is not there is passed over."""
         if not batch.acks:
             return Answer(ResponseCode.NO_MESSAGE)
+        _check_names(batch.broker_name or "")
         read = [self._read_batch(each) for each in batch.acks]  # refused as a whole, if at all
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
@@ -162,6 +165,9 @@ class Acks:
         return last_put
 
     def _read_batch(self, ack: BatchAck) -> tuple[BatchAck, str, list[int]]:
+        _check_names(ack.topic, ack.group)
+        if max(abs(ack.start_offset), abs(ack.queue_id), abs(ack.pop_time_ms)) > LARGEST_LONG:
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, "a number of the acknowledgement has over 64 bits")
         if ack.revive_queue != ORDER_QUEUE:
             self._check_handle(ack.revive_queue, ack.pop_time_ms + ack.invisible_ms)
         return ack, marked_topic(ack.topic, ack.group, ack.mark), ack.offsets
@@ -239,6 +245,7 @@ class Acks:
         if handle.revive_queue == ORDER_QUEUE:
             return self._in_order.change_time(header, handle)
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
+        _check_names(header.consumer_group, handle.broker_name)
         # Within the same millisecond the new checkpoint would be the old one.
         now_ms = max(self._state.clock.now_ms(), handle.pop_time_ms + 1)
         checkpoint = Checkpoint(
@@ -287,6 +294,14 @@ class Acks:
 
         self._state.store.when_flushed(put, flushed)
         return DEFERRED
+
+
+def _check_names(*names: str) -> None:
+    """Refuse what would become a property of its own in what is written about a message."""
+    for name in names:
+        if not name.isprintable():
+            remark = f"{name[:100]!r} in the handle, or the request, is no name; use those of the pop"
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
 def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus) -> None:

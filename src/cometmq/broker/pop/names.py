@@ -13,18 +13,16 @@ from typing import Final, NamedTuple
 
 from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import LARGEST_LONG, java_long
 from cometmq.wire.codes import ResponseCode
 
 ORDER_QUEUE: Final = 999
 """In place of a revive queue: the message was popped in order, and has no checkpoint."""
-REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its offsets in the revive topic are those of the last checkpoints that are done."""
 
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
 _HANDLE_PARTS: Final = 6
-_LARGEST: Final = 2**63
 
 
 class PopRefused(CometError):  # noqa: N818 - an answer, not a defect
@@ -81,13 +79,16 @@ class Handle(NamedTuple):
 def read_handle(text: str) -> Handle:
     """What a handle says; raises `PopRefused`. What follows the broker's name is said in the request, too."""
     parts = text.split(" ")
-    try:
-        start, pop_time, invisible, revive_queue = map(int, parts[:4])
-        mark, broker_name = parts[4], parts[5]
-    except (ValueError, IndexError):
-        raise _no_handle(text) from None
-    if len(parts) < _HANDLE_PARTS or not all(
-        -_LARGEST <= number < _LARGEST for number in (start, pop_time, invisible, pop_time + invisible)
+    if len(parts) < _HANDLE_PARTS:
+        raise _no_handle(text)
+    start, pop_time, invisible, revive_queue = map(java_long, parts[:4])
+    mark, broker_name = parts[4], parts[5]
+    if (
+        start is None
+        or pop_time is None
+        or invisible is None
+        or revive_queue is None
+        or abs(pop_time + invisible) > LARGEST_LONG
     ):
         raise _no_handle(text)
     return Handle(start, pop_time, invisible, revive_queue, mark, broker_name)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cometmq.broker.pop.revive_log import CHECKPOINT_TAG, NEXT_OFFSET, ReviveLog
 from cometmq.broker.topic_names import TIMER_TOPIC
-from cometmq.model.errors import HeaderError
-from cometmq.model.message_properties import TAGS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES
+from cometmq.model.errors import HeaderError, ProtocolError
+from cometmq.model.java_numbers import natural_long
+from cometmq.model.message_properties import REAL_TOPIC, TAGS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES
 from cometmq.store.config_tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
@@ -122,27 +123,32 @@ class PopProgress:
         while True:
             result = await self._state.store.get(topic, queue_id, offset, AT_ONCE)
             for view in result.records:
-                record = decode_record(view)
-                place = _place_behind(record)
+                try:
+                    record = decode_record(view)
+                except ProtocolError:  # whoever works through the topic sets it aside
+                    continue
+                place = self._place_behind(record)
                 if place is not None:
                     found.append((record.physical_offset, *place))
             if result.next_offset <= offset:
                 return
             offset = result.next_offset
 
-
-def _place_behind(record: Record) -> tuple[str, str, int, int] | None:
-    """Topic, group and queue that a record moves on, and to where; None if it moves nothing."""
-    properties = decode_properties(record.properties_block)
-    next_offset = properties.get(NEXT_OFFSET, "")
-    # What the timers have handled since then was new before.
-    if not next_offset.isdecimal() or TIMER_DEQUEUE_MS in properties or TIMER_ROLL_TIMES in properties:
-        return None
-    try:
-        read = decode_checkpoint if properties.get(TAGS) == CHECKPOINT_TAG else decode_ack
-        noted = read(record.body)
-    except HeaderError:
-        return None
-    if noted.topic is None or noted.group is None:
-        return None
-    return noted.topic, noted.group, noted.queue_id, int(next_offset)
+    def _place_behind(self, record: Record) -> tuple[str, str, int, int] | None:
+        """Topic, group and queue that a record moves on, and to where; None if it moves nothing."""
+        properties = decode_properties(record.properties_block)
+        # Any timed message can have the property; only those for the revive topic are the broker's.
+        if record.topic != self._topic and properties.get(REAL_TOPIC) != self._topic:
+            return None
+        next_offset = natural_long(properties.get(NEXT_OFFSET))
+        # What the timers have handled since then was new before.
+        if next_offset is None or TIMER_DEQUEUE_MS in properties or TIMER_ROLL_TIMES in properties:
+            return None
+        try:
+            read = decode_checkpoint if properties.get(TAGS) == CHECKPOINT_TAG else decode_ack
+            noted = read(record.body)
+        except HeaderError:
+            return None
+        if noted.topic is None or noted.group is None:
+            return None
+        return noted.topic, noted.group, noted.queue_id, next_offset

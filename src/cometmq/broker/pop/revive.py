@@ -9,7 +9,8 @@ Rules kept here:
 - A message comes back as a new one in the retry topic of its group, which exists, on the disk, before; and
   the checkpoint gets an acknowledgement of it at once, so that no crash brings it back a second time.
 - A checkpoint waits until the timers have saved that it is delivered: it could come a second time otherwise.
-- What cannot be put now is tried until it can be; what can never be put is tried again at growing intervals.
+- What cannot be put now is tried until it can be; what can never be put, or read, is set aside.
+- A checkpoint whose time is further away than that of any pop is none: all behind it would wait for it.
 - Nothing polls: as long as there is no checkpoint, nothing runs.
 """
 
@@ -21,7 +22,6 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.names import REVIVE_GROUP
 from cometmq.broker.pop.revive_log import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -31,7 +31,8 @@ from cometmq.broker.pop.revive_log import (
 )
 from cometmq.broker.pop.reviving import Outcome, Reviving
 from cometmq.broker.pop.settling import Settling
-from cometmq.model.errors import ProtocolError
+from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
+from cometmq.broker.topic_names import REVIVE_GROUP
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
 from cometmq.wire.properties import find_property
@@ -49,6 +50,8 @@ WAIT_S: Final = 0.1
 """How soon a checkpoint is looked at again whose acknowledgements may still be under way."""
 SAVE_MS: Final = 5000
 """No longer than this after its time a checkpoint waits for the timers to be saved."""
+SPARE_MS: Final = 3_600_000
+"""By how much clocks may differ that the times of checkpoints come from."""
 FAILURE_S: Final = 1.0
 STOP_S: Final = 10.0
 
@@ -99,6 +102,7 @@ class Reviver:
     def __init__(self, state: BrokerState, revive_log: ReviveLog, in_flight: InFlight) -> None:
         self._state = state
         self._topic = revive_log.topic
+        self._longest_ms = revive_log.longest_ms + SPARE_MS
         self._reviving = Reviving(state, revive_log, in_flight, self.wake)
         self._settling = Settling(state)
         self.queues: list[ReviveQueue] = []
@@ -117,12 +121,17 @@ class Reviver:
         """Go on where the last run ended."""
         offsets, config = self._state.offsets, self._state.config
         self.queues = [
-            ReviveQueue(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1)
+            ReviveQueue(number, self._first_of(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1))
             for number in range(config.revive_queue_num)
         ]
         self._state.store.arrivals.append(self._arrived, self._topic)
         self._wake.set()
         self._task = asyncio.ensure_future(self._run())
+
+    def _first_of(self, queue_id: int, offset: int) -> int:
+        """Where a queue is read on; from behind its end all that comes until then would be passed over."""
+        queue = self._state.store.queues.find(self._topic, queue_id)
+        return offset if queue is None else min(offset, queue.max_offset)
 
     async def stop(self) -> None:
         """Bring nothing back any more."""
@@ -211,18 +220,18 @@ class Reviver:
             return
         found = await self._state.store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
-            record = decode_record(view)
             try:
-                self._take(queue, record, offset)
-            except ProtocolError as error:
-                log.error(
-                    "record %d of %s-%d is passed over: %s",
-                    *(offset, self._topic, queue.queue_id, error.message),
-                )
+                self._take(queue, decode_record(view), offset)
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
     def _take(self, queue: ReviveQueue, record: Record, offset: int) -> None:
+        if record.topic != self._topic:
+            raise UnprocessableError(f"it is a message of topic {record.topic!r}")
         block = bytes(record.properties_block)
         tag = find_property(block, TAGS)
         if tag == CHECKPOINT_TAG:
@@ -230,6 +239,11 @@ class Reviver:
             checkpoint = decode_checkpoint(record.body)
             if checkpoint.topic is None or checkpoint.group is None:
                 return
+            latest_ms = self._state.clock.now_ms() + self._longest_ms
+            if checkpoint.revive_ms > latest_ms:
+                raise UnprocessableError(
+                    f"its time {checkpoint.revive_ms} is further away than that of any pop"
+                )
             key = self._key(checkpoint)
             if key not in queue.pending:  # timers may deliver twice
                 is_timed = find_property(block, TIMER_OUT_MS) is not None
@@ -275,7 +289,7 @@ class Reviver:
                 and now_ms < revive_ms + SAVE_MS
             ):
                 break
-            outcome = self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
+            outcome = self._revive(queue, pending)
             if outcome is not Outcome.DONE:
                 self._cold = pending if outcome is Outcome.COLD else None
                 return did_some or outcome is Outcome.COLD
@@ -284,7 +298,16 @@ class Reviver:
             did_some = True
         return did_some
 
+    def _revive(self, queue: ReviveQueue, pending: Pending) -> Outcome:
+        try:
+            return self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
+            return Outcome.DONE
+
     def _commit(self, queue: ReviveQueue) -> None:
         offset = queue.done_offset
         if offset > self._state.offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
-            self._state.offsets.commit("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)
+            self._state.offsets.commit_own("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)

@@ -5,6 +5,8 @@ Rules kept here:
   popped. It waits for nothing but a consumer, whatever delay it had before.
 - The retry topic is on the disk before a message is in it: nobody would read it otherwise after a crash.
 - A message that is not in the store any more, or that nobody wants any more, is done.
+- A message that can never be put, because it is too large with what is added to it for example, is set aside:
+  it stays where it was popped.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.names import normal_topic, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pop.revive_log import ReviveLog
+from cometmq.broker.set_aside import POPS, UnprocessableError, check_put, is_passing
 from cometmq.broker.stored_properties import stored_block
-from cometmq.broker.topic_names import RETRY_PREFIX
-from cometmq.model.errors import MessageError, ProtocolError
+from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
+from cometmq.model.errors import CometError
+from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
-from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint
 from cometmq.wire.record import Record, decode_record
 
@@ -29,10 +32,6 @@ if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
 log = logging.getLogger("cometmq.broker")
-
-INTERVALS_S: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""After so long a message that could not be put is tried again, the first time, the second time, and on."""
-_HOPELESS: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class Outcome(Enum):
@@ -59,7 +58,7 @@ class Reviving:
         """How many messages were brought back since the start."""
 
     def revive(self, checkpoint: Checkpoint, revive_queue: int, *, is_fetched: bool) -> Outcome:
-        """Bring back what is not acknowledged."""
+        """Bring back what is not acknowledged; raises `UnprocessableError` if there is nowhere to put it."""
         topic, group = checkpoint.topic or "", checkpoint.group or ""
         if (
             self._state.topics.get(normal_topic(topic, group)) is None
@@ -68,6 +67,9 @@ class Reviving:
             log.warning("checkpoint %s of %s is dropped: its topic or group is gone", topic, group)
             return Outcome.DONE
         retry_topic = self._retry_topic(topic, group)
+        refusal = refuse_topic(retry_topic.replace("+", "_"))
+        if refusal is not None:
+            raise UnprocessableError(f"its messages have no retry topic: {refusal}")
         if not self._is_ready(retry_topic, group):
             return Outcome.LATER
         left = [index for index in range(checkpoint.count) if not checkpoint.bits >> index & 1]
@@ -77,9 +79,14 @@ class Reviving:
         outcome = Outcome.DONE
         for index in left:
             offset = checkpoint.offset_of(index)
-            if not self._bring_back(checkpoint, offset, retry_topic, revive_queue):
-                outcome = Outcome.LATER
-                break
+            try:
+                if not self._bring_back(checkpoint, offset, retry_topic):
+                    outcome = Outcome.LATER
+                    break
+            except (CometError, ValueError) as error:
+                if is_passing(error):
+                    raise
+                self._state.set_aside.add_place(POPS, topic, checkpoint.queue_id, offset, error)
             checkpoint.bits |= 1 << index
             done.append(offset)
         if done:
@@ -125,7 +132,7 @@ class Reviving:
 
     # One message
 
-    def _bring_back(self, checkpoint: Checkpoint, offset: int, retry_topic: str, revive_queue: int) -> bool:
+    def _bring_back(self, checkpoint: Checkpoint, offset: int, retry_topic: str) -> bool:
         """Put a message into the retry topic; False if that has to be tried again."""
         message = self._message(checkpoint, offset)
         if message is None:
@@ -142,46 +149,17 @@ class Reviving:
             sys_flag=message.sys_flag,
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=self._revive_log.host,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, LARGEST_INT),
         )
-        try:
-            status = self._state.store.put(revived).status
-        except MessageError:
-            status = PutStatus.MESSAGE_ILLEGAL
-        if status in _HOPELESS:
-            log.error("message %d of %s cannot come back: %s", offset, checkpoint.topic, status.value)
-            return self._put_again(checkpoint, offset, revive_queue)
-        self.revived += status is PutStatus.PUT_OK
-        return status is PutStatus.PUT_OK
+        is_put = check_put(self._state.store.put(revived).status)
+        self.revived += is_put
+        return is_put
 
     def _message(self, checkpoint: Checkpoint, offset: int) -> Record | None:
         found = self._state.store.reader.get(checkpoint.topic or "", checkpoint.queue_id, offset, 1)
         if not found.records or found.queue_offsets[0] != offset:
             return None
-        try:
-            return decode_record(found.records[0])
-        except ProtocolError:
-            return None
-
-    def _put_again(self, checkpoint: Checkpoint, offset: int, revive_queue: int) -> bool:
-        """Write a checkpoint for a message that could not be put, with a time further away."""
-        text = checkpoint.put_again or "0"
-        tries = int(text) if text.isdecimal() else 127
-        if tries >= len(INTERVALS_S) and self._state.config.skip_when_ck_re_put_reach_max_times:
-            return True
-        later = Checkpoint(
-            broker_name=checkpoint.broker_name,
-            group=checkpoint.group,
-            diffs=[0],
-            invisible_ms=checkpoint.invisible_ms + INTERVALS_S[min(tries, len(INTERVALS_S) - 1)] * 1000,
-            count=1,
-            pop_time_ms=checkpoint.pop_time_ms,
-            queue_id=checkpoint.queue_id,
-            put_again=str(tries + 1),
-            start_offset=offset,
-            topic=checkpoint.topic,
-        )
-        return self._revive_log.put_checkpoint(later, revive_queue).status is PutStatus.PUT_OK
+        return decode_record(found.records[0])
 
     def _acknowledge(self, checkpoint: Checkpoint, offsets: list[int], revive_queue: int) -> None:
         """Say in the revive topic itself that these messages are done."""

@@ -4,8 +4,8 @@ Rules kept here:
 - Slots are delivered in their order, and within a slot messages in the order of their arrival. Cancellations
   of a slot are looked at first; a message that one of them names is not delivered.
 - The read time, up to which everything is delivered, moves on when all of a slot is in the log.
-- A message that cannot be put now, because the disk is full for example, is tried until it can be; those
-  behind it wait. What can never be put is dropped, and the log says so.
+- A message that cannot be put now, because the disk is full for example, is tried until it can be, after
+  longer and longer pauses; those behind it wait. What can never be put, or read, is set aside.
 - Work is done in small slices, and what may have to wait for the disk is read beside the event loop.
 """
 
@@ -19,12 +19,14 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cometmq.broker.set_aside import TIMERS, BackOff, UnprocessableError, check_put, is_passing
 from cometmq.broker.stored_properties import stored_block
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.setting import cancel_key
 from cometmq.broker.topic_counts import TopicCounts
-from cometmq.broker.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError, StoreError
+from cometmq.model.java_numbers import LARGEST_LONG, natural_int
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -34,7 +36,6 @@ from cometmq.model.message_properties import (
     TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
-from cometmq.store.status import PutStatus
 from cometmq.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
 from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record, decode_record
@@ -54,27 +55,7 @@ READ_AT_ONCE: Final = 512
 """Records of the timer log, or messages, that are read in one go, beside the event loop."""
 PASSED_AT_ONCE: Final = 2000
 """Empty slots that are passed before others get their turn."""
-RETRY_S: Final = 0.5
-TRIES: Final = 3
-"""So often a message is tried that cannot be put for a reason that does not pass by itself."""
-NEVER_ENQUEUED: Final = str(2**63 - 1)
-
-_HOPELESS: Final = frozenset(
-    {
-        PutStatus.MESSAGE_ILLEGAL,
-        PutStatus.PROPERTIES_SIZE_EXCEEDED,
-        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
-        PutStatus.WHEEL_TIMER_NOT_ENABLE,
-    }
-)
-_PASSING: Final = frozenset(
-    {
-        PutStatus.SERVICE_NOT_AVAILABLE,
-        PutStatus.CREATE_MAPPED_FILE_FAILED,
-        PutStatus.OS_PAGE_CACHE_BUSY,
-        PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
-    }
-)
+NEVER_ENQUEUED: Final = str(LARGEST_LONG)
 
 
 class TimerDelivery:
@@ -169,13 +150,17 @@ class TimerDelivery:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _message(self, timer: TimerRecord) -> Record | None:
+        """The message of a timer; None if it is gone, or is none."""
         view = self._state.store.log.view(timer.commit_log_offset, timer.message_size)
-        try:
-            message = None if view is None else decode_record(view)
-        except ProtocolError:
-            message = None
-        if message is None or message.topic != TIMER_TOPIC:
+        if view is None:
             log.error("the timed message at %d is not there any more", timer.commit_log_offset)
+            return None
+        try:
+            message = decode_record(view)
+            if message.topic != TIMER_TOPIC:
+                raise UnprocessableError(f"it is a message of topic {message.topic!r}")
+        except (ProtocolError, UnprocessableError) as error:
+            self._state.set_aside.add_at(TIMERS, TIMER_TOPIC, timer.commit_log_offset, error)
             return None
         return message
 
@@ -185,6 +170,14 @@ class TimerDelivery:
         message = self._message(timer)
         if message is None:
             return
+        try:
+            await self._deliver_due(message, timer, cancelled)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self._state.set_aside.add_record(TIMERS, message, error)
+
+    async def _deliver_due(self, message: Record, timer: TimerRecord, cancelled: set[str]) -> None:
         properties = message.properties()
         topic = properties.get(REAL_TOPIC)
         self._count(topic, 1 if timer.magic & MAGIC_DELETE else -1)
@@ -203,27 +196,23 @@ class TimerDelivery:
     async def _bring_back(self, message: Record, properties: dict[str, str], *, rolls: bool) -> None:
         """Put the message that waited: into its queue, or into the timer topic once more."""
         if rolls:
-            topic, queue_id = message.topic, str(message.queue_id)
-            tried = properties.get(TIMER_ROLL_TIMES, "")
-            properties[TIMER_ROLL_TIMES] = str(int(tried) + 1 if tried.isdecimal() else 1)
+            topic, queue_id = message.topic, message.queue_id
+            rolled = natural_int(properties.get(TIMER_ROLL_TIMES)) or 0
+            properties[TIMER_ROLL_TIMES] = str(rolled + 1)
         else:
-            topic, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
             if TIMER_DEL_UNIQKEY in properties:
-                log.warning("a cancellation for %s came too late", properties[TIMER_DEL_UNIQKEY])
+                log.warning("a cancellation for %r came too late", properties[TIMER_DEL_UNIQKEY])
                 return
-            if topic in ("", TIMER_TOPIC, TRANS_HALF_TOPIC) or not queue_id.isdecimal():
-                log.error(
-                    "the timed message at %d belongs to %r %r, and is dropped",
-                    *(message.physical_offset, topic, queue_id),
-                )
-                return
+            topic, queue_id = self._state.targets.find(
+                properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID), from_timers=True
+            )
         properties[TIMER_DEQUEUE_MS] = str(self._state.clock.now_ms())
         await self._put(
             Record(
                 topic,
                 message.body,
                 stored_block(properties),
-                queue_id=int(queue_id),
+                queue_id=queue_id,
                 flag=message.flag,
                 sys_flag=message.sys_flag,
                 born_timestamp_ms=message.born_timestamp_ms,
@@ -234,16 +223,11 @@ class TimerDelivery:
         self.delivered += not rolls
 
     async def _put(self, message: Record) -> None:
-        tries = 1
-        while (status := self._state.store.put(message).status) is not PutStatus.PUT_OK:
-            until_success = self._state.store_config.timer_enable_retry_until_success
-            if status in _HOPELESS or (status not in _PASSING and tries >= TRIES and not until_success):
-                log.error("a timed message for %s is dropped: %s", message.topic, status.value)
-                return
-            if tries == 1:
+        back_off = BackOff()
+        while not check_put(status := self._state.store.put(message).status):
+            if back_off.is_first:
                 log.warning("a timed message for %s cannot be put yet: %s", message.topic, status.value)
-            tries += 1
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(back_off.failed())
 
     def _count(self, topic: str | None, change: int) -> None:
         if topic is not None:

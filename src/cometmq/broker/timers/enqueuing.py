@@ -8,6 +8,7 @@ Rules kept here:
   through the timer topic once more.
 - The write time, before which slots are closed, moves only when everything that came before it was taken: a
   cancellation that was accepted in time is in the slot before its messages are delivered.
+- A record that is no timed message, or says no time or no place that it belongs to, is set aside.
 - A message for a slot that is delivered already is delivered at once. Every other one goes into its slot,
   also if its time is over, as after a long stop: nothing overtakes what is in the wheel, and what was taken
   back in time stays taken back.
@@ -19,11 +20,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.timers.files import TimerFiles
+from cometmq.broker.set_aside import TIMERS, UnprocessableError, is_passing
+from cometmq.broker.timers.files import DECADE_MS, TimerFiles
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError
-from cometmq.model.message_properties import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
+from cometmq.model.java_numbers import java_long
+from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
 from cometmq.store.timer_checkpoint import TimerProgress
 from cometmq.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
 from cometmq.store.timer_wheel import SLOTS_PER_ROUND
@@ -114,7 +117,12 @@ class TimerEnqueuing:
         while self.queue_offset < target:
             found = await store.get(TIMER_TOPIC, 0, self.queue_offset, AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
-                await self._take(decode_record(view), slot)
+                try:
+                    await self._take(decode_record(view), slot)
+                except Exception as error:
+                    if is_passing(error):
+                        raise
+                    self._state.set_aside.add_place(TIMERS, TIMER_TOPIC, 0, place, error)
                 self.queue_offset = place + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over
@@ -125,17 +133,21 @@ class TimerEnqueuing:
         self.write_time_ms = max(self.write_time_ms, slot)
 
     async def _take(self, message: Record, now_slot: int) -> None:
+        if message.topic != TIMER_TOPIC:
+            raise UnprocessableError(f"it is a message of topic {message.topic!r}")
         # Everything that was stored before this message is taken.
         stored_slot = message.store_timestamp_ms // self._slot_ms * self._slot_ms
         self.write_time_ms = max(self.write_time_ms, min(stored_slot, now_slot))
         if self.latest_ms < self._delivery.read_time_ms < self.write_time_ms:
             self._delivery.read_time_ms = self.write_time_ms  # there is nothing in the wheel
         block = bytes(message.properties_block)
-        text = find_property(block, TIMER_OUT_MS) or ""
-        due_ms = int(text) if text.isdecimal() else 0
-        topic = find_property(block, REAL_TOPIC)
-        if topic is not None:
-            self._state.traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
+        due_ms = java_long(find_property(block, TIMER_OUT_MS))
+        if due_ms is None or due_ms > self._state.clock.now_ms() + DECADE_MS:
+            raise UnprocessableError(f"its {TIMER_OUT_MS} is no time within the next years")
+        topic, _ = self._state.targets.find(
+            find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID), from_timers=True
+        )
+        self._state.traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
         if due_ms < self._delivery.read_time_ms:
             await self._delivery.deliver_late(message)
             return
@@ -146,7 +158,7 @@ class TimerEnqueuing:
             is_cancellation=find_property(block, TIMER_DEL_UNIQKEY) is not None,
         )
 
-    def set(self, message: Record, due_ms: int, topic: str | None, *, is_cancellation: bool) -> None:
+    def set(self, message: Record, due_ms: int, topic: str, *, is_cancellation: bool) -> None:
         """Put a message into the slot of its time, or of a moment before it."""
         write_time_ms, slot_ms, window = min(self.write_time_ms, due_ms), self._slot_ms, self._window_slots
         magic = MAGIC_DEFAULT
@@ -171,12 +183,9 @@ class TimerEnqueuing:
         self._wheel.add(due_ms, position, change)
         if due_ms > self.latest_ms:
             self.latest_ms = due_ms
-        if topic is not None:
-            self._counts.add(topic, change)
+        self._counts.add(topic, change)
 
-    def _hash_of(self, topic: str | None) -> int:
-        if topic is None:
-            return 0
+    def _hash_of(self, topic: str) -> int:
         hashed = self._hashes.get(topic)
         if hashed is None:
             if len(self._hashes) >= _HASHES_REMEMBERED:

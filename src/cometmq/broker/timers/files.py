@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from cometmq.model.errors import StoreError
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
@@ -22,7 +23,7 @@ from cometmq.store.mapped_files import MappedFile
 from cometmq.store.timer_checkpoint import TimerCheckpoint, TimerProgress
 from cometmq.store.timer_log import TimerLog
 from cometmq.store.timer_recovery import recover_timers
-from cometmq.store.timer_wheel import Changes, TimerWheel
+from cometmq.store.timer_wheel import SLOTS_PER_ROUND, Changes, TimerWheel
 
 log = logging.getLogger("cometmq.broker")
 
@@ -48,6 +49,7 @@ class TimerFiles:
         `message_end` is the end of the commit log: what lies behind it will be another message.
         """
         saved = self._checkpoint.load()
+        self._refuse_implausible(saved)
         self.log.load()
         is_new = self.wheel.load() or self._is_from_other_settings()
         start = self.log.min_position if is_new else saved.last_timer_log_flush_pos
@@ -58,6 +60,17 @@ class TimerFiles:
                 *(end, saved.last_timer_log_flush_pos),
             )
         return saved
+
+    def _refuse_implausible(self, saved: TimerProgress) -> None:
+        """Stop at progress that no broker can have made: what it passes over would never be delivered."""
+        numbers = (saved.last_read_time_ms, saved.last_timer_log_flush_pos, saved.last_timer_queue_offset)
+        latest_ms = self._clock.now_ms() + SLOTS_PER_ROUND * self.wheel.precision_ms
+        if min(numbers) < 0 or saved.last_read_time_ms > latest_ms:
+            raise StoreError(
+                f"{self._checkpoint.path} says that timers were delivered up to {saved.last_read_time_ms}, "
+                "which cannot be; check the clock, or move the file away: then timers of the last days may "
+                "come again"
+            )
 
     def _is_from_other_settings(self) -> bool:
         """Whether the wheel has slots of another length, and is empty now: its moments are decades away."""

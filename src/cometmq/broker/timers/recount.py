@@ -1,5 +1,7 @@
 """Counting waiting messages anew, once a day: a kill leaves the numbers off by what was not saved.
 
+The same is done at a start that finds no numbers, or none that can be read.
+
 Rules kept here:
 - It is begun between two slots, when nothing is being delivered: what waits then is in the slots from the
   read time on, and in the timer log before its end. All of that can still be read when it is delivered.
@@ -46,6 +48,8 @@ class TimerRecount:
         self._slot_ms = slot_ms
         self._day = self._today()
         self._task: asyncio.Task[None] | None = None
+        self.is_wanted = False
+        """Set it to have them counted soon, whatever the hour is."""
 
     def _today(self) -> int:
         return datetime.fromtimestamp(self._state.clock.now_ms() / 1000).toordinal()
@@ -58,6 +62,8 @@ class TimerRecount:
     def is_due(self) -> bool:
         """Whether this is the hour, and nothing was counted today; a start counts as that."""
         config = self._state.store_config
+        if self.is_wanted and not self.is_running:
+            return True
         if not config.timer_enable_check_metrics or self.is_running:
             return False
         now = datetime.fromtimestamp(self._state.clock.now_ms() / 1000)
@@ -68,6 +74,7 @@ class TimerRecount:
     def begin(self, read_time_ms: int, latest_ms: int) -> None:
         """Count what waits now: everything from one slot up to another; nothing may be delivered just now."""
         self._day = self._today()
+        self.is_wanted = False
         before = {topic: metric.count for topic, metric in self._counts.counts.items()}
         self._task = asyncio.ensure_future(self._run(read_time_ms, latest_ms, before))
         self._task.add_done_callback(self._ended)

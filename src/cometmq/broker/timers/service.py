@@ -6,8 +6,9 @@ Rules kept here:
 - Messages that come are taken together: the first one waits a moment for others. That is a small part of a
   slot, and never beyond the end of one.
 - What is saved about progress is only what is safe: delivered messages are on the disk before the checkpoint
-  says that they are delivered. So no crash loses a message; after a kill those of the last second may come
-  again, and after an orderly stop the next start goes on exactly there.
+  says that they are delivered. So no crash loses a message; after a kill those of the last slots may come
+  again: of those that were delivered within two seconds before it, and of the one that was being delivered.
+  After an orderly stop the next start goes on exactly there.
 - A stop lets the slot that is being delivered end, as long as that takes seconds.
 """
 
@@ -112,7 +113,9 @@ class TimerService:
         message_end = self._state.store.log.max_offset
         self._saved = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
         metrics = await loop.run_in_executor(self._worker, self._metrics_file.file.load)
-        if metrics is not None:
+        if metrics is None:
+            self.recount.is_wanted = True
+        else:
             self.counts.load(metrics.data_version, metrics.timing_count)
         now_slot = self._state.clock.now_ms() // self._slot_ms * self._slot_ms
         oldest_ms = now_slot - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import binascii
 import random
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.stored_properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.topic_names import RETRY_PREFIX, TIMER_TOPIC
+from cometmq.model.java_numbers import LARGEST_LONG, java_long
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _HANDLE_VERSION: Final = "v1"
 _HANDLE_PARTS: Final = 5
-_LARGEST: Final = 2**63 - 1
-_is_number: Final = re.compile(r"[+-]?[0-9]+").fullmatch
 
 
 class RecallHandle(NamedTuple):
@@ -106,8 +104,9 @@ def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     ):
         text = properties.get(name)
         if text is not None:
-            deliver_ms = start_ms + int(text) * unit_ms if _is_number(text) else None
-            return deliver_ms if deliver_ms is not None and abs(deliver_ms) <= _LARGEST else None
+            number = java_long(text)
+            deliver_ms = None if number is None else start_ms + number * unit_ms
+            return deliver_ms if deliver_ms is not None and abs(deliver_ms) <= LARGEST_LONG else None
     return None
 
 
@@ -129,13 +128,11 @@ def _is_overfull(count: int, most: int) -> bool:
 
 def recall_handle(properties: Mapping[str, str], broker_name: str) -> str | None:
     """The handle of a message that was set; None if it was not, or cannot be taken back."""
-    slot_ms, topic = properties.get(TIMER_OUT_MS), properties.get(REAL_TOPIC)
+    slot_ms, topic = java_long(properties.get(TIMER_OUT_MS)), properties.get(REAL_TOPIC)
     unique_key = properties.get(UNIQ_KEY)
     if slot_ms is None or topic is None or unique_key is None or topic.startswith(RETRY_PREFIX):
         return None
-    if not _is_number(slot_ms):
-        return None
-    deliver_ms = int(slot_ms) + 1  # any time within the slot leads to it, but not the one that it begins with
+    deliver_ms = slot_ms + 1  # any time within the slot leads to it, but not the one that it begins with
     parts = (_HANDLE_VERSION, topic, broker_name, str(deliver_ms), unique_key)
     return urlsafe_b64encode(" ".join(parts).encode()).decode()
 
@@ -150,7 +147,8 @@ def read_handle(text: str) -> RecallHandle | None:
     if parts[0] != _HANDLE_VERSION or len(parts) < _HANDLE_PARTS:
         return None
     _, topic, broker_name, deliver_ms, unique_key = parts[:_HANDLE_PARTS]
-    return RecallHandle(topic, broker_name, int(deliver_ms) if _is_number(deliver_ms) else -1, unique_key)
+    slot_ms = java_long(deliver_ms)
+    return RecallHandle(topic, broker_name, -1 if slot_ms is None else slot_ms, unique_key)
 
 
 def cancel_key(topic: str, unique_key: str) -> str:

@@ -10,6 +10,9 @@ Rules kept here:
 - A message of the op topic is done with when the place is behind all half messages that it names.
 - That a half message stands elsewhere now is in the op topic when a look through its queue ends, long before
   the place of the group is saved: a kill repeats the copies of one look, and never those of the looks before.
+- A half message that can never be put again, or does not say where it belongs, is set aside, and so is a
+  message of the op topic that cannot be read; the place moves over them. The end of a half message that is
+  not there yet counts for nothing.
 - What is held in memory about ends is bounded: they are read for some half messages at a time.
 """
 
@@ -17,17 +20,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.set_aside import TRANSACTIONS, UnprocessableError, check_put, is_passing
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
 )
 from cometmq.broker.transactions.ends import TransactionEnds, read_ends
 from cometmq.broker.transactions.halves import (
-    TRANSACTION_GROUP,
     checks_of,
     discarded,
     immunity_ms,
@@ -35,8 +40,14 @@ from cometmq.broker.transactions.halves import (
     target_of,
 )
 from cometmq.broker.transactions.questions import ProducerQuestions
-from cometmq.model.message_properties import TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES
-from cometmq.store.status import PutStatus
+from cometmq.model.errors import ProtocolError
+from cometmq.model.java_numbers import natural_long
+from cometmq.model.message_properties import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+)
 from cometmq.wire.record import Record, decode_record
 
 if TYPE_CHECKING:
@@ -71,37 +82,42 @@ class TransactionChecking:
             await self._check_queue(queue_id)
 
     async def _check_queue(self, queue_id: int) -> None:
-        half, operation = self._place(TRANS_HALF_TOPIC, queue_id), self._place(TRANS_OP_HALF_TOPIC, queue_id)
-        target = self._end_of(TRANS_HALF_TOPIC, queue_id)
+        half, operation = (
+            self.place_in(TRANS_HALF_TOPIC, queue_id),
+            self.place_in(TRANS_OP_HALF_TOPIC, queue_id),
+        )
+        target = self.end_of(TRANS_HALF_TOPIC, queue_id)
         if half < target:
             self.ends.write(queue_id)
             reached = await _QueueCheck(self, queue_id, operation).run(half, target)
             self.ends.write(queue_id)
             self._commit(TRANS_HALF_TOPIC, queue_id, reached)
             half = reached
-        if operation < self._end_of(TRANS_OP_HALF_TOPIC, queue_id):
+        if operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             self._commit(TRANS_OP_HALF_TOPIC, queue_id, await self._done_with(queue_id, operation, half))
 
-    def _place(self, topic: str, queue_id: int) -> int:
+    def place_in(self, topic: str, queue_id: int) -> int:
+        """Where the transaction group is in a queue."""
         queue = self.state.store.queues.find(topic, queue_id)
-        return max(
-            self.state.offsets.query(TRANSACTION_GROUP, topic, queue_id),
-            0 if queue is None else queue.min_offset,
-        )
+        place = self.state.offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        # One behind the end would pass over all that comes until then.
+        return max(place, 0) if queue is None else min(max(place, queue.min_offset), queue.max_offset)
 
-    def _end_of(self, topic: str, queue_id: int) -> int:
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The place behind the last message of a queue."""
         queue = self.state.store.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def _commit(self, topic: str, queue_id: int, offset: int) -> None:
-        self.state.offsets.commit(self.state.address, TRANSACTION_GROUP, topic, queue_id, offset)
+        self.state.offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
 
     async def _done_with(self, queue_id: int, operation: int, half: int) -> int:
         """Behind how many messages of the op topic nothing is to be known any more."""
-        while operation < self._end_of(TRANS_OP_HALF_TOPIC, queue_id):
+        end = self.end_of(TRANS_HALF_TOPIC, queue_id)
+        while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
-                if any(end >= half for end in read_ends(decode_record(view))):
+                if any(half <= offset < end for offset in self._ends_in(view, queue_id, place)):
                     return place
             if found.next_offset <= operation:
                 return operation
@@ -112,22 +128,47 @@ class TransactionChecking:
     async def read_window(self, queue_id: int, operation: int, end: int) -> set[int]:
         """The half messages before an end that the op topic knows, from a place on, to have ended."""
         ended: set[int] = set()
-        target = self._end_of(TRANS_OP_HALF_TOPIC, queue_id)
+        target = self.end_of(TRANS_OP_HALF_TOPIC, queue_id)
         while operation < target:
             found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
-            for view in found.records:
-                ended.update(offset for offset in read_ends(decode_record(view)) if offset < end)
+            for view, place in zip(found.records, found.queue_offsets, strict=True):
+                ended.update(offset for offset in self._ends_in(view, queue_id, place) if offset < end)
             if found.next_offset <= operation:
                 break
             operation = found.next_offset
             await asyncio.sleep(0)  # others get their turn
         return ended
 
+    def _ends_in(self, view: memoryview, queue_id: int, place: int) -> Iterable[int]:
+        """What a message of the op topic says has ended."""
+        try:
+            operation = decode_record(view)
+            if operation.topic != TRANS_OP_HALF_TOPIC:
+                raise UnprocessableError(f"it is a message of topic {operation.topic!r}")
+        except (ProtocolError, UnprocessableError) as error:
+            self.state.set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
+            return ()
+        return read_ends(operation)
+
     # What is done with one half message
+
+    def look_at(self, view: memoryview, place: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
+        """The same as `look`, by queue and offset; what nothing can be done with is set aside."""
+        try:
+            half = decode_record(view)
+            if half.topic != TRANS_HALF_TOPIC:
+                raise UnprocessableError(f"it is a message of topic {half.topic!r}")
+            return self.look(half, started_ms, ended)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self.state.set_aside.add_place(TRANSACTIONS, TRANS_HALF_TOPIC, *place, error)
+            return True
 
     def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
         """Do what a half message that has not ended needs; False if it has to stay where it is."""
         config, properties = self.state.config, half.properties()
+        self.state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
         age_ms = self.state.clock.now_ms() - half.born_timestamp_ms
         checks = checks_of(properties)
         if (
@@ -153,7 +194,8 @@ class TransactionChecking:
     def _leave_alone(self, half: Record, properties: dict[str, str], ended: set[int]) -> bool:
         """Put a half message aside that asked for time, unless the copy that its producer knows has ended."""
         first = properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-        place = int(first) if first.isdecimal() else half.queue_offset
+        place = natural_long(first)
+        place = half.queue_offset if place is None else place
         if place in ended or self.ends.is_noted(half.queue_id, place):
             return True
         return self._put_again(half, properties) is not None
@@ -161,7 +203,7 @@ class TransactionChecking:
     def _put_again(self, half: Record, properties: dict[str, str]) -> Record | None:
         copy = renewed(half, properties)
         result = self.state.store.put(copy)
-        if result.status is not PutStatus.PUT_OK:
+        if not check_put(result.status):
             log.warning("a half message could not be put again: %s", result.status.value)
             return None
         copy.store_host = result.store_host
@@ -173,7 +215,7 @@ class TransactionChecking:
     def _give_up(self, half: Record, properties: dict[str, str]) -> bool:
         self.state.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
         status = self.state.store.put(discarded(half)).status
-        if status is not PutStatus.PUT_OK:
+        if not check_put(status):
             log.warning("a half message could not be given up: %s", status.value)
             return False
         self.given_up += 1
@@ -240,8 +282,8 @@ class _QueueCheck:
                 if found.next_offset <= half:
                     break
                 half = found.next_offset if not found.records else found.queue_offsets[0]
-            elif self._has_ended(half) or self._checking.look(  # it may have ended meanwhile
-                decode_record(found.records[0]), started_ms, self._ended
+            elif self._has_ended(half) or self._checking.look_at(  # it may have ended meanwhile
+                found.records[0], (self._queue_id, half), started_ms, self._ended
             ):
                 half += 1
             else:

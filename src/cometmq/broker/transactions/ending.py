@@ -16,11 +16,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.send_checks import SendRefused
+from cometmq.broker.set_aside import UnprocessableError
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.ends import Place, TransactionEnds
-from cometmq.broker.transactions.halves import find_target, read_immunity_ms
-from cometmq.model.message_properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRANSACTION_ID
+from cometmq.broker.transactions.halves import read_immunity_ms
+from cometmq.model.errors import ProtocolError
+from cometmq.model.message_properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PGROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_ID,
+)
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.put_runs import Later, PlainMessage
@@ -136,10 +144,14 @@ class TransactionEnding:
         if self._ends.is_full:
             remark = "ends of transactions cannot be stored now; the transaction is checked later"
             raise SendRefused(ResponseCode.SYSTEM_BUSY, remark)
-        target = find_target(half.properties_block)
-        if target is None:
-            raise SendRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it belongs")
-        return target
+        block = half.properties_block
+        try:
+            return self._state.targets.find(
+                find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID)
+            )
+        except UnprocessableError as error:
+            remark = f"the half message does not say where it belongs: {error.message}"
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, remark) from None
 
     def _commit(
         self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
@@ -167,7 +179,10 @@ class TransactionEnding:
         view = self._state.store.lookup.at(header.commit_log_offset)
         if view is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        half = decode_record(view)
+        try:
+            half = decode_record(view)
+        except ProtocolError:
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong") from None
         block = half.properties_block = bytes(half.properties_block)  # it is searched, and then put again
         self._refuse_late(header, half)
         if find_property(block, PGROUP) != header.producer_group:

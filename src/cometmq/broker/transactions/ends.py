@@ -39,6 +39,9 @@ REMEMBERED: Final = 20_000
 MOST_UNWRITTEN: Final = REMEMBERED
 """With this many notes that could not be put, no end is accepted."""
 
+_MAX_DIGITS: Final = 18
+"""No queue ever has an offset with more."""
+
 Place = tuple[int, int]
 """A half message: its queue and its offset there."""
 
@@ -198,7 +201,7 @@ def read_ends(operation: Record) -> Iterator[int]:
     if find_property(operation.properties_block, TAGS) != ENDED_TAG:
         return
     for item in bytes(operation.body).split(b","):
-        if item.isdigit():
+        if item.isdigit() and len(item) <= _MAX_DIGITS:
             yield int(item)
 
 

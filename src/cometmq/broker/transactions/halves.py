@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.restoring import Target, read_target
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.stored_properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from cometmq.model.java_numbers import natural_int, natural_long
 from cometmq.model.message_properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     REAL_QUEUE_ID,
@@ -26,14 +28,11 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets say how far half messages and their ends are looked through."""
 HALF_QUEUE: Final = 0
 """The queue of the half topic that new half messages go to."""
 
@@ -56,18 +55,9 @@ def prepare(state: BrokerState, record: Record, properties: dict[str, str], dela
     record.properties_block = stored_block(properties)
 
 
-def target_of(properties: Mapping[str, str]) -> tuple[str, int] | None:
+def target_of(properties: Mapping[str, str]) -> Target | None:
     """Topic and queue that a half message belongs to; None if it does not say."""
-    return _read_target(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
-
-
-def find_target(block: bytes | memoryview) -> tuple[str, int] | None:
-    """The same, by the encoded properties."""
-    return _read_target(find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID))
-
-
-def _read_target(topic: str | None, queue_id: str | None) -> tuple[str, int] | None:
-    return (topic, int(queue_id)) if topic and queue_id and queue_id.isdecimal() else None
+    return read_target(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
 
 
 def renewed(half: Record, properties: Mapping[str, str]) -> Record:
@@ -96,8 +86,7 @@ def _copy(half: Record, topic: str, queue_id: int, block: bytes) -> Record:
 
 def checks_of(properties: Mapping[str, str]) -> int:
     """How often a half message was checked."""
-    text = properties.get(TRANSACTION_CHECK_TIMES, "")
-    return int(text) if text.isdecimal() else 0
+    return natural_int(properties.get(TRANSACTION_CHECK_TIMES)) or 0
 
 
 def immunity_ms(properties: Mapping[str, str]) -> int | None:
@@ -107,4 +96,5 @@ def immunity_ms(properties: Mapping[str, str]) -> int | None:
 
 def read_immunity_ms(text: str | None) -> int | None:
     """The same, by the text that says it."""
-    return int(text) * 1000 if text and text.isdecimal() else None
+    asked_s = natural_long(text)
+    return None if asked_s is None else asked_s * 1000

@@ -4,6 +4,7 @@ Rules kept here:
 - What is open after a restart follows from the half topic, the op topic and the offsets of the transaction
   group; there is no other state. A stop in good order puts everything that is known about ends into the op
   topic.
+- How many are open is saved; a start that finds no such numbers, or none that can be read, counts anew.
 - Checks begin anew every `transactionCheckInterval`; while no transaction is open they cost nothing.
 """
 
@@ -18,6 +19,8 @@ from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.transactions.checking import TransactionChecking
 from cometmq.broker.transactions.ending import TransactionEnding
 from cometmq.broker.transactions.ends import TransactionEnds
+from cometmq.broker.transactions.recount import count_open
+from cometmq.model.errors import CometError
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import TransactionMetricsTable
 
@@ -54,6 +57,8 @@ class TransactionService:
         saved = await loop.run_in_executor(self._state.worker, self._metrics_file.file.load)
         if saved is not None:
             self.counts.load(saved.data_version, saved.transaction_count)
+        elif self.runs:
+            await self._count_anew()
         if self.runs:
             self._saving.start()
             self._task = asyncio.ensure_future(self._check_for_ever())
@@ -69,6 +74,15 @@ class TransactionService:
         self.ends.stop()
         self._metrics_file.changed()
         await self._metrics_file.stop()
+
+    async def _count_anew(self) -> None:
+        try:
+            counted = await count_open(self._state, self.checking)
+        except (OSError, CometError) as error:
+            log.warning("open transactions could not be counted: %s", error)
+            return
+        for topic, count in counted.items():
+            self.counts.add(topic, count)
 
     async def _check_for_ever(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from cometmq.client.admin_base import for_each
 from cometmq.client.admin_bodies import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import DLQ_PREFIX, is_system_group
 from cometmq.model.errors import CometError, RemotingError
+from cometmq.model.java_numbers import java_int, natural_long
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.model.topic import TopicConfig
@@ -140,11 +141,11 @@ async def _ask_broker(admin: Admin, broker: BrokerFacts) -> None:
 def clock_ahead(info: Mapping[str, str], begun_ms: int, ended_ms: int) -> int | None:
     """How far a broker's clock is ahead: when it started plus how long it runs is its time, to the second."""
     found = _RUNTIME.search(info.get("runtime", ""))
-    booted = info.get("bootTimestamp", "")
-    if found is None or not booted.isdecimal():
+    booted = natural_long(info.get("bootTimestamp"))
+    if found is None or booted is None:
         return None
-    days, hours, minutes, seconds = map(int, found.groups())
-    earliest = int(booted) + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+    days, hours, minutes, seconds = (java_int(part) or 0 for part in found.groups())
+    earliest = booted + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
     if earliest > ended_ms:
         return earliest - ended_ms
     return min(earliest + 1000 - begun_ms, 0)

@@ -8,6 +8,7 @@ from typing import Final
 from cometmq.cli.checks.facts import BrokerFacts, Facts
 from cometmq.cli.checks.finding import Finding, Level
 from cometmq.client.admin_bodies import ClusterInfo
+from cometmq.model.java_numbers import natural_int
 from cometmq.model.topic import PERM_WRITE
 
 CLOCK_LIMIT_MS: Final = 5_000
@@ -224,7 +225,7 @@ def check_disks(facts: Facts, now_ms: int) -> Iterator[Finding]:
 
 
 def _retention(broker: BrokerFacts, now_ms: int) -> Iterator[Finding]:
-    reserved_ms = float(broker.config.get("fileReservedTime", "0") or 0) * _HOUR_MS
+    reserved_ms = (natural_int(broker.config.get("fileReservedTime")) or 0) * _HOUR_MS
     earliest_ms = _number(broker, "earliestMessageTimeStamp")
     if _number(broker, "commitLogMinOffset") <= 0 or earliest_ms <= 0 or reserved_ms <= 0:
         return  # nothing was deleted yet
@@ -241,11 +242,27 @@ def _retention(broker: BrokerFacts, now_ms: int) -> Iterator[Finding]:
         )
 
 
+def check_set_aside(facts: Facts) -> Iterator[Finding]:
+    """A message that a broker could not deliver is still in its store, and somebody should know of it."""
+    for broker in facts.brokers:
+        count = _number(broker, "setAsideRecords")
+        if count >= 1:
+            yield Finding(
+                check="set-aside-records",
+                level=Level.WARNING,
+                subject=broker.name,
+                text=f"{broker.name} could not process {count:.0f} records since its start, "
+                "and has set them aside",
+                advice="look at them where the broker runs: cometmq store set-aside DIR",
+            )
+
+
 def check_permissions(facts: Facts) -> Iterator[Finding]:
     """What a broker would take has to be offered to producers by the name servers."""
     for broker in facts.masters:
         permission = broker.config.get("brokerPermission", "6")
-        if permission.isdecimal() and not int(permission) & PERM_WRITE:
+        bits = natural_int(permission)
+        if bits is not None and not bits & PERM_WRITE:
             yield Finding(
                 check="read-only",
                 level=Level.WARNING,

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import field
 
 from cometmq.model.errors import HeaderError
+from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.command import Body
@@ -122,6 +123,12 @@ def decode_checkpoint(body: Body) -> Checkpoint:
     diffs = checkpoint.diffs
     if not 0 <= checkpoint.count <= 127 or (diffs and len(diffs) < checkpoint.count):
         raise HeaderError(f"a checkpoint of {checkpoint.count} messages says where {len(diffs or ())} are")
+    numbers = (
+        checkpoint.pop_time_ms, checkpoint.invisible_ms, checkpoint.revive_ms,
+        checkpoint.queue_id, checkpoint.start_offset, checkpoint.bits, *(diffs or ()),
+    )  # fmt: skip
+    if max(map(abs, numbers)) > LARGEST_LONG:
+        raise HeaderError("a number of the checkpoint has over 64 bits")
     return checkpoint
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
+from cometmq.model.java_numbers import java_int
 from cometmq.model.topic import DataVersion, TopicConfig, TopicQueueMappingInfo
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import V3_0_11, V5_0_0
@@ -119,8 +120,10 @@ def _decode_compressed(data: bytes, version: int) -> Registration:
 def _topic_from_text(item: bytes) -> TopicConfig:
     try:
         words = item.decode().split(" ", 5)
-        name, read, write, perm = words[0], int(words[1]), int(words[2]), int(words[3])
-    except (UnicodeDecodeError, IndexError, ValueError):
+        name, read, write, perm = words[0], java_int(words[1]), java_int(words[2]), java_int(words[3])
+    except (UnicodeDecodeError, IndexError):
+        read = write = perm = None
+    if read is None or write is None or perm is None:
         raise HeaderError(f"a topic of the compressed body cannot be read: {item[:80]!r}") from None
     attributes = decode_json_body(dict[str, str], words[5].encode()) if len(words) > 5 else None
     kind = words[4] if len(words) > 4 else "SINGLE_TAG"

@@ -1,0 +1,95 @@
+"""Where a message belongs that waited elsewhere: what its properties say, and whether that can be believed.
+
+Delayed and timed messages, and those of open transactions, wait in topics of the broker, and say in two
+properties which topic and which queue they go to. The broker writes these properties; a store may hold
+records, all the same, in which somebody else wrote them.
+
+Rules kept here:
+- A message goes to a topic that clients may send to. Only what the timers keep for popping goes to the revive
+  topic.
+- The topic has a legal name, or is one of the broker's. A queue has a number that fits into a record; if the
+  topic is there, it is one of its queues, or one that has messages already.
+- Everything else is `UnprocessableError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.topic_names import (
+    MAX_RETRY_TOPIC_LENGTH,
+    REVIVE_PREFIX,
+    is_for_clients,
+    refuse_topic,
+)
+from cometmq.model.java_numbers import natural_int
+from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
+
+if TYPE_CHECKING:
+    from cometmq.broker.state import BrokerState
+
+MOST_FOUND: Final = 4096
+"""With so many known to be right, all are forgotten."""
+_SHOWN: Final = 60
+
+Target = tuple[str, int]
+"""A topic and a queue of it."""
+
+
+def read_target(topic: str | None, queue_id: str | None) -> Target | None:
+    """What two properties say; None if they say nothing that could be a place in a store."""
+    if not topic or not queue_id or len(topic) > MAX_RETRY_TOPIC_LENGTH or len(queue_id) > _SHOWN:
+        return None  # also what would be large to remember
+    number = natural_int(queue_id)
+    return None if number is None else (topic, number)
+
+
+class RestoreTargets:
+    """Checks targets against the tables of a broker; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._topics = state.topics
+        self._queues = state.store.queues
+        self._revive_topic = REVIVE_PREFIX + state.config.broker_cluster_name
+        self._found: dict[tuple[str | None, str | None, bool], Target] = {}
+        """What was found to be right, as long as no topic changes."""
+        self._generation = -1
+
+    def find(self, topic: str | None, queue_id: str | None, *, from_timers: bool = False) -> Target:
+        """The topic and the queue that properties name; raises `UnprocessableError`."""
+        if self._generation != self._topics.generation or len(self._found) >= MOST_FOUND:
+            self._found.clear()
+            self._generation = self._topics.generation
+        key = topic, queue_id, from_timers
+        target = self._found.get(key)
+        if target is None:
+            target = self._found[key] = self._checked(topic, queue_id, from_timers=from_timers)
+        return target
+
+    def _checked(self, topic: str | None, queue_id: str | None, *, from_timers: bool) -> Target:
+        target = read_target(topic, queue_id)
+        if target is None:
+            raise UnprocessableError(
+                f"{REAL_TOPIC} {_shown(topic)} and {REAL_QUEUE_ID} {_shown(queue_id)} are no topic and queue"
+            )
+        name, number = target
+        if not is_for_clients(name) and not (from_timers and name == self._revive_topic):
+            raise UnprocessableError(f"{REAL_TOPIC} {_shown(name)} is a topic that only the broker writes to")
+        known = self._topics.get(name)
+        if known is None:
+            if refuse_topic(name) is not None:
+                raise UnprocessableError(f"{REAL_TOPIC} {_shown(name)} is no legal name of a topic")
+        elif (
+            number >= max(known.read_queue_nums, known.write_queue_nums)
+            and self._queues.find(name, number) is None
+        ):
+            raise UnprocessableError(f"{REAL_QUEUE_ID} {number} is no queue of topic {name}")
+        return target
+
+
+def _shown(text: str | None) -> str:
+    """A text of a peer, as far as a sentence has room for it."""
+    if text is None:
+        return "(missing)"
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)")
