@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.consumer_filters import Compiled
 from cometmq.broker.consumer_group import Client, ConsumerGroup
 from cometmq.broker.subscriptions import interest_of
 from cometmq.model.errors import CometError, RemotingError
@@ -85,8 +88,18 @@ class Clients:
 
     # Consumers
 
-    def register_consumer(self, consumer: ConsumerData, client: Client, *, with_subscriptions: bool) -> None:
-        """A client says what it consumes in a group; raises `CometError` if that is refused."""
+    def register_consumer(
+        self,
+        consumer: ConsumerData,
+        client: Client,
+        *,
+        with_subscriptions: bool,
+        compiled: Mapping[str, Compiled] = MappingProxyType({}),
+    ) -> None:
+        """A client says what it consumes in a group; raises `CometError` if that is refused.
+
+        What is `compiled` are the SQL92 expressions that the broker did not know yet.
+        """
         name = consumer.group_name
         group = self.consumers.get(name)
         if group is None and len(self.consumers) >= MAX_GROUPS:
@@ -108,7 +121,7 @@ class Clients:
         if changed:
             self._notify_soon(name)
         if with_subscriptions:
-            self._state.filters.register(name, consumer.subscription_data_set)
+            self._state.filters.register(name, consumer.subscription_data_set, compiled)
 
     def _compare(self, group: ConsumerGroup, consumer: ConsumerData, client: Client) -> None:
         if not self._state.config.reject_inconsistent_subscription or group.client(client.client_id):

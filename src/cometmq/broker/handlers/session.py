@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 import msgspec
 
+from cometmq.broker.consumer_filters import Compiled, compile_all
 from cometmq.broker.consumer_group import Client
+from cometmq.broker.heartbeat_limits import refuse_large, refuse_large_body
 from cometmq.broker.state import BrokerState
 from cometmq.broker.subscriptions import is_tag_type
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, NoHeader, Result, handles
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
@@ -44,11 +49,45 @@ class SessionHandlers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._compiler = asyncio.Lock()
+        """One heartbeat at a time has its expressions compiled: compiling takes the interpreter's time."""
+        self._compiling: set[Connection] = set()
 
     @handles(RequestCode.HEART_BEAT, HeartbeatRequest)
-    def heartbeat(self, header: HeartbeatRequest, request: Command, connection: Connection) -> Answer:
-        """Register everything that a client is; what is refused of it does not hinder the rest."""
+    def heartbeat(self, header: HeartbeatRequest, request: Command, connection: Connection) -> Result:
+        """Register everything that a client is, as soon as its SQL92 expressions are compiled."""
+        refuse_large_body(request.body)
         data = decode_heartbeat(request.body)
+        refuse_large(data)
+        texts = self._state.filters.to_compile(data.consumer_data_set)
+        if texts:
+            return self._compile_first(texts, data, request, connection)
+        return self._register(data, request, connection, {})
+
+    async def _compile_first(
+        self, texts: list[str], data: HeartbeatData, request: Command, connection: Connection
+    ) -> Answer:
+        if connection in self._compiling:
+            remark = "the SQL92 expressions of the last heartbeat are still being compiled; try again later"
+            return Answer(ResponseCode.SYSTEM_BUSY, remark=remark)
+        self._compiling.add(connection)
+        try:
+            async with self._compiler:
+                compiled = await asyncio.to_thread(compile_all, texts)
+        finally:
+            self._compiling.discard(connection)
+        if not connection.is_open:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
+        return self._register(data, request, connection, compiled)
+
+    def _register(
+        self,
+        data: HeartbeatData,
+        request: Command,
+        connection: Connection,
+        compiled: Mapping[str, Compiled],
+    ) -> Answer:
+        """Register everything that a client is; what is refused of it does not hinder the rest."""
         client = Client(
             client_id=data.client_id,
             connection=connection,
@@ -62,7 +101,7 @@ class SessionHandlers:
             if self._is_unwanted(consumer):
                 continue
             try:
-                needs_full |= self._register_consumer(consumer, client, data)
+                needs_full |= self._register_consumer(consumer, client, data, compiled)
             except CometError as error:
                 refusal = error
         if self._registers_producers():
@@ -82,7 +121,13 @@ class SessionHandlers:
         config = self._state.config
         return config.enable_register_producer or not config.reject_transaction_message
 
-    def _register_consumer(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
+    def _register_consumer(
+        self,
+        consumer: ConsumerData,
+        client: Client,
+        data: HeartbeatData,
+        compiled: Mapping[str, Compiled],
+    ) -> bool:
         """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
         state, name = self._state, consumer.group_name
         group_config = state.groups.find(name)
@@ -107,7 +152,7 @@ class SessionHandlers:
             and (known is None or known.client(client.client_id) is None)
         ):
             return True  # what it subscribes to decides whether it may come in
-        state.clients.register_consumer(consumer, client, with_subscriptions=not without)
+        state.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
         group = state.clients.consumers[name]
         group.fingerprint = fingerprint
         # A broker that was restarted does not know what was left out.
