@@ -22,7 +22,7 @@ from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
-from cometmq.model.topic import PERM_READ
+from cometmq.model.topic import MAX_QUEUES, PERM_READ
 from cometmq.store.config_tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
@@ -118,7 +118,7 @@ def _queues_in(topic: str, route: TopicRoute) -> Queues:
         MessageQueue(topic, data.broker_name, number)
         for data in route.queue_datas
         if data.perm & PERM_READ
-        for number in range(data.read_queue_nums)
+        for number in range(min(data.read_queue_nums, MAX_QUEUES))
     )
 
 

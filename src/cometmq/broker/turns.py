@@ -5,23 +5,28 @@ Rules kept here:
   theirs.
 - `ArrivalFilters` asks expensive filters about new messages for a few milliseconds a turn. Who could not be
   asked counts as interested, and finds out for itself when it reads.
-- `Breath` is for coroutines that go through a long table.
+- `in_turns` takes the steps of a generator in the same way.
+- `Breath` and `encode_beside` are for coroutines that go through a long table.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from time import perf_counter
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from cometmq.broker.filters import PullFilter
 
 T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Something that can be interrupted after each step, and what comes of it."""
 
 TURN_S: Final = 0.02
 """So long one turn is used for work of one kind."""
+_SHORT_TABLE: Final = 500
+"""Encoding as much takes a few milliseconds."""
 
 
 class Turns(Generic[T]):
@@ -81,6 +86,31 @@ class ArrivalFilters:
     def _next_turn(self) -> None:
         self._is_counting = False
         self._spent_s = 0.0
+
+
+async def encode_beside(encode: Callable[[], bytes], count: int) -> bytes:
+    """Encode a table of so many things: a short one at once, a long one on a thread."""
+    return encode() if count < _SHORT_TABLE else await asyncio.to_thread(encode)
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """Take the steps of something, a turn's worth at a time."""
+    breath = Breath()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        await breath.take()
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Take all steps of something in this turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 class Breath:

@@ -22,7 +22,7 @@ from cometmq.client.static_queues import LOGICAL_BROKER_PREFIX, static_queues
 from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
-from cometmq.model.topic import PERM_READ, PERM_WRITE
+from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
@@ -219,7 +219,7 @@ def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
         MessageQueue(topic, queues.broker_name, number)
         for queues in route.queue_datas
         if queues.perm & PERM_WRITE and queues.broker_name in masters
-        for number in range(queues.write_queue_nums)
+        for number in range(min(queues.write_queue_nums, MAX_QUEUES))
     )
 
 
@@ -242,7 +242,7 @@ def _subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]
             MessageQueue(topic, queues.broker_name, number)
             for queues in route.queue_datas
             if queues.perm & PERM_READ
-            for number in range(queues.read_queue_nums)
+            for number in range(min(queues.read_queue_nums, MAX_QUEUES))
         )
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,7 @@ from cometmq.broker.consumer_group import Client
 from cometmq.broker.heartbeat_limits import refuse_large, refuse_large_body
 from cometmq.broker.state import BrokerState
 from cometmq.broker.subscriptions import is_tag_type
+from cometmq.broker.turns import Steps, at_once, in_turns
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
@@ -33,6 +35,10 @@ from cometmq.wire.headers.session import (
     UnregisterClientRequest,
 )
 from cometmq.wire.sql92 import Sql92Error, compile_sql
+
+_MANY_GROUPS: Final = 20
+"""A heartbeat with more groups is registered in several turns."""
+_GONE: Final = Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -77,8 +83,8 @@ class SessionHandlers:
         finally:
             self._compiling.discard(connection)
         if not connection.is_open:
-            return Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
-        return self._register(data, request, connection, compiled)
+            return _GONE
+        return await in_turns(self._register_all(data, request, connection, compiled))
 
     def _register(
         self,
@@ -86,8 +92,21 @@ class SessionHandlers:
         request: Command,
         connection: Connection,
         compiled: Mapping[str, Compiled],
-    ) -> Answer:
-        """Register everything that a client is; what is refused of it does not hinder the rest."""
+    ) -> Result:
+        """Register everything that a client is; a client with many groups is registered in several turns."""
+        steps = self._register_all(data, request, connection, compiled)
+        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
+            return in_turns(steps)
+        return at_once(steps)
+
+    def _register_all(
+        self,
+        data: HeartbeatData,
+        request: Command,
+        connection: Connection,
+        compiled: Mapping[str, Compiled],
+    ) -> Steps[Answer]:
+        """Register a group a step; what is refused of it does not hinder the rest."""
         client = Client(
             client_id=data.client_id,
             connection=connection,
@@ -104,9 +123,15 @@ class SessionHandlers:
                 needs_full |= self._register_consumer(consumer, client, data, compiled)
             except CometError as error:
                 refusal = error
+            yield
+            if not connection.is_open:
+                return _GONE
         if self._registers_producers():
             for producer in data.producer_data_set:
                 self._state.clients.register_producer(producer.group_name, client)
+                yield
+                if not connection.is_open:
+                    return _GONE
         if refusal is not None:
             raise refusal
         return Answer(header=HeartbeatResponse(is_support_heart_beat_v2=True, is_sub_change=needs_full))

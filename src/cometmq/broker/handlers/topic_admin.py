@@ -14,8 +14,9 @@ import msgspec
 
 from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
+from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import decode_json_body
@@ -38,7 +39,8 @@ log = logging.getLogger("cometmq.broker")
 
 ANNOUNCE_S: Final = 3.0
 """How long a change of a topic waits for the name servers."""
-_MAX_QUEUES: Final = 65_536
+MAX_TOPICS_AT_ONCE: Final = 2_000
+"""A list with more topics is refused."""
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -84,6 +86,8 @@ class TopicAdminHandlers:
     ) -> Answer:
         """The same for several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
+        if len(wanted) > MAX_TOPICS_AT_ONCE:
+            raise _invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")
         log.info("%s updates %d topics", connection.remote_address, len(wanted))
         with self._measured(*(topic.topic_name for topic in wanted)):
             return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
@@ -95,10 +99,10 @@ class TopicAdminHandlers:
     def _checked(self, topic: TopicConfig, changes: dict[str, str]) -> TopicConfig:
         """The topic as it will be; raises if it cannot be like that."""
         self._refuse_name(topic.topic_name)
-        if not 0 <= min(topic.read_queue_nums, topic.write_queue_nums) <= _MAX_QUEUES:
+        if not all(0 <= queues <= MAX_QUEUES for queues in (topic.read_queue_nums, topic.write_queue_nums)):
             raise _invalid(
                 f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
-                f"have to be from 0 to {_MAX_QUEUES}"
+                f"have to be from 0 to {MAX_QUEUES}"
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
@@ -158,7 +162,9 @@ class TopicAdminHandlers:
         return Answer(body=dumps_table(_complete(topic), pretty=False))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-    def get_all(self, header: GetAllTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+    async def get_all(
+        self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
+    ) -> Answer:
         """All topics, or a page of them."""
         topics = self._state.topics
         names = list(topics.table)
@@ -171,9 +177,8 @@ class TopicAdminHandlers:
             DataVersion(0, self._state.counters.started_ms, 0),
         )
         paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
-        return Answer(
-            header=None if header.topic_seq is None else paged, body=dumps_table(table, pretty=False)
-        )
+        body = await encode_beside(lambda: dumps_table(table, pretty=False), len(names))
+        return Answer(header=None if header.topic_seq is None else paged, body=body)
 
     def _page(self, header: GetAllTopicConfigRequest) -> tuple[int, int]:
         """Where a page begins and how long it is; it begins anew if the topics changed meanwhile."""
