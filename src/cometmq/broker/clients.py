@@ -40,9 +40,7 @@ MAX_GROUPS_OF_CONNECTION: Final = 5_000
 """In this many groups, a connection is not registered in another one."""
 NOTICE_DELAY_S: Final = 0.02
 """So long a notice waits for further changes to the group."""
-COLLECTED_MAX_GROUPS_OF_CONNECTION: Final = 5_000
-"""In this many groups, a connection is not registered in another one."""
-NOTICE_DELAY_S: Final = 15.0
+COLLECTED_NOTICE_DELAY_S: Final = 15.0
 """The same where notices are not to be immediate."""
 
 
@@ -209,7 +207,7 @@ class Clients:
         producers, consumers = self._groups_of.get(connection, ((), ()))
         if len(producers) + len(consumers) >= MAX_GROUPS_OF_CONNECTION:
             raise CometError(
-                f"group {group} is not registered: the connection is in {MAX_GROUPS_OF_CONNECTION} groups already",
+                f"group {group} is not registered: the connection is in {MAX_GROUPS_OF_CONNECTION} groups",
                 code=ResponseCode.SYSTEM_BUSY,
             )
 

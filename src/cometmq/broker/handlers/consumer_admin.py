@@ -41,6 +41,8 @@ from cometmq.wire.ids import decode_offset_id
 
 ASK_CLIENT_S: Final = 10.0
 ASK_STATUS_S: Final = 5.0
+MAX_STATUS_CHARS: Final = 4 * 1024 * 1024
+"""A longer status of a client is left out."""
 
 
 class ConsumerAdminHandlers:
@@ -197,7 +199,7 @@ class ConsumerAdminHandlers:
             )
             if answer.code != ResponseCode.SUCCESS or not answer.body:
                 return None
-            said = fastjson.loads(answer.body)
+            said = await asyncio.to_thread(fastjson.loads, answer.body, max_chars=MAX_STATUS_CHARS)
         except CometError:  # a client that does not answer is left out
             return None
         return said.get("messageQueueTable", {}) if isinstance(said, dict) else None
