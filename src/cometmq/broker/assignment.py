@@ -26,7 +26,7 @@ from cometmq.model.topic import MAX_QUEUES, PERM_READ
 from cometmq.store.config_tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
@@ -97,7 +97,7 @@ class Assignment:
                     timeout_s=ROUTE_TIMEOUT_S,
                 )
                 if answer.code == ResponseCode.SUCCESS:
-                    return _queues_in(topic, decode_json_body(TopicRoute, bytes(answer.body)))
+                    return _queues_in(topic, decode_answer(TopicRoute, bytes(answer.body)))
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     return None
             except CometError as error:

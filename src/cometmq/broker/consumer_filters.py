@@ -41,6 +41,8 @@ MAX_FILTERS_OF_HEARTBEAT: Final = 1_000
 """A heartbeat that brings more expressions is refused."""
 MAX_NEW_CHARACTERS: Final = 256 * 1024
 """A heartbeat whose new expressions are longer together is refused; compiling as much takes half a second."""
+_NAMED: Final = 10
+"""So many filters that are dropped are named in the log."""
 _LOGGED: Final = 200
 """So many characters of an expression are in the log."""
 
@@ -125,6 +127,7 @@ class ConsumerFilters:
         """Take over what was saved; nothing is compiled yet."""
         if saved is None:
             return
+        dropped: list[str] = []
         died_ms = self._state.clock.now_ms() - DEATH_BEFORE_START_MS
         for topic, filters in saved.filter_data_by_topic.items():
             for group, data in filters.group_filter_data.items():
@@ -133,11 +136,13 @@ class ConsumerFilters:
                     data = msgspec.structs.replace(data, dead_time=dead_ms, dead=dead_ms >= data.born_time)
                 registered = RegisteredFilter(data)
                 if _length(registered) > MAX_SQL_CHARACTERS or not self._put(topic, group, registered):
-                    log.warning(
-                        "the saved filter of %s for %s is dropped: it has %d characters; a filter may have "
-                        "%d and all filters together %d, and there may be %d filters",
-                        *(group, topic, _length(registered), MAX_SQL_CHARACTERS, MAX_CHARACTERS, MAX_FILTERS),
-                    )
+                    dropped.append(f"that of {group} for {topic} with {_length(registered)} characters")
+        if dropped:
+            log.warning(
+                "%d saved filters are dropped: a filter may have %d characters and all of them %d, and there "
+                "may be %d filters; dropped are %s",
+                *(len(dropped), MAX_SQL_CHARACTERS, MAX_CHARACTERS, MAX_FILTERS, "; ".join(dropped[:_NAMED])),
+            )
 
     def snapshot(self) -> ConsumerFilterTable:
         topics: dict[str, dict[str, ConsumerFilterData]] = {}

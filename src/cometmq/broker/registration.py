@@ -21,7 +21,7 @@ import msgspec
 
 from cometmq.model.errors import CometError, HeaderError
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import (
@@ -181,7 +181,7 @@ class Registration:
 
     def _take_order_topics(self, body: bytes) -> None:
         try:
-            table = decode_json_body(_KVTable, body).table
+            table = decode_answer(_KVTable, body).table
         except HeaderError as error:
             log.warning("the order topics of a name server cannot be read: %s", error.message)
             return

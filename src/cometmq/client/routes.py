@@ -23,7 +23,7 @@ from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
@@ -119,7 +119,7 @@ class Routes:
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or "no reason given"
             raise ResponseError(f"the route of topic {topic} was refused: {remark}", code=answer.code)
-        route = decode_json_body(TopicRoute, answer.body)
+        route = decode_answer(TopicRoute, answer.body)
         route.queue_datas.sort(key=lambda queues: queues.broker_name)
         route.broker_datas.sort(key=lambda broker: broker.broker_name)
         return route

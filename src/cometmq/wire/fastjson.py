@@ -29,6 +29,8 @@ MAX_DIALECT_CHARS: Final = 256 * 1024
 Standard JSON has no such limit."""
 MAX_ANSWER_CHARS: Final = 16 * 1024 * 1024
 """What is read of an answer that was asked for: an answer is no larger than a frame."""
+MAX_FILE_CHARS: Final = 256 * 1024 * 1024
+"""What is read of a file of our own."""
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f\b]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _COMMAS = re.compile(r"[, \t\r\n]*")
@@ -51,6 +53,7 @@ __all__ = [
     "MAX_ANSWER_CHARS",
     "MAX_DEPTH",
     "MAX_DIALECT_CHARS",
+    "MAX_FILE_CHARS",
     "BeanKey",
     "Literal",
     "bean_key",
