@@ -135,6 +135,7 @@ class Stream(Channel):
         """Handle what waited, then read on."""
         if self._closing_since is not None:
             return
+        self._rests = False
         if self._splitter.buffered_bytes:
             self._handle_frames()
         if self._finishing:
