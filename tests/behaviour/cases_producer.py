@@ -84,6 +84,29 @@ async def test_a_batch_over_the_size_limit_arrives_in_pieces(server: Server) -> 
     assert [receipt.queue_offset for receipt in receipts] == list(range(6))
 
 
+async def test_a_batch_of_very_many_messages_is_stored_in_their_order(server: Server) -> None:
+    """P4."""
+    topic = await server.new_topic(queues=1)
+    messages = [Message(topic, b"%d" % number) for number in range(9_000)]
+    async with Producer("producers", namesrv=server.namesrv) as producer:
+        receipts = await producer.send_batch(messages, timeout_s=30.0)
+    await server.stored(receipts[0].queue, len(messages))
+    assert [receipt.queue_offset for receipt in receipts] == list(range(len(messages)))
+
+
+async def test_an_answer_that_names_very_many_messages_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P4: what Java's client may send in one request; the header of the answer has almost a megabyte."""
+    monkeypatch.setattr("cometmq.client.outgoing.MAX_BATCH_MESSAGES", 100_000)
+    topic = await server.new_topic(queues=1)
+    messages = [Message(topic, b"x") for _ in range(25_000)]
+    async with Producer("producers", namesrv=server.namesrv) as producer:
+        receipts = await producer.send_batch(messages, timeout_s=30.0)
+    assert [receipt.queue_offset for receipt in receipts] == list(range(len(messages)))
+    assert len({receipt.offset_msg_id for receipt in receipts}) == len(messages)
+
+
 @pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
 async def test_a_compressed_body_comes_back_whole(server: Server, kind: str) -> None:
     """P6."""

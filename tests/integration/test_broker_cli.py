@@ -22,7 +22,7 @@ from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.integration.broker_kit import send_header
 
 READY_S = 30.0
-LEAN = ("rich", "cryptography", "prometheus_client", "lark", "urllib.request", "http.client")
+LEAN = ("rich", "cryptography", "prometheus_client", "urllib.request", "http.client")
 
 
 class Process:

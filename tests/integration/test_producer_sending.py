@@ -32,6 +32,17 @@ def producer_of(cluster: FakeCluster, **options: object) -> Producer:
     return Producer("order-service", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]
 
 
+async def test_a_batch_of_very_many_messages_becomes_several_requests() -> None:
+    """P4: the answer to each names all its messages, and has to fit into a header that everybody reads."""
+    messages = [Message(TOPIC, b"%d" % number) for number in range(10_000)]
+    async with running_cluster() as cluster, producer_of(cluster) as producer:
+        receipts = await producer.send_batch(messages, timeout_s=60.0)
+        sizes = [len(decode_batch(received.body)) for received in cluster.received]
+    assert len(receipts) == len(messages)
+    assert len({receipt.msg_id for receipt in receipts}) == len(messages)
+    assert sizes == [4_000, 4_000, 2_000]
+
+
 async def test_a_send_returns_where_the_message_was_stored() -> None:
     """P4."""
     async with running_cluster() as cluster, producer_of(cluster) as producer:

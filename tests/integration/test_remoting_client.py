@@ -24,7 +24,7 @@ from cometmq.model.errors import (
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command, Payload, encode_command, payload_bytes
+from cometmq.wire.command import RESPONSE_FLAG, Command, Payload, encode_command, payload_bytes
 from cometmq.wire.frame import JSON, ROCKETMQ
 from cometmq.wire.header import Fields
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
@@ -108,6 +108,12 @@ async def mute_server() -> AsyncIterator[tuple[str, list[Peer]]]:
                 peer.close()
 
 
+async def opaque_of_first(peers: list[Peer]) -> int:
+    """The opaque of the first call that comes."""
+    await eventually(lambda: peers)
+    return (await peers[0].answer()).opaque
+
+
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
 @both_loops
 async def test_a_call_gives_the_answer(kind: int) -> None:
@@ -174,6 +180,45 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
         with pytest.raises(RemotingError, match="cannot be read") as caught:
             await soon(call)
         assert caught.value.maybe_applied
+
+
+@both_loops
+async def test_an_answer_with_a_very_large_header_is_read() -> None:
+    """The answer to a batch names all its messages in the header; Apache's brokers send megabytes so."""
+    async with mute_server() as (address, peers), calling() as client:
+        call = asyncio.ensure_future(client.call(address, ECHO, timeout_s=30))
+        opaque = await opaque_of_first(peers)
+        ids = ",".join(["7F00000100002A9F0000000000000000"] * 180_000)
+        await peers[0].send(encode_command(0, opaque, RESPONSE_FLAG, {"msgId": ids}))
+        assert (await soon(call)).fields()["msgId"] == ids
+
+
+@both_loops
+async def test_an_answer_over_the_header_limit_fails_its_call_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = quick_limits(max_header_bytes=1_000, max_answer_header_bytes=1_000)
+    async with mute_server() as (address, peers), calling(limits=limits) as client:
+        call = asyncio.ensure_future(client.call(address, ECHO, timeout_s=30))
+        opaque = await opaque_of_first(peers)
+        text = '"opaque": 4711, opaque: 4712, ' + "x" * 300_000
+        await peers[0].send(encode_command(0, opaque, RESPONSE_FLAG, {"note": text}))
+        with pytest.raises(RemotingError, match="over the limit of 1000") as failure:
+            await soon(call)
+        assert failure.value.maybe_applied
+    assert "cannot be read: a header of" in caplog.text
+
+
+@both_loops
+async def test_an_unreadable_answer_that_does_not_say_whose_it_is_fails_all_calls_at_once() -> None:
+    async with mute_server() as (address, peers), calling() as client:
+        calls = [asyncio.ensure_future(client.call(address, ECHO, timeout_s=30)) for _ in range(3)]
+        await opaque_of_first(peers)
+        await peers[0].send(b"\x00\x00\x00\x08\x00\x00\x00\x04" + b"junk")
+        for call in calls:
+            with pytest.raises(ConnectionLostError, match="cannot be read") as failure:
+                await soon(call)
+            assert failure.value.maybe_applied
 
 
 @both_loops

@@ -22,11 +22,11 @@ from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
-from cometmq.model.topic import PERM_READ
+from cometmq.model.topic import MAX_QUEUES, PERM_READ
 from cometmq.store.config_tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
@@ -97,7 +97,7 @@ class Assignment:
                     timeout_s=ROUTE_TIMEOUT_S,
                 )
                 if answer.code == ResponseCode.SUCCESS:
-                    return _queues_in(topic, decode_json_body(TopicRoute, bytes(answer.body)))
+                    return _queues_in(topic, decode_answer(TopicRoute, bytes(answer.body)))
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     return None
             except CometError as error:
@@ -118,7 +118,7 @@ def _queues_in(topic: str, route: TopicRoute) -> Queues:
         MessageQueue(topic, data.broker_name, number)
         for data in route.queue_datas
         if data.perm & PERM_READ
-        for number in range(data.read_queue_nums)
+        for number in range(min(data.read_queue_nums, MAX_QUEUES))
     )
 
 

@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.consumer_filters import Compiled
 from cometmq.broker.consumer_group import Client, ConsumerGroup
 from cometmq.broker.subscriptions import interest_of
+from cometmq.broker.turns import Turns
 from cometmq.model.errors import CometError, RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.wire.bodies.heartbeat import ConsumerData
@@ -32,6 +36,8 @@ log = logging.getLogger("cometmq.broker")
 
 MAX_GROUPS: Final = 100_000
 """With this many groups of a kind online, a client of another one is not registered."""
+MAX_GROUPS_OF_CONNECTION: Final = 5_000
+"""In this many groups, a connection is not registered in another one."""
 NOTICE_DELAY_S: Final = 0.02
 """So long a notice waits for further changes to the group."""
 COLLECTED_NOTICE_DELAY_S: Final = 15.0
@@ -56,6 +62,7 @@ class Clients:
         self.refused_consumers = 0
         """How often a consumer was refused for that."""
         self._to_notify: set[str] = set()
+        self._notices: Turns[str] = Turns(self._notify_one)
         self._notice_timer: asyncio.TimerHandle | None = None
 
     # Producers
@@ -68,6 +75,7 @@ class Clients:
                 raise _too_many(group)
             members = self.producers[group] = {}
         if client.connection not in members:
+            self._refuse_many(client.connection, group)
             log.info("producer %s of %s is here", client, group)
         members[client.connection] = client
         self._groups(client.connection)[0].add(group)
@@ -85,14 +93,26 @@ class Clients:
 
     # Consumers
 
-    def register_consumer(self, consumer: ConsumerData, client: Client, *, with_subscriptions: bool) -> None:
-        """A client says what it consumes in a group; raises `CometError` if that is refused."""
+    def register_consumer(
+        self,
+        consumer: ConsumerData,
+        client: Client,
+        *,
+        with_subscriptions: bool,
+        compiled: Mapping[str, Compiled] = MappingProxyType({}),
+    ) -> None:
+        """A client says what it consumes in a group; raises `CometError` if that is refused.
+
+        What is `compiled` are the SQL92 expressions that the broker did not know yet.
+        """
         name = consumer.group_name
         group = self.consumers.get(name)
         if group is None and len(self.consumers) >= MAX_GROUPS:
             raise _too_many(name)
         if with_subscriptions and group is not None:
             self._compare(group, consumer, client)
+        if group is None or client.connection not in group.members:
+            self._refuse_many(client.connection, name)
         if group is None:
             group = self.consumers[name] = ConsumerGroup(name)
             self.generation += 1
@@ -108,7 +128,7 @@ class Clients:
         if changed:
             self._notify_soon(name)
         if with_subscriptions:
-            self._state.filters.register(name, consumer.subscription_data_set)
+            self._state.filters.register(name, consumer.subscription_data_set, compiled)
 
     def _compare(self, group: ConsumerGroup, consumer: ConsumerData, client: Client) -> None:
         if not self._state.config.reject_inconsistent_subscription or group.client(client.client_id):
@@ -183,6 +203,14 @@ class Clients:
             connection.close("no heartbeat", abort=True)
             self.connection_closed(connection)
 
+    def _refuse_many(self, connection: Connection, group: str) -> None:
+        producers, consumers = self._groups_of.get(connection, ((), ()))
+        if len(producers) + len(consumers) >= MAX_GROUPS_OF_CONNECTION:
+            raise CometError(
+                f"group {group} is not registered: the connection is in {MAX_GROUPS_OF_CONNECTION} groups",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+
     def _groups(self, connection: Connection) -> tuple[set[str], set[str]]:
         groups = self._groups_of.get(connection)
         if groups is None:
@@ -206,16 +234,19 @@ class Clients:
     def _notify(self) -> None:
         self._notice_timer = None
         names, self._to_notify = self._to_notify, set()
-        for name in names:
-            group = self.consumers.get(name)
-            if group is None:
-                continue
-            fields = encode_fields(NotifyConsumerIdsChangedRequest(consumer_group=name))
-            for connection in group.members:
-                try:
-                    connection.oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
-                except RemotingError:  # it is about to be removed, which makes a notice of its own
-                    pass
+        self._notices.add(names)
+        self._notices.run()
+
+    def _notify_one(self, name: str) -> None:
+        group = self.consumers.get(name)
+        if group is None:
+            return
+        fields = encode_fields(NotifyConsumerIdsChangedRequest(consumer_group=name))
+        for connection in group.members:
+            try:
+                connection.oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+            except RemotingError:  # it is about to be removed, which makes a notice of its own
+                pass
 
     def stop(self) -> None:
         """Send no more notices."""

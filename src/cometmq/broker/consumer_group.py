@@ -81,7 +81,7 @@ class ConsumerGroup:
             known = self.subscriptions.get(topic)
             if known is None:
                 changed = True
-                log.info("group %s subscribes to %s with %r", self.name, topic, subscription.sub_string)
+                log.info("group %s subscribes to %s with %r", self.name, topic, subscription.sub_string[:200])
             elif subscription.sub_version <= known.sub_version:
                 continue
             self.subscriptions[topic] = subscription

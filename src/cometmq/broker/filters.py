@@ -26,6 +26,10 @@ from cometmq.wire.sql92 import Expression
 class PullFilter(Protocol):
     """A `MessageFilter` of the store that can also be asked about a message that has just come."""
 
+    @property
+    def is_expensive(self) -> bool:
+        """Whether asking takes longer than a look into a table."""
+
     def wants_unit(self, tags_code: int, ext: ExtUnit | None) -> bool:
         """Whether a message may be wanted, by what its queue unit says."""
 
@@ -40,6 +44,7 @@ class TagFilter:
     """Wants messages with one of several tags."""
 
     __slots__ = ("_codes",)
+    is_expensive = False
 
     def __init__(self, codes: Collection[int]) -> None:
         self._codes = frozenset(codes)
@@ -58,6 +63,7 @@ class SqlFilter:
     """Wants messages of which an expression is true."""
 
     __slots__ = ("_expression",)
+    is_expensive = True
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
@@ -84,6 +90,7 @@ class RetryFilter:
     """Asks of a message that comes once more what its group asks of the topic that it came from."""
 
     __slots__ = ("_expression_of",)
+    is_expensive = True
 
     def __init__(self, expression_of: FindExpression) -> None:
         self._expression_of = expression_of

@@ -4,7 +4,7 @@ Rules kept here:
 - A held pull is woken by the first message that it wants, when its time is over, or when its queue went on
   with messages that it does not want. It is answered then, and never held again.
 - Messages that come in one turn of the event loop wake a pull once; it is run when the turn ends, so that its
-  answer has all of them, and the producers have theirs first.
+  answer has all of them, and the producers have theirs first. Very many pulls are run in several turns.
 - A message that nobody waits for costs one look into a table.
 - A connection that ends takes its held pulls along. A broker that stops answers all of them.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.filters import PullFilter
+from cometmq.broker.turns import ArrivalFilters, Turns
 from cometmq.remoting.connection import Connection
 from cometmq.wire.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
@@ -28,6 +29,8 @@ log = logging.getLogger("cometmq.broker")
 
 MAX_HELD: Final = 100_000
 """With this many pulls held, a further one is told that the broker is busy."""
+MAX_HELD_CHARACTERS: Final = 4 * 1024 * 1024
+"""The same if the subscriptions that held pulls brought along have so many characters together."""
 MAX_HOLD_MS: Final = 300_000
 """No pull is held longer, whatever it asks for."""
 TICK_MS: Final = 200
@@ -67,7 +70,9 @@ class HeldPulls:
         self._of_connection: dict[Connection, set[HeldPull]] = {}
         self._passed_over: set[HeldPull] = set()
         """Those whose queue went on with messages that they do not want."""
-        self._woken: list[HeldPull] = []
+        self._woken: Turns[HeldPull] = Turns(self._run)
+        self._filters = ArrivalFilters()
+        self._characters = 0
         self._timer: asyncio.TimerHandle | None = None
         self._rechecked_ms = 0
         self._is_stopped = False
@@ -81,6 +86,10 @@ class HeldPulls:
         if self.count >= MAX_HELD or self._is_stopped:
             return False
         header = pull.header
+        characters = len(header.subscription or "")
+        if self._characters + characters > MAX_HELD_CHARACTERS:
+            return False
+        self._characters += characters
         now_ms = self._state.clock.monotonic_ms()
         tick = pull.tick = (now_ms + min(max(hold_ms, 0), MAX_HOLD_MS)) // TICK_MS + 1
         self._waiting.setdefault(header.topic, {}).setdefault(header.queue_id, {})[pull] = None
@@ -114,6 +123,7 @@ class HeldPulls:
         if not others:
             del self._of_connection[pull.connection]
         self._passed_over.discard(pull)
+        self._characters -= len(header.subscription or "")
         self.count -= 1
 
     # Messages
@@ -141,21 +151,11 @@ class HeldPulls:
             if queue_offset < pull.header.queue_offset:
                 continue
             wanted = pull.wanted
-            if wanted is None or wanted.wants_arrival(tags_code, properties_block):
-                self._wake(pull)
+            if wanted is None or self._filters.wants(wanted, tags_code, properties_block):
+                self._let_go(pull)
+                self._woken.add((pull,))
             else:
                 self._passed_over.add(pull)
-
-    def _wake(self, pull: HeldPull) -> None:
-        self._let_go(pull)
-        if not self._woken:
-            asyncio.get_running_loop().call_soon(self._run_woken)
-        self._woken.append(pull)
-
-    def _run_woken(self) -> None:
-        pulls, self._woken = self._woken, []
-        for pull in pulls:
-            self._run(pull)
 
     def _run(self, pull: HeldPull) -> None:
         if self.run is None or not pull.connection.is_open:
@@ -184,9 +184,10 @@ class HeldPulls:
             self._release(self._passed_over)
 
     def _release(self, pulls: Iterable[HeldPull]) -> None:
-        for pull in list(pulls):
+        released = list(pulls)
+        for pull in released:
             self._let_go(pull)
-            self._run(pull)
+        self._woken.add(released)
 
     def connection_closed(self, connection: Connection) -> None:
         """Nobody is left to answer on this connection."""
@@ -197,6 +198,7 @@ class HeldPulls:
         """Answer every held pull, and hold no more."""
         self._is_stopped = True
         self._release(pull for pulls in self._ends.values() for pull in pulls)
+        self._woken.run_all()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

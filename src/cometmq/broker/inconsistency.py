@@ -11,7 +11,12 @@ Rules kept here:
 
 from __future__ import annotations
 
+from typing import Final
+
 from cometmq.broker.subscriptions import Interest
+
+_SHOWN: Final = 500
+"""So many characters of an expression are shown."""
 
 
 class Interests:
@@ -75,4 +80,4 @@ def _says(topic: str, subscription: tuple[str, str] | None) -> str:
     if subscription is None:
         return f"does not subscribe to {topic}"
     kind, expression = subscription
-    return f"subscribes to {topic} with {expression!r} ({kind})"
+    return f"subscribes to {topic} with {expression[:_SHOWN]!r} ({kind})"

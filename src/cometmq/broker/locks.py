@@ -45,7 +45,10 @@ class QueueLocks:
         """Lock queues for a client, or renew its locks; the answer is those that it has now."""
         now = self._clock.monotonic_ms()
         locks = self._groups.setdefault(group, {})
-        return [queue for queue in queues if self._lock_one(group, locks, client_id, queue, now)]
+        locked = [queue for queue in queues if self._lock_one(group, locks, client_id, queue, now)]
+        if not locks:
+            del self._groups[group]
+        return locked
 
     def _lock_one(
         self, group: str, locks: dict[MessageQueue, _Lock], client_id: str, queue: MessageQueue, now: int
@@ -71,13 +74,19 @@ class QueueLocks:
         locks = self._groups.get(group)
         if locks is None:
             return
+        strange: list[MessageQueue] = []
         for queue in queues:
             lock = locks.get(queue)
             if lock is None or lock.client_id != client_id:
-                log.warning("%s unlocks %s of %s, which it has not locked", client_id, queue, group)
+                strange.append(queue)
                 continue
             del locks[queue]
             self._count -= 1
+        if strange:
+            log.warning(
+                "%s unlocks %d queues of %s that it has not locked, the first is %s",
+                *(client_id, len(strange), group, strange[0]),
+            )
         if not locks:
             del self._groups[group]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.topic_names import OWN_GROUPS
@@ -24,6 +25,8 @@ from cometmq.store.config_tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTab
 
 log = logging.getLogger("cometmq.broker")
 
+MAX_OFFSETS: Final = 2_000_000
+"""With this many offsets of all groups and queues together, a commit for another queue is refused."""
 NONE = -1
 """The offset of a group that has none."""
 
@@ -40,6 +43,7 @@ class ConsumerOffsets:
         self.table: dict[str, QueueOffsets] = {}
         self._pulled: dict[str, QueueOffsets] = {}
         self._resets: dict[str, QueueOffsets] = {}
+        self._count = 0
         self.is_dirty = False
         """Whether anything changed since this was set to False."""
 
@@ -56,6 +60,7 @@ class ConsumerOffsets:
                         each: offset for each, offset in queues.items() if abs(offset) <= LARGEST_LONG
                     }
             self.data_version = saved.data_version
+            self._recount()
 
     def snapshot(self) -> ConsumerOffsetTable:
         offsets = {key: dict(queues) for key, queues in self.table.items()}
@@ -79,6 +84,8 @@ class ConsumerOffsets:
         before = queues.get(queue_id)
         if before == offset:
             return
+        if before is None:
+            self._count += 1
         queues[queue_id] = offset
         self.is_dirty = True
         if before is not None and offset < before:
@@ -89,6 +96,17 @@ class ConsumerOffsets:
         self._commits += 1
         if self._commits % self._version_step == 0:
             self._next_version()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further offset is taken, except for a queue in which the group has one."""
+        return self._count >= MAX_OFFSETS
+
+    def _recount(self) -> None:
+        self._count = sum(map(len, self.table.values()))
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset that a group goes on from; -1 if it has none."""
@@ -124,7 +142,9 @@ class ConsumerOffsets:
             return
         key = f"{topic}@{group}"
         self._resets.setdefault(key, {})[queue_id] = offset
-        self.table.setdefault(key, {})[queue_id] = offset  # for a group that nobody tells: it is not online
+        queues = self.table.setdefault(key, {})
+        self._count += queue_id not in queues
+        queues[queue_id] = offset  # for a group that nobody tells: it is not online
         self.is_dirty = True
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
@@ -143,6 +163,13 @@ class ConsumerOffsets:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
 
     # Groups and topics
+
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The topics in which each group has an offset."""
+        topics: dict[str, set[str]] = {}
+        for topic, group in self._keys():
+            topics.setdefault(group, set()).add(topic)
+        return topics
 
     def topics_of_group(self, group: str) -> set[str]:
         return {topic for topic, each in self._keys() if each == group}
@@ -165,6 +192,7 @@ class ConsumerOffsets:
         queues = self.table.get(f"{topic}@{source}")
         if queues is not None and target not in OWN_GROUPS:
             self.table[f"{topic}@{target}"] = dict(queues)
+            self._recount()
             self._next_version()
 
     def remove(self, group: str, topic: str | None = None) -> None:
@@ -183,6 +211,7 @@ class ConsumerOffsets:
                 if separator and wanted(topic, group):
                     del table[key]
                     self.is_dirty = True
+        self._recount()
 
     def _keys(self) -> Iterator[tuple[str, str]]:
         for key in self.table:

@@ -32,6 +32,8 @@ HAS_SUBSCRIPTION: Final = 4
 """The bit of a pull's flag that says that it brings its subscription along."""
 MAX_PERMITS: Final = 10_000
 """With this many remembered, all are forgotten."""
+LONGEST_REMEMBERED: Final = 256
+"""What was found for a pull that brings a longer expression along is not remembered."""
 
 _LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE.value
 _REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -106,9 +108,11 @@ class PullChecks:
             found = self._check_all(header, request, connection)
             if isinstance(found, Answer):
                 return found
-            if len(self._permits) >= MAX_PERMITS:
-                self._permits.clear()
-            permit = self._permits[key] = found
+            permit = found
+            if len(header.subscription or "") <= LONGEST_REMEMBERED:
+                if len(self._permits) >= MAX_PERMITS:
+                    self._permits.clear()
+                self._permits[key] = permit
         return permit
 
     def _check_all(
@@ -161,6 +165,8 @@ class PullChecks:
             subscription = make_subscription(header.topic, header.subscription, header.expression_type)
             expression = None
             if not is_tag_type(subscription.expression_type):
+                if not self._state.config.enable_property_filter:
+                    return _no_filters(subscription)
                 expression = compile_sql(subscription.sub_string)
         except ProtocolError:
             return Answer(
@@ -194,6 +200,8 @@ class PullChecks:
             )
         version, expression = subscription.sub_version, None
         if not is_tag_type(subscription.expression_type):
+            if not self._state.config.enable_property_filter:
+                return _no_filters(subscription)
             registered = self._state.filters.get(header.topic, name)
             if registered is None:
                 remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
@@ -212,12 +220,8 @@ class PullChecks:
         expression: Expression | None,
         version: int | None,
         members: ConsumerGroup | None,
-    ) -> Permit | Answer:
+    ) -> Permit:
         config = self._state.config
-        if expression is not None and not config.enable_property_filter:
-            kind = subscription.expression_type
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         wanted: PullFilter | None
         if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
             wanted = self._retry_filter(group.group_name)
@@ -251,6 +255,12 @@ def _refuse_active(members: ConsumerGroup | None, connection: Connection) -> Ans
     return _no_subscription(
         "the consumer's group info not exist, or the pull consumer is rejected by server."
     )
+
+
+def _no_filters(subscription: SubscriptionData) -> Answer:
+    kind = subscription.expression_type
+    remark = f"The broker does not support consumer to filter message by {kind[:40]}"
+    return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
 def _forbidden(kind: int, remark: str) -> Answer:

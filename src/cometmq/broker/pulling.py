@@ -245,7 +245,7 @@ class Puller:
         """Note how far the group has pulled, and commit what it asks to commit."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._offsets.pulled(group, topic, queue_id, next_offset)
-        if first and header.sys_flag & COMMITS_OFFSET:
+        if first and header.sys_flag & COMMITS_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(connection.remote_address, group, topic, queue_id, header.commit_offset)
         if permit.is_broadcast or header.request_source == PROXY_FOR_BROADCAST:
             offset = next_offset if code == _MOVED else header.queue_offset

@@ -26,7 +26,7 @@ from cometmq.broker.broker_heartbeats import BrokerHeartbeats
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
 from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
@@ -253,7 +253,7 @@ class Registration:
 
     def _take_order_topics(self, body: bytes) -> None:
         try:
-            table = decode_json_body(_KVTable, body).table
+            table = decode_answer(_KVTable, body).table
         except HeaderError as error:
             log.warning("the order topics of a name server cannot be read: %s", error.message)
             return

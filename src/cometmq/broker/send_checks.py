@@ -9,8 +9,9 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,11 +26,19 @@ from cometmq.model.errors import CometError
 from cometmq.model.histogram import Histogram
 from cometmq.model.sysflag import MULTI_TAGS
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicConfig
+from cometmq.wire.batch import BatchItem
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
+
+MAX_BATCH_MESSAGES: Final = 65_536
+"""A batch of more messages is refused. Java's client gives each an id, and gets 65,000 into the 4 MiB of a
+request."""
+MAX_BATCH_KEYS: Final = 200_000
+"""So is one whose messages have more keys: each of them is written into the index."""
+_MIN_KEY_BYTES: Final = 2
 
 AnySend = SendMessageRequest | SendMessageRequestV2
 """Both forms of a send have the same names."""
@@ -136,3 +145,16 @@ def _target(topic: TopicConfig) -> SendTarget:
         not topic.topic_name.startswith(RETRY_PREFIX),
         topic,
     )
+
+
+def refuse_large_batch(items: Sequence[BatchItem], size: int) -> None:
+    """Refuse a batch of this size in bytes that would keep the broker busy for long."""
+    keys = 0
+    if size > MAX_BATCH_KEYS * _MIN_KEY_BYTES:  # a smaller one cannot have so many
+        keys = sum(bytes(item.properties_block).count(b" ") for item in items)
+    if len(items) > MAX_BATCH_MESSAGES or keys > MAX_BATCH_KEYS:
+        raise SendRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch of {len(items)} messages with {keys} keys is too large; send at most "
+            f"{MAX_BATCH_MESSAGES} messages and {MAX_BATCH_KEYS} keys at once",
+        )

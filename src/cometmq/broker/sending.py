@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.dead_letters import redirect_retry
 from cometmq.broker.delay_levels import put_aside, read_level
-from cometmq.broker.send_checks import AnySend, SendChecks, SendRefused, SendTarget
+from cometmq.broker.send_checks import (
+    AnySend,
+    SendChecks,
+    SendRefused,
+    SendTarget,
+    refuse_large_batch,
+)
 from cometmq.broker.stored_properties import SPECIAL, TIMER_PROPERTIES, PropertyShapes, stored_block
 from cometmq.broker.timers.setting import recall_handle, set_timer, wants_timer
 from cometmq.broker.topic_names import MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
@@ -191,6 +197,7 @@ class Sending:
             items = decode_batch(request.body)
         except ProtocolError as error:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, error.message) from None
+        refuse_large_batch(items, len(request.body))
         head = Record(
             topic,
             b"",

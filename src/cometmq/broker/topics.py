@@ -34,6 +34,7 @@ from cometmq.broker.topic_names import (
     retry_topic,
 )
 from cometmq.model.topic import (
+    MAX_QUEUES,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
@@ -72,6 +73,11 @@ class Topics:
         self.system_topics = SYSTEM_TOPICS | self.table.keys()
         self.get: Callable[[str], TopicConfig | None] = self.table.get
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic has a queue with this id, for reading or for writing."""
+        found = self.table.get(topic)
+        return found is not None and 0 <= queue_id < max(found.read_queue_nums, found.write_queue_nums)
+
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)
 
@@ -86,7 +92,7 @@ class Topics:
         if saved is not None:
             found = saved.topic_config_table
             legal = legal_names({key: topic.topic_name for key, topic in found.items()}, "topics")
-            self.table.update((name, found[name]) for name in legal)
+            self.table.update((name, _bounded(found[name])) for name in legal)
             self.data_version = saved.data_version
             self.generation += 1
 
@@ -150,6 +156,7 @@ class Topics:
         """The topic as it is, or made like this."""
         found = self.table.get(topic)
         if found is None:
+            queues = min(queues, MAX_QUEUES)
             found = TopicConfig(topic, queues, queues, perm, topic_sys_flag=sys_flag, attributes={})
             log.info("topic %s with %d queues is made", topic, queues)
             self.update(found)
@@ -191,6 +198,20 @@ class Topics:
             self.on_dirty()
         for listener in self.on_change:
             listener(topics)
+
+
+def _bounded(topic: TopicConfig) -> TopicConfig:
+    """A topic that was saved, with no more queues than a topic can have."""
+    if max(topic.read_queue_nums, topic.write_queue_nums) <= MAX_QUEUES:
+        return topic
+    log.warning(
+        "topic %s was saved with more than %d queues; it has as many now", topic.topic_name, MAX_QUEUES
+    )
+    return msgspec.structs.replace(
+        topic,
+        read_queue_nums=min(topic.read_queue_nums, MAX_QUEUES),
+        write_queue_nums=min(topic.write_queue_nums, MAX_QUEUES),
+    )
 
 
 def _built_in(config: BrokerConfig, *, has_timers: bool) -> Iterable[TopicConfig]:

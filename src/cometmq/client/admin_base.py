@@ -20,7 +20,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.settings import ClientOptions, ClientSettings
 from cometmq.model.errors import ClientError, NotFoundError, RouteNotFoundError, StateError
 from cometmq.model.route import MASTER_ID, TopicRoute
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Command
 from cometmq.wire.header import Header
@@ -89,7 +89,7 @@ class AdminBase:
             answer = await self._ask(namesrv, code)
         else:
             answer = await self._instance.name_servers.call_ok(code, timeout_s=self.settings.call_timeout_s)
-        return decode_json_body(ClusterInfo, answer.body)
+        return decode_answer(ClusterInfo, answer.body)
 
     async def masters(self, cluster: str | None = None) -> Mapping[str, str]:
         """The masters of a cluster, or of all, by broker name."""

@@ -87,7 +87,7 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 def decode_offset_table(kind: type[T], body: Body) -> dict[MessageQueue, T]:
     """The `offsetTable` of a body, whose keys are queues."""
-    return _offset_table(kind, fastjson.loads(body))
+    return _offset_table(kind, fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS))
 
 
 def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
@@ -103,7 +103,7 @@ def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
 
 def decode_broker_progress(body: Body) -> BrokerProgress:
     """A list of groups, each with a table of queues for every topic."""
-    whole = fastjson.loads(body)
+    whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS)
     listed = whole.get("consumeStatsList") if isinstance(whole, dict) else None
     if not isinstance(listed, list):
         raise HeaderError("the body has no consumeStatsList")
@@ -118,7 +118,7 @@ def decode_broker_progress(body: Body) -> BrokerProgress:
 
 def decode_member_info(body: Body) -> MemberInfo:
     """What a client answers when it is asked what it does; its counters are left out."""
-    whole = fastjson.loads(body)
+    whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS)
     if not isinstance(whole, dict):
         raise HeaderError("the body is no running info of a consumer")
     queues = whole.get("mqTable") or {}

@@ -11,7 +11,7 @@ import msgspec
 
 from cometmq.client.admin_base import AdminBase
 from cometmq.model.errors import HeaderError
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Body
 from cometmq.wire.headers.namesrv import (
@@ -33,7 +33,7 @@ class BrokerAdmin(AdminBase):
     async def broker_info(self, broker: str) -> dict[str, str]:
         """What the broker at this address says about its state: counters, rates, disk, version."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return decode_json_body(_Table, answer.body).table
+        return decode_answer(_Table, answer.body).table
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """Every setting of the broker at this address."""

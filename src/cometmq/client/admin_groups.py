@@ -23,7 +23,7 @@ from cometmq.client.queue_tables import decode_queue_table
 from cometmq.model.errors import ResponseError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.group import (
     DeleteSubscriptionGroupRequest,
@@ -64,7 +64,7 @@ class GroupAdmin(AdminBase):
         """How all groups are set up on the broker at this address."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answer = await self._ask(broker, code, GetAllSubscriptionGroupRequest())
-        return decode_json_body(_GroupTable, answer.body).subscription_group_table
+        return decode_answer(_GroupTable, answer.body).subscription_group_table
 
     # Members.
 
@@ -77,7 +77,7 @@ class GroupAdmin(AdminBase):
             if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 return None
             raise
-        found = decode_json_body(GroupConnection, answer.body)
+        found = decode_answer(GroupConnection, answer.body)
         return msgspec.structs.replace(found, difference=answer.remark or None)
 
     async def member_info(self, broker: str, group: str, client_id: str) -> MemberInfo:

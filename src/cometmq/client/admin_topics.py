@@ -16,7 +16,7 @@ from cometmq.client.names import TEMPLATE_TOPIC, check_topic
 from cometmq.model.errors import ClientError, ResponseError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import DeleteTopicFromNamesrvRequest
 from cometmq.wire.headers.topic import (
@@ -134,12 +134,12 @@ class TopicAdmin(AdminBase):
         """The names of all topics."""
         code, timeout_s = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.settings.call_timeout_s
         answer = await self._instance.name_servers.call_ok(code, timeout_s=timeout_s)
-        return sorted(decode_json_body(_TopicList, answer.body).topic_list)
+        return sorted(decode_answer(_TopicList, answer.body).topic_list)
 
     async def topic_configs(self, broker: str) -> dict[str, TopicConfig]:
         """How all topics are set up on the broker at this address."""
         answer = await self._ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest())
-        return decode_json_body(_TopicTable, answer.body).topic_config_table
+        return decode_answer(_TopicTable, answer.body).topic_config_table
 
     async def topic_config(self, broker: str, topic: str) -> TopicConfig | None:
         """How a topic is set up on the broker at this address; None if it is not there."""
@@ -149,7 +149,7 @@ class TopicAdmin(AdminBase):
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        return decode_json_body(TopicConfig, answer.body)
+        return decode_answer(TopicConfig, answer.body)
 
     async def topic_status(self, topic: str) -> dict[MessageQueue, QueueStatus]:
         """What each queue of a topic holds."""
@@ -166,5 +166,5 @@ class TopicAdmin(AdminBase):
         for address in (await self._masters_of(topic)).values():
             header = QueryTopicConsumeByWhoRequest(topic=topic)
             answer = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            found.update(decode_json_body(_GroupList, answer.body).group_list)
+            found.update(decode_answer(_GroupList, answer.body).group_list)
         return sorted(found)

@@ -4,7 +4,7 @@ Rules kept here:
 - What no broker would take is refused before anything is sent.
 - A body is compressed when it is large enough; a batch never is.
 - A batch has one topic, one wait flag, at most one sharding key and no delays; it is split so that no request
-  is larger than a message may be.
+  is larger than a message may be, nor has more than `MAX_BATCH_MESSAGES` messages.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from cometmq.wire.command import Payload
 from cometmq.wire.compression import compress
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
 
+MAX_BATCH_MESSAGES: Final = 4_000
+"""A batch of more messages becomes several requests. The header of the answer names each message, and takes
+132 KB then; older versions of this client read headers of 256 KiB."""
 _MAX_BYTES_PER_CHARACTER: Final = 4
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
@@ -129,7 +132,7 @@ class OutgoingMessages:
             properties, msg_id = self._properties(message, now_ms)
             item = BatchItem(message.body, encode_properties(properties), message.flag)
             item_size = MIN_ITEM_SIZE + len(item.body) + len(item.properties_block)
-            if items and size + item_size > self._max_size:
+            if items and (size + item_size > self._max_size or len(items) >= MAX_BATCH_MESSAGES):
                 yield items, msg_ids
                 items, msg_ids, size = [], [], 0
             items.append(item)

@@ -55,10 +55,11 @@ class Producer(ProducerBase):
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> list[SendReceipt]:
-        """Send messages of one topic in as few requests as their size allows; a receipt for each.
+        """Send messages of one topic in as few requests as their size allows; a receipt for each, in order.
 
-        A request is stored whole or not at all. If a later one fails, `PartialBatchError` has the receipts
-        of what was stored before it.
+        A request has at most `max_message_size` bytes and 4,000 messages, and is stored whole or not at all.
+        The requests are sent one after the other, to the same queue only if one is chosen. If a later one
+        fails, `PartialBatchError` has the receipts of what was stored before it.
         """
         self._running()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)

@@ -14,7 +14,7 @@ from cometmq.wire.command import Body
 
 def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
     """The table under this member of a body; queues are keys that are objects, or the text of objects."""
-    whole = fastjson.loads(body) if body else {}
+    whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS) if body else {}
     table = whole.get(member) if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise HeaderError(f"the body has no table {member!r}")

@@ -23,12 +23,11 @@ from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
-from cometmq.model.topic import PERM_READ, PERM_WRITE
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
-MOST_QUEUES: Final = 65_536
 """No broker has more queues of a topic; what a route says beyond that is cut off."""
 MAX_TOPICS: Final = 100_000
 """With this many topics known, a further one takes the place of the one that was found first."""
@@ -122,7 +121,7 @@ class Routes:
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or "no reason given"
             raise ResponseError(f"the route of topic {topic} was refused: {remark}", code=answer.code)
-        route = decode_json_body(TopicRoute, answer.body)
+        route = decode_answer(TopicRoute, answer.body)
         route.queue_datas.sort(key=lambda queues: queues.broker_name)
         route.broker_datas.sort(key=lambda broker: broker.broker_name)
         return route
@@ -222,7 +221,7 @@ def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
         MessageQueue(topic, queues.broker_name, number)
         for queues in route.queue_datas
         if queues.perm & PERM_WRITE and queues.broker_name in masters
-        for number in range(min(queues.write_queue_nums, MOST_QUEUES))
+        for number in range(min(queues.write_queue_nums, MAX_QUEUES))
     )
 
 
@@ -232,7 +231,7 @@ def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
     for item in filter(None, configuration.split(";")):
         name, _, count = item.partition(":")
         number = natural_int(count)
-        if not name or number is None or number > MOST_QUEUES:
+        if not name or number is None or number > MAX_QUEUES:
             raise CometError(
                 f"topic {topic} has the order configuration {configuration!r}; fix {item!r} there"
             )
@@ -246,7 +245,7 @@ def _subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]
             MessageQueue(topic, queues.broker_name, number)
             for queues in route.queue_datas
             if queues.perm & PERM_READ
-            for number in range(min(queues.read_queue_nums, MOST_QUEUES))
+            for number in range(min(queues.read_queue_nums, MAX_QUEUES))
         )
     )
 

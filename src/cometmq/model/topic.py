@@ -12,6 +12,9 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 """The bits of a topic's or broker's permission; 6 reads and writes, 7 may also serve as a template."""
 
+MAX_QUEUES: Final = 65_536
+"""A topic has at most so many queues on a broker, for reading and for writing each."""
+
 TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 """The bits of a topic's system flag."""

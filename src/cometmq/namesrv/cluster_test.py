@@ -20,7 +20,7 @@ from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
@@ -80,7 +80,7 @@ class ClusterTestRouteHandlers(RouteHandlers):
             for address in await self._addresses.find():
                 answer = await self._ask(address, asked)
                 if answer is not None and answer.code == ResponseCode.SUCCESS:
-                    route = decode_json_body(TopicRoute, answer.body)
+                    route = decode_answer(TopicRoute, answer.body)
                     return Answer(body=encode_route(route, standard=standard))
         except CometError as error:
             log.warning("the production route of %s is not known: %s", header.topic, error)

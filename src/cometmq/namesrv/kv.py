@@ -18,9 +18,13 @@ from cometmq.model.errors import CometError, HeaderError
 from cometmq.ports.files import Files
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.codes import ResponseCode
 
 log = logging.getLogger("cometmq.namesrv")
 
+MAX_KEYS: Final = 20_000
+MAX_CHARACTERS: Final = 8 * 1024 * 1024
+"""With this many keys in all namespaces, or with keys and values of this length, a further one is refused."""
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 Table = dict[str, dict[str, str]]
@@ -43,7 +47,9 @@ class KvConfig:
         """Read the file; a missing one is an empty table, an unreadable one stops the start."""
         try:
             text = self._files.read(self._path)
-            stored = decode_json_body(_Stored, text) if text and text.strip() else _Stored()
+            stored = _Stored()
+            if text and text.strip():
+                stored = decode_json_body(_Stored, text, max_chars=fastjson.MAX_FILE_CHARS)
         except (OSError, HeaderError) as error:
             raise CometError(
                 f"{self._path} cannot be read: {error}; repair it, or restore its .bak"
@@ -58,6 +64,12 @@ class KvConfig:
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         async with self._changing:
+            before = self.get(namespace, key)
+            if before is None and sum(map(len, self._table.values())) >= MAX_KEYS:
+                raise _full(f"{MAX_KEYS} keys")
+            size = sum(len(each) for keys in self._table.values() for pair in keys.items() for each in pair)
+            if size + len(key) + len(value) - len(before or "") > MAX_CHARACTERS:
+                raise _full(f"keys and values of {MAX_CHARACTERS} characters")
             await self._replace(namespace, {**self._table.get(namespace, {}), key: value})
 
     async def delete(self, namespace: str, key: str) -> None:
@@ -69,12 +81,21 @@ class KvConfig:
 
     async def _replace(self, namespace: str, keys: dict[str, str]) -> None:
         table = {**self._table, namespace: keys}
-        text = fastjson.dumps({"configTable": table})
         try:
-            await asyncio.to_thread(self._files.replace, self._path, text)
+            await asyncio.to_thread(self._write, table)
         except OSError as error:
             log.error("%s cannot be written: %s", self._path, error)
             raise CometError(
                 f"the change could not be stored: {error.strerror or error}; nothing was changed"
             ) from None
         self._table = table
+
+    def _write(self, table: Table) -> None:
+        self._files.replace(self._path, fastjson.dumps({"configTable": table}))
+
+
+def _full(what: str) -> CometError:
+    return CometError(
+        f"the name server keeps at most {what}; delete keys that nobody needs",
+        code=ResponseCode.SYSTEM_ERROR,
+    )

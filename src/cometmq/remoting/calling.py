@@ -1,7 +1,8 @@
 """Calls of our own over a connection, and the answers to them.
 
 Rules kept here:
-- An answer finds its call by opaque, in any order; one that nobody waits for is counted and dropped.
+- An answer finds its call by opaque, in any order; one that nobody waits for is counted and dropped. One that
+  cannot be read fails its call, or the connection with all its calls if it does not say whose it is.
 - A call ends exactly once: with its answer, at its deadline, with the connection, or when it is forgotten.
 - A call that fails says whether the peer may have acted on it.
 """
@@ -23,7 +24,14 @@ from cometmq.model.errors import (
     TooManyRequestsError,
 )
 from cometmq.remoting.stream import Stream
-from cometmq.wire.command import ONEWAY_FLAG, Command, Payload, encode_request_head, payload_bytes
+from cometmq.wire.command import (
+    NO_OPAQUE,
+    ONEWAY_FLAG,
+    Command,
+    Payload,
+    encode_request_head,
+    payload_bytes,
+)
 from cometmq.wire.frame import JSON
 from cometmq.wire.header import Fields
 
@@ -43,12 +51,13 @@ class _Call(msgspec.Struct):
 class Caller(Stream):
     """A connection on which we may ask."""
 
-    __slots__ = ("_calls", "_retired")
+    __slots__ = ("_calls", "_retired", "_unreadable")
 
     def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
         super().__init__(endpoint, sniff=sniff)
         self._calls: dict[int, _Call] | None = None  # made by the first call: most connections make none
         self._retired = False
+        self._unreadable: str | None = None
 
     def call(
         self,
@@ -131,6 +140,11 @@ class Caller(Stream):
             self.retire()
 
     def _take_unreadable_answer(self, opaque: int, error: HeaderError) -> None:
+        if opaque == NO_OPAQUE and self._calls:
+            # One of the calls has its answer, and nobody can tell which: all of them fail at once.
+            self._unreadable = error.message
+            self.close("an answer cannot be read", abort=True)
+            return
         call = None if self._calls is None else self._calls.pop(opaque, None)
         if call is None:
             self.endpoint.metrics.unmatched += 1
@@ -189,6 +203,11 @@ class Caller(Stream):
         for call in calls.values():
             if not call.future.done():
                 text = f"{self.remote_address} closed the connection before it answered request {call.code}"
+                if self._unreadable is not None:
+                    text = (
+                        f"an answer of {self.remote_address} cannot be read, and may be that to request "
+                        f"{call.code}: {self._unreadable}"
+                    )
                 call.future.set_exception(ConnectionLostError(text))
 
 

@@ -30,12 +30,14 @@ from cometmq.remoting.handler import (
 from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
 from cometmq.wire.codes import V5_3_1, ResponseCode
 from cometmq.wire.command import (
+    NO_OPAQUE,
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     Command,
     decode_command,
     encode_response_head,
     payload_bytes,
+    refuse_long_header,
     salvage_flag,
     salvage_opaque,
 )
@@ -136,13 +138,16 @@ class Connection(Caller):
 
     def _take_any_frame(self, frame: Frame) -> None:
         endpoint = self.endpoint
+        limits = endpoint.limits
+        longest = limits.max_answer_header_bytes if self._calls else limits.max_header_bytes
         try:
-            command = decode_command(frame, endpoint.limits.max_header_bytes)
+            command = decode_command(frame, longest)
+            if command.flag & RESPONSE_FLAG:
+                self._take_answer(command)
+                return
+            refuse_long_header(frame, limits.max_header_bytes)
         except HeaderError as error:
             self._answer_unreadable(frame, error)
-            return
-        if command.flag & RESPONSE_FLAG:
-            self._take_answer(command)
             return
         entry = endpoint.handlers.get(command.code)
         if entry is None or endpoint.going_away:
@@ -305,9 +310,9 @@ class Connection(Caller):
         self._put(head, body, body_bytes)
 
     def _answer_unreadable(self, frame: Frame, error: HeaderError) -> None:
-        self.endpoint.metrics.unreadable += 1
         opaque, flag = salvage_opaque(frame), salvage_flag(frame)
-        if flag & RESPONSE_FLAG:
+        self.endpoint.note_unreadable(self, error.message)
+        if flag & RESPONSE_FLAG or (opaque == NO_OPAQUE and self._calls):
             self._take_unreadable_answer(opaque, error)
         elif not flag & ONEWAY_FLAG:
             remark = f"the request cannot be read: {error.message}"

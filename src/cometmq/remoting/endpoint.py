@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.remoting")
 
 _MAX_OPAQUE: Final = 0x7FFFFFFF
+_UNREADABLE_LOG_PERIOD_S: Final = 1.0
 _HOUSE_SLICE: Final = 500
 _HOUSE_SLICE_PERIOD_S: Final = 0.01
 _REST_OF_EXPIRY: Final = 10
@@ -70,6 +71,7 @@ class Endpoint:
         self.buffered_bytes = 0
         """Bytes of incomplete and waiting frames over all connections."""
         self._opaques = itertools.count()
+        self._next_unreadable_log = 0.0
         self._deadline = 0.0
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._house_timer: asyncio.TimerHandle | None = None
@@ -87,6 +89,18 @@ class Endpoint:
         return next(self._opaques) & _MAX_OPAQUE
 
     # Connections report here.
+
+    def note_unreadable(self, connection: Connection, reason: str) -> None:
+        """A frame could not be read; the log has the first, and then one a second at most."""
+        metrics = self.metrics
+        metrics.unreadable += 1
+        now = self.loop.time()
+        if now >= self._next_unreadable_log:
+            self._next_unreadable_log = now + _UNREADABLE_LOG_PERIOD_S
+            log.warning(
+                "a frame of %s cannot be read: %s; %d since the start",
+                *(connection.remote_address, reason, metrics.unreadable),
+            )
 
     def opened(self, connection: Connection) -> str | None:
         """A connection was made; the answer is why it is refused, or None."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.wire.command import MAX_HEADER_BYTES
+from cometmq.wire.command import MAX_ANSWER_HEADER_BYTES, MAX_HEADER_BYTES
 from cometmq.wire.frame import MAX_FRAME_BYTES
 
 KIB = 1024
@@ -17,7 +17,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_frame_bytes: int = MAX_FRAME_BYTES
     """A larger frame closes its connection before it is read."""
     max_header_bytes: int = MAX_HEADER_BYTES
-    """A larger header is answered with an error; the connection stays."""
+    """A request with a larger header is answered with an error; the connection stays."""
+    max_answer_header_bytes: int = MAX_ANSWER_HEADER_BYTES
+    """An answer to one of our calls with a larger header fails that call."""
     max_connections: int = 50_000
     """A connection beyond this is closed as soon as it is accepted."""
     max_running_per_connection: int = 1_024

@@ -3,6 +3,7 @@
 Rules kept here:
 - Every complete frame in a read is handled before one write goes out, as long as what is to be written stays
   under its limit; beyond it, handling and reading wait until the peer has taken some of it.
+- A connection whose requests take long lets the others have their turn after each few milliseconds.
 - Everything buffered is counted, and each limit of `Limits` is enforced here or by the endpoint.
 - Broken framing ends the connection, but only after everything that came before it is answered.
 - What a handler leaves to be done behind its answers is done when they are written, so that the peer has them
@@ -14,7 +15,8 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import FramingError
 from cometmq.remoting.channel import Channel
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.remoting")
 
+_TURN_S: Final = 0.02
+"""So long the frames of one connection are handled before those of others."""
+
 
 class Stream(Channel):
     """Frames of the peer, one after the other; what they say is up to the subclass."""
 
-    __slots__ = ("_afterwards", "_finishing", "_held", "_running", "_splitter")
+    __slots__ = ("_afterwards", "_finishing", "_held", "_rests", "_running", "_splitter")
 
     def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
         super().__init__(endpoint, sniff=sniff)
@@ -37,6 +42,7 @@ class Stream(Channel):
         self._held = 0  # bytes in the splitter, as the endpoint knows them
         self._running = 0  # handlers that have not answered yet
         self._finishing = False
+        self._rests = False  # it has had its turn, and goes on in the next one
         self._afterwards: list[Callable[[], None]] = []
 
     @abstractmethod
@@ -70,6 +76,8 @@ class Stream(Channel):
         endpoint = self.endpoint
         write_high_bytes = endpoint.limits.write_high_bytes
         max_running = endpoint.max_running_per_connection
+        self._rests = False
+        until = perf_counter() + _TURN_S
         try:
             while not self._backed_up and self._running < max_running:
                 parts = splitter.next_parts()
@@ -82,6 +90,11 @@ class Stream(Channel):
                 if self._out_bytes >= write_high_bytes:
                     self.flush()
                 if splitter.empty:  # the common end of a read, known without another look
+                    break
+                if perf_counter() > until:
+                    self._rests = True
+                    self._pause_reading()
+                    endpoint.loop.call_soon(self._go_on)
                     break
             else:
                 self._pause_reading()
@@ -122,11 +135,16 @@ class Stream(Channel):
         """Handle what waited, then read on."""
         if self._closing_since is not None:
             return
+        self._rests = False
         if self._splitter.buffered_bytes:
             self._handle_frames()
         if self._finishing:
             self._finish_if_done()
-        elif not self._backed_up and self._running < self.endpoint.max_running_per_connection:
+        elif (
+            not self._rests
+            and not self._backed_up
+            and self._running < self.endpoint.max_running_per_connection
+        ):
             self._resume_reading()
 
     def _refuse_stream(self, error: FramingError) -> None:
@@ -145,7 +163,7 @@ class Stream(Channel):
                 self._pause_reading()
 
     def _finish_if_done(self) -> None:
-        if self._running == 0 and not self._write_paused and self._closing_since is None:
+        if self._running == 0 and not self._rests and not self._write_paused and self._closing_since is None:
             self.flush()
             self.close(self.close_reason)
 

@@ -30,7 +30,7 @@ from cometmq.spark.live_options import Bound, LiveOptions
 from cometmq.spark.offsets import EARLIEST, LATEST, Offsets
 from cometmq.spark.patience import is_passing
 from cometmq.wire.bodies.heartbeat import ALL
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.record_layout import HEAD
 
@@ -128,7 +128,7 @@ class Cluster:
         of_groups = pattern.startswith("%")
         return [
             topic
-            for topic in sorted(decode_json_body(_TopicList, answer.body).topic_list)
+            for topic in sorted(decode_answer(_TopicList, answer.body).topic_list)
             if re.fullmatch(pattern, topic)
             and not is_system_topic(topic)
             and (of_groups or not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))

@@ -3,7 +3,8 @@
 Rules kept here:
 - Messages are handed out as views of the mapped files, without a copy; they stay good when a file is removed.
 - Status and next offset of a read are those of RocketMQ in every case, and so are the places where a read
-  stops: enough messages, enough bytes, or enough units looked at.
+  stops: enough messages, enough bytes, or enough units looked at. A read with a filter also stops when it has
+  taken long: the next one goes on where it was.
 - Where the file of a record was removed, all units that refer to it are passed over. A unit that refers to
   nothing for another reason is passed over alone.
 - What lies further back in the log than fits into memory is cold. Such a read may wait for the disk and hold
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice
+from time import perf_counter
 from typing import Final, Protocol
 
 import msgspec
@@ -32,6 +34,10 @@ from cometmq.store.record_check import is_in_queue, whole_record
 MAX_READ_BYTES: Final = 128 * 1024 * 1024
 """More is not read at once, whatever is asked for."""
 MIN_READ_BYTES: Final = 100
+MAX_SCAN: Final = 16_384
+"""More units are not looked at for one read, whatever is asked for."""
+FILTER_S: Final = 0.05
+"""So long a read looks for messages that are wanted; what it has found by then is what it found."""
 
 
 class GetStatus(Enum):
@@ -158,13 +164,16 @@ class MessageReader:
         if coldest <= self._log.min_offset or UNIT.unpack(queue.read(offset, 1))[0] >= coldest:
             return []
         most = max(min(max_count, self._cold_limits[0]), 1)
-        count = most if wanted is None else -(-max(self._max_scan_bytes, max_count * UNIT_SIZE) // UNIT_SIZE)
+        count = most if wanted is None else self._max_scan(max_count)
         places = (
             (physical_offset, size)
             for physical_offset, size, code in UNIT.iter_unpack(queue.read(offset, count))
             if physical_offset < coldest and (wanted is None or wanted.wants_unit(code, None))
         )
         return list(islice(places, most))
+
+    def _max_scan(self, max_count: int) -> int:
+        return min(-(-max(self._max_scan_bytes, max_count * UNIT_SIZE) // UNIT_SIZE), MAX_SCAN)
 
     def _outside(self, queue: ReadableQueue | None, offset: int) -> GetResult:
         """The answer to an offset that the queue does not have."""
@@ -222,8 +231,9 @@ class MessageReader:
         self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int, wanted: MessageFilter | None
     ) -> GetResult:
         """The general case."""
-        max_scan = -(-max(self._max_scan_bytes, max_count * UNIT_SIZE) // UNIT_SIZE)
+        max_scan = self._max_scan(max_count)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset, [], [])
+        until = perf_counter() + FILTER_S
         for _ in range(self._max_files):
             first = result.next_offset
             scanned = first - offset
@@ -235,7 +245,8 @@ class MessageReader:
                 behind_file = first - first % self._units_per_file + self._units_per_file
                 result.next_offset = self._corrected(first, behind_file)
                 break
-            self._scan(queue, units, result, max_count, max_bytes, wanted)
+            if self._scan(queue, units, result, max_count, max_bytes, wanted, until):
+                break
         return result
 
     def _scan(
@@ -246,8 +257,10 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         wanted: MessageFilter | None,
-    ) -> None:
-        """Look at units from the next offset of a result on, until it is full."""
+        until: float,
+    ) -> bool:
+        """Look at units from the next offset of a result on, until it is full; True if the time was over."""
+        is_late = False
         coldest = self._log.max_offset - self._hot_bytes
         records, offsets = result.records, []
         gone_until = 0
@@ -272,7 +285,11 @@ class MessageReader:
                 gone_until = self._behind_file(physical_offset)
             if record is not None or not records:
                 result.status = status
+            if wanted is not None and perf_counter() > until:
+                is_late = True
+                break
         result.queue_offsets = offsets
+        return is_late
 
     def _look(
         self,

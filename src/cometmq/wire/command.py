@@ -44,7 +44,11 @@ RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 MAX_HEADER_BYTES: Final = 256 * 1024
-"""The largest header we read. The message properties, at most 32 KiB, are the largest thing in one."""
+"""The largest header of a request that we read. The message properties, at most 32 KiB, are the largest thing
+in one."""
+MAX_ANSWER_HEADER_BYTES: Final = 2**24 - 1
+"""The largest header of an answer: as much as a frame can say. The answer to a batch names all its messages,
+33 bytes each; that to the largest one, of 4 MiB, has a header of some 6 MiB."""
 
 Body = bytes | bytearray | memoryview
 """One piece of bytes."""
@@ -112,9 +116,8 @@ class Command(msgspec.Struct, gc=False):
 
 def decode_command(frame: Frame, max_header_bytes: int = MAX_HEADER_BYTES) -> Command:
     """Read the command in a frame."""
+    refuse_long_header(frame, max_header_bytes)
     serialize_type, raw, body = frame
-    if len(raw) > max_header_bytes:
-        raise HeaderError(f"a header of {len(raw)} bytes is over the limit of {max_header_bytes}")
     if serialize_type == JSON:
         header = read_json_header(raw)
         language = header.language
@@ -136,6 +139,12 @@ def decode_command(frame: Frame, max_header_bytes: int = MAX_HEADER_BYTES) -> Co
     raise HeaderError(f"serialize type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
 
 
+def refuse_long_header(frame: Frame, max_header_bytes: int) -> None:
+    """Raise `HeaderError` for a header that is not read."""
+    if len(frame.header) > max_header_bytes:
+        raise HeaderError(f"a header of {len(frame.header)} bytes is over the limit of {max_header_bytes}")
+
+
 def payload_bytes(payload: Payload) -> int:
     """The size of a body in however many pieces."""
     if isinstance(payload, bytes | bytearray | memoryview):
@@ -143,8 +152,14 @@ def payload_bytes(payload: Payload) -> int:
     return sum(map(len, payload))
 
 
-_OPAQUE: Final = re.compile(rb"opaque['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE)
-_FLAG: Final = re.compile(rb"flag['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE)
+_OPAQUE: Final = (
+    re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})'),  # cannot stand inside a text, where quotes are escaped
+    re.compile(rb"opaque['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE),
+)
+_FLAG: Final = (
+    re.compile(rb'"flag"\s*:\s*"?(-?\d{1,10})'),
+    re.compile(rb"flag['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE),
+)
 NO_OPAQUE: Final = -1
 """The opaque of an answer to a request whose own could not be found; peers count from zero."""
 
@@ -159,14 +174,17 @@ def salvage_flag(frame: Frame) -> int:
     return _salvage(frame, 9, _FLAG, 0)
 
 
-def _salvage(frame: Frame, binary_offset: int, pattern: re.Pattern[bytes], default: int) -> int:
+def _salvage(frame: Frame, binary_offset: int, patterns: Sequence[re.Pattern[bytes]], default: int) -> int:
     raw = frame.header
     if frame.serialize_type == ROCKETMQ:
         text = raw[binary_offset : binary_offset + 4]
         return int.from_bytes(text, "big", signed=True) if len(text) == 4 else default
-    match = pattern.search(raw[:MAX_HEADER_BYTES])
-    number = int(match.group(1)) if match is not None else default
-    return number if -(2**31) <= number < 2**31 else default
+    # Java writes both behind the custom fields, which are what makes a header large.
+    for match in (pattern.search(raw) for pattern in patterns):
+        if match is not None:
+            number = int(match.group(1))
+            return number if -(2**31) <= number < 2**31 else default
+    return default
 
 
 def encode_command(
@@ -274,6 +292,7 @@ def _binary_header(
 
 
 __all__ = [
+    "MAX_ANSWER_HEADER_BYTES",
     "MAX_HEADER_BYTES",
     "NO_OPAQUE",
     "ONEWAY_FLAG",
@@ -288,6 +307,7 @@ __all__ = [
     "encode_request_head",
     "encode_response_head",
     "payload_bytes",
+    "refuse_long_header",
     "salvage_flag",
     "salvage_opaque",
 ]

@@ -44,7 +44,9 @@ def loads_table(kind: type[T], data: bytes) -> T:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             pass
     try:
-        return msgspec.convert(_without_nulls(fastjson.loads(data)), kind, strict=False)
+        return msgspec.convert(
+            _without_nulls(fastjson.loads(data, max_chars=fastjson.MAX_FILE_CHARS)), kind, strict=False
+        )
     except (msgspec.ValidationError, RecursionError) as error:
         raise HeaderError(f"JSON: {error}") from None
 

@@ -12,30 +12,32 @@ from typing import Final
 
 from cometmq.model.errors import HeaderError
 
+MAX_PROPERTIES_CHARS: Final = 256 * 1024
+"""A longer text is refused; all settings that there are take a small part of it."""
 _BLANKS: Final = " \t\f"
-_SPLIT: Final = re.compile(r"((?:[^\\ \t\f=:]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_SPLIT: Final = re.compile(r"((?:[^\\ \t\f=:]|\\.)*+)[ \t\f]*+[=:]?[ \t\f]*+(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values; comments, continued lines and escapes as Java reads them. The last of a key counts."""
+    if len(text) > MAX_PROPERTIES_CHARS:
+        raise HeaderError(f"{len(text)} characters of settings are over the limit of {MAX_PROPERTIES_CHARS}")
     values: dict[str, str] = {}
-    continued: str | None = None
+    continued: list[str] = []
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(_BLANKS)
-        if continued is not None:
-            line = continued + line
-        elif not line or line[0] in "#!":
+        if not continued and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            continued = line[:-1]
+            continued.append(line[:-1])
             continue
-        continued = None
-        _take_line(line, values)
-    if continued is not None:
-        _take_line(continued, values)
+        _take_line("".join((*continued, line)), values)
+        continued.clear()
+    if continued:
+        _take_line("".join(continued), values)
     return values
 
 

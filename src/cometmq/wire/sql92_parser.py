@@ -1,223 +1,215 @@
 """The grammar of the SQL92 filter language, and the parser that turns a text into a condition.
 
-This module is imported when the first expression is compiled: most brokers and clients never see one.
+    either     = both {OR both}
+    both       = equality {AND equality}
+    equality   = comparison {"=" comparison | "<>" comparison | IS [NOT] NULL}
+    comparison = unary {size unary | [NOT] BETWEEN unary AND unary | [NOT] IN texts | [NOT] search text}
+    texts      = "(" text {"," text} ")"
+    unary      = {"+" | "-" | NOT} primary
+    primary    = "(" either ")" | name | integer | double | text | TRUE | FALSE | NULL
 
 Rules kept here:
-- The text is cut into tokens regardless of where they stand; a token that can go no further ends the
-  expression if it is complete there, and what follows is ignored, as Java's parser does.
-- However deep a text is nested, parsing does not recurse; `sql92_terms` limits the depth of the result.
+- A token that can go no further ends the expression if it is complete there, and what follows is ignored, as
+  Java's parser does.
+- The time to parse a text is in proportion to its length, and the stack that it takes is limited by
+  `MAX_PARENTHESES`; `sql92_terms` limits the depth of the result.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Final, cast
-
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+from typing import Final
 
 from cometmq.wire import sql92_terms as terms
 from cometmq.wire.sql92_terms import Condition, Constant, Operand, Property, error_at
+from cometmq.wire.sql92_tokens import DOUBLE, END, INTEGER, NAME, SEARCH, SIZE, TEXT, Token, Tokens
 from cometmq.wire.sql92_values import EvaluationError, Long, to_double, to_int64
 
-_GRAMMAR: Final = r"""
-start: either
-
-?either: both (OR both)*
-?both: equality (AND equality)*
-
-?equality: comparison
-    | equality "=" comparison             -> equal
-    | equality NOT_EQUAL comparison       -> not_equal
-    | equality IS NULL                    -> is_null
-    | equality IS NOT NULL                -> is_not_null
-
-?comparison: unary
-    | comparison SIZE unary               -> comparison
-    | comparison BETWEEN unary AND unary  -> between
-    | comparison NOT BETWEEN unary AND unary -> not_between
-    | comparison IN texts                 -> within
-    | comparison NOT IN texts             -> not_within
-    | comparison SEARCH TEXT              -> search
-    | comparison NOT SEARCH TEXT          -> not_search
-texts: "(" TEXT ("," TEXT)* ")"
-
-?unary: primary
-    | "+" unary
-    | MINUS unary                         -> negative
-    | NOT unary                           -> negation
-
-?primary: "(" either ")"
-    | NAME                                -> property
-    | INTEGER                             -> integer
-    | DOUBLE                              -> double
-    | TEXT                                -> text
-    | TRUE                                -> true
-    | FALSE                               -> false
-    | NULL                                -> null
-
-NOT_EQUAL.1: "<>"
-SIZE: /[<>]=?/
-MINUS: "-"
-DOUBLE.2: /[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+/
-INTEGER.1: /0|[1-9][0-9]*[lL]?/
-TEXT: /'(?:\'\'|[^'])*'/
-NAME: /[A-Za-z_$][A-Za-z0-9_$]*/
-%declare AND OR NOT BETWEEN IN IS NULL TRUE FALSE SEARCH
-
-SPACE: /[ \t\n\r\f]+/
-LINE_COMMENT.3: /--[^\n\r]*(?:\r\n|\n|\r)/
-BLOCK_COMMENT: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
-%ignore SPACE
-%ignore LINE_COMMENT
-%ignore BLOCK_COMMENT
-"""
-
-_END: Final = "$END"
-"""What the parser calls the token behind the last one."""
-
-_KEYWORDS: Final = {
-    **{word: word for word in ("AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE")},
-    **dict.fromkeys(("CONTAINS", "STARTSWITH", "ENDSWITH"), "SEARCH"),
-}
+MAX_PARENTHESES: Final = 64
+"""How deep parentheses may be nested."""
+MAX_OPERANDS: Final = 1_500
+"""How many properties and constants may be compared; the texts behind IN do not count."""
 
 _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": operator.contains,
     "STARTSWITH": str.startswith,
     "ENDSWITH": str.endswith,
 }
+_WORDS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 def parse(text: str) -> Condition:
     """The condition that a text says; raises `Sql92Error`."""
-    parser = _PARSER.parse_interactive(text)
-    unexpected: Token | None = None
-    try:
-        parser.exhaust_lexer()
-    except UnexpectedCharacters as surprise:
-        place = cast(int, surprise.pos_in_stream)
-        raise error_at(place, f"{text[place]!r} is not understood") from None
-    except UnexpectedToken as surprise:
-        unexpected = surprise.token
-    try:
-        outcome = parser.feed_token(Token(_END, ""))
-    except UnexpectedToken:
-        if unexpected is None:
-            raise error_at(len(text), "the expression ends too early") from None
-        raise error_at(_place(unexpected), f"{str(unexpected)!r} is not expected") from None
-    assert isinstance(outcome, Condition)
-    return outcome
+    return terms.as_condition(_Parser(text).either())
 
 
-def _known_word(token: Token) -> Token:
-    kind = _KEYWORDS.get(token.value.upper())
-    return token if kind is None else Token.new_borrow_pos(kind, token.value, token)
+class _Parser:
+    """A recursive-descent parser over one text."""
 
+    def __init__(self, text: str) -> None:
+        self._tokens = Tokens(text)
+        self._parentheses = 0
+        self._operands = 0
 
-def _place(token: Token) -> int:
-    return token.start_pos or 0
+    def _expect(self, kind: str) -> Token:
+        if self._tokens.next.kind != kind:
+            raise self._unexpected()
+        return self._tokens.take()
+
+    def _unexpected(self) -> terms.Sql92Error:
+        kind, text, place = self._tokens.next
+        if kind == END:
+            return error_at(place, "the expression ends too early")
+        return error_at(place, f"{text[:40]!r} is not expected")
+
+    def either(self) -> Operand:
+        first = self._both()
+        if self._tokens.next.kind != "OR":
+            return first
+        place, parts = self._tokens.next.place, [first]
+        while self._tokens.next.kind == "OR":
+            self._tokens.take()
+            parts.append(self._both())
+        return terms.any_of(place, parts)
+
+    def _both(self) -> Operand:
+        first = self._equality()
+        if self._tokens.next.kind != "AND":
+            return first
+        place, parts = self._tokens.next.place, [first]
+        while self._tokens.next.kind == "AND":
+            self._tokens.take()
+            parts.append(self._equality())
+        return terms.all_of(place, parts)
+
+    def _equality(self) -> Operand:
+        tokens, left = self._tokens, self._comparison()
+        while True:
+            place, kind = left.place, tokens.next.kind
+            if kind == "=":
+                tokens.take()
+                left = terms.equality(place, left, self._comparison())
+            elif kind == "<>":
+                tokens.take()
+                left = terms.negation(place, terms.equality(place, left, self._comparison()))
+            elif kind == "IS":
+                tokens.take()
+                is_negated = self._take_not()
+                self._expect("NULL")
+                left = terms.is_null(place, left)
+                if is_negated:
+                    left = terms.negation(place, left)
+            else:
+                return left
+
+    def _take_not(self) -> bool:
+        if self._tokens.next.kind != "NOT":
+            return False
+        self._tokens.take()
+        return True
+
+    def _comparison(self) -> Operand:
+        tokens, left = self._tokens, self._unary()
+        while True:
+            _, text, place = token = tokens.next
+            if token.kind == SIZE:
+                tokens.take()
+                left = terms.comparison(place, text, left, self._unary())
+                continue
+            is_negated = self._take_not()
+            kind = tokens.next.kind
+            if kind == "BETWEEN":
+                left = self._between(left, place, is_negated=is_negated)
+            elif kind == "IN":
+                tokens.take()
+                left = terms.membership(place, left, self._texts(), wanted=not is_negated)
+            elif kind == SEARCH:
+                found = _SEARCHES[tokens.take().text.upper()]
+                search = self._expect(TEXT)
+                left = terms.text_search(search.place, left, found, _text(search), wanted=not is_negated)
+            elif is_negated:
+                raise self._unexpected()
+            else:
+                return left
+
+    def _between(self, operand: Operand, place: int, *, is_negated: bool) -> Operand:
+        self._tokens.take()
+        low = self._unary()
+        self._expect("AND")
+        high = self._unary()
+        return (terms.not_between if is_negated else terms.between)(place, operand, low, high)
+
+    def _texts(self) -> list[str]:
+        self._expect("(")
+        texts = [_text(self._expect(TEXT))]
+        while self._tokens.next.kind == ",":
+            self._tokens.take()
+            texts.append(_text(self._expect(TEXT)))
+        self._expect(")")
+        return texts
+
+    def _unary(self) -> Operand:
+        tokens = self._tokens
+        signs: list[Token] = []
+        while tokens.next.kind in ("+", "-", "NOT"):
+            signs.append(tokens.take())
+        operand = self._primary()
+        for kind, _, place in reversed(signs):
+            if kind == "-":
+                operand = terms.negative(place, operand)
+            elif kind == "NOT":
+                operand = terms.negation(place, operand)
+        return operand
+
+    def _primary(self) -> Operand:
+        kind, text, place = self._tokens.next
+        if kind == "(":
+            return self._parenthesis()
+        if kind == NAME:
+            operand: Operand = Property(place, text)
+        elif kind == INTEGER:
+            operand = _integer(text, place)
+        elif kind == DOUBLE:
+            operand = _double(text, place)
+        elif kind == TEXT:
+            operand = Constant(place, _text(self._tokens.next))
+        elif kind in _WORDS:
+            operand = Constant(place, _WORDS[kind])
+        else:
+            raise self._unexpected()
+        self._operands += 1
+        if self._operands > MAX_OPERANDS:
+            raise error_at(place, f"there are more than {MAX_OPERANDS} properties and constants")
+        self._tokens.take()
+        return operand
+
+    def _parenthesis(self) -> Operand:
+        self._parentheses += 1
+        if self._parentheses > MAX_PARENTHESES:
+            place = self._tokens.next.place
+            raise error_at(place, f"more than {MAX_PARENTHESES} parentheses are nested")
+        self._tokens.take()
+        operand = self.either()
+        self._expect(")")
+        self._parentheses -= 1
+        return operand
 
 
 def _text(token: Token) -> str:
-    return str(token)[1:-1].replace("''", "'")
+    return token.text[1:-1].replace("''", "'")
 
 
-@v_args(inline=True)
-class _Terms(Transformer[Token, Condition]):
-    """Makes the terms as soon as the parser has seen them."""
-
-    def start(self, operand: Operand) -> Condition:
-        return terms.as_condition(operand)
-
-    def either(self, *parts: Operand | Token) -> Condition:
-        return terms.any_of(_place(_first_token(parts)), _operands(parts))
-
-    def both(self, *parts: Operand | Token) -> Condition:
-        return terms.all_of(_place(_first_token(parts)), _operands(parts))
-
-    def equal(self, left: Operand, right: Operand) -> Condition:
-        return terms.equality(left.place, left, right)
-
-    def not_equal(self, left: Operand, _sign: Token, right: Operand) -> Condition:
-        return terms.negation(left.place, terms.equality(left.place, left, right))
-
-    def is_null(self, operand: Operand, *_: Token) -> Condition:
-        return terms.is_null(operand.place, operand)
-
-    def is_not_null(self, operand: Operand, *_: Token) -> Condition:
-        return terms.negation(operand.place, terms.is_null(operand.place, operand))
-
-    def comparison(self, left: Operand, sign: Token, right: Operand) -> Condition:
-        return terms.comparison(_place(sign), sign.value, left, right)
-
-    def between(self, operand: Operand, word: Token, low: Operand, _and: Token, high: Operand) -> Condition:
-        return terms.between(_place(word), operand, low, high)
-
-    def not_between(
-        self, operand: Operand, word: Token, _between: Token, low: Operand, _and: Token, high: Operand
-    ) -> Condition:
-        return terms.not_between(_place(word), operand, low, high)
-
-    def texts(self, *tokens: Token) -> list[str]:
-        return [_text(token) for token in tokens]
-
-    def within(self, operand: Operand, word: Token, texts: list[str]) -> Condition:
-        return terms.membership(_place(word), operand, texts, wanted=True)
-
-    def not_within(self, operand: Operand, word: Token, _in: Token, texts: list[str]) -> Condition:
-        return terms.membership(_place(word), operand, texts, wanted=False)
-
-    def search(self, operand: Operand, word: Token, text: Token) -> Condition:
-        found = _SEARCHES[word.value.upper()]
-        return terms.text_search(_place(text), operand, found, _text(text), wanted=True)
-
-    def not_search(self, operand: Operand, _not: Token, word: Token, text: Token) -> Condition:
-        found = _SEARCHES[word.value.upper()]
-        return terms.text_search(_place(text), operand, found, _text(text), wanted=False)
-
-    def negative(self, sign: Token, operand: Operand) -> Operand:
-        return terms.negative(_place(sign), operand)
-
-    def negation(self, word: Token, operand: Operand) -> Condition:
-        return terms.negation(_place(word), operand)
-
-    def property(self, name: Token) -> Operand:
-        return Property(_place(name), name.value)
-
-    def integer(self, token: Token) -> Operand:
-        try:
-            number = to_int64(token.value.rstrip("lL"))
-        except EvaluationError as error:
-            raise error_at(_place(token), error.message) from None
-        return Constant(_place(token), number if number < 2**31 else Long(number))
-
-    def double(self, token: Token) -> Operand:
-        number = to_double(token.value)
-        if not 0.0 < number < float("inf"):
-            raise error_at(_place(token), f"{token.value} is out of the range of a double above zero")
-        return Constant(_place(token), number)
-
-    def text(self, token: Token) -> Operand:
-        return Constant(_place(token), _text(token))
-
-    def true(self, token: Token) -> Operand:
-        return Constant(_place(token), True)
-
-    def false(self, token: Token) -> Operand:
-        return Constant(_place(token), False)
-
-    def null(self, token: Token) -> Operand:
-        return Constant(_place(token), None)
+def _integer(text: str, place: int) -> Constant:
+    try:
+        number = to_int64(text.rstrip("lL"))
+    except EvaluationError as error:
+        raise error_at(place, error.message) from None
+    return Constant(place, number if number < 2**31 else Long(number))
 
 
-def _first_token(parts: tuple[Operand | Token, ...]) -> Token:
-    return next(part for part in parts if isinstance(part, Token))
-
-
-def _operands(parts: tuple[Operand | Token, ...]) -> list[Operand]:
-    return [part for part in parts if not isinstance(part, Token)]
-
-
-_PARSER: Final = Lark(
-    _GRAMMAR, parser="lalr", lexer="basic", transformer=_Terms(), lexer_callbacks={"NAME": _known_word}
-)
+def _double(text: str, place: int) -> Constant:
+    number = to_double(text)
+    if not 0.0 < number < float("inf"):
+        raise error_at(place, f"{text[:40]} is out of the range of a double above zero")
+    return Constant(place, number)

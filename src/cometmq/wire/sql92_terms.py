@@ -85,8 +85,12 @@ def condition(place: int, test: Test, *parts: Operand) -> Condition:
     """A condition over its parts, unless it gets too deep."""
     depth = 1 + max((part.depth for part in parts), default=0)
     if depth > MAX_DEPTH:
-        raise error_at(place, f"more than {MAX_DEPTH} conditions are nested")
+        raise _too_deep(place)
     return Condition(place, test, depth)
+
+
+def _too_deep(place: int) -> Sql92Error:
+    return error_at(place, f"more than {MAX_DEPTH} conditions are nested")
 
 
 def evaluator(operand: Operand) -> Evaluate:
@@ -179,6 +183,8 @@ def negative(place: int, operand: Operand) -> Operand:
         return Constant(place, None, literal=False)
     if isinstance(operand, Property):
         return Constant(place, None, literal=False)
+    if operand.depth >= MAX_DEPTH:
+        raise _too_deep(place)
     inner = evaluator(operand)
 
     def nothing(properties: Properties) -> Value:
@@ -285,12 +291,33 @@ def between(place: int, operand: Operand, low: Operand, high: Operand) -> Condit
     lower, upper = comparison(place, ">=", operand, low), comparison(place, "<=", operand, high)
     if len(ends) == 2 and (order(*ends) or 0) > 0:
         raise error_at(place, f"the lower end {ends[0]} of BETWEEN is above the upper end {ends[1]}")
+    if isinstance(operand, Computed):
+        return _between_unknown(place, operand, low, high)
     return all_of(place, (lower, upper))
 
 
 def not_between(place: int, operand: Operand, low: Operand, high: Operand) -> Condition:
     """NOT BETWEEN; here the order of the ends does not matter."""
-    return any_of(place, (comparison(place, "<", operand, low), comparison(place, ">", operand, high)))
+    below, above = comparison(place, "<", operand, low), comparison(place, ">", operand, high)
+    if isinstance(operand, Computed):
+        return _between_unknown(place, operand, low, high)
+    return any_of(place, (below, above))
+
+
+def _between_unknown(place: int, operand: Computed, low: Operand, high: Operand) -> Condition:
+    """What is computed is nothing, so that nothing is known of it; it is computed once, for its errors.
+
+    As two comparisons it would be computed twice, and with each level of nesting twice as often.
+    """
+    parts = (operand, low, high)
+    evaluators = tuple(map(evaluator, parts))
+
+    def test(properties: Properties) -> bool | None:
+        for each in evaluators:
+            each(properties)
+        return None
+
+    return condition(place, test, *parts)
 
 
 def membership(place: int, operand: Operand, texts: Sequence[str], *, wanted: bool) -> Condition:

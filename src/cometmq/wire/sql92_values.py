@@ -30,9 +30,13 @@ class Long(int):
 
 Value = bool | int | float | str | None
 
-_INTEGER: Final = re.compile(r"[-+]?[^\W_a-zA-Z\U00010000-\U0010FFFF]+")
-_DECIMAL: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_HEXADECIMAL: Final = re.compile(r"[-+]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?[0-9]+")
+# Digits are taken once and never given back (`++`): many digits with something else behind them would be
+# looked at once for each way to divide them.
+_INTEGER: Final = re.compile(r"[-+]?[^\W_a-zA-Z\U00010000-\U0010FFFF]++")
+_DECIMAL: Final = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_HEXADECIMAL: Final = re.compile(
+    r"[-+]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][-+]?[0-9]++"
+)
 _SPACES: Final = "".join(map(chr, range(0x21)))
 _NAMED: Final = {
     sign + name: float(sign + number)

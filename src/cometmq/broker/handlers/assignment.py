@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cometmq.broker.assignment import Assignment
 from cometmq.broker.request_modes import POP, PULL
 from cometmq.broker.topic_names import RETRY_PREFIX
+from cometmq.broker.turns import encode_beside
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.config_tables import MessageRequestMode
@@ -33,7 +34,9 @@ class AssignmentHandlers:
         query = decode_json_body(QueryAssignmentRequest, request.body)
         mode = self._state.request_modes.get(query.topic, query.consumer_group)
         queues = await self._assignment.assign(query, mode)
-        return Answer(body=encode_assignments(queues, mode.mode))
+        return Answer(
+            body=await encode_beside(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
+        )
 
     @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)
     async def set_mode(self, header: NoHeader, request: Command, connection: Connection) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Final
 
 from cometmq.broker.consumer_bodies import (
@@ -14,6 +15,7 @@ from cometmq.broker.consumer_bodies import (
 from cometmq.broker.consumer_group import Client
 from cometmq.broker.queries import Queries
 from cometmq.broker.state import BrokerState
+from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CallTimeoutError, CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -41,6 +43,8 @@ from cometmq.wire.ids import decode_offset_id
 
 ASK_CLIENT_S: Final = 10.0
 ASK_STATUS_S: Final = 5.0
+MAX_STATUS_CHARS: Final = 4 * 1024 * 1024
+"""A longer status of a client is left out."""
 
 
 class ConsumerAdminHandlers:
@@ -73,11 +77,12 @@ class ConsumerAdminHandlers:
         return Answer(body=encode_producer_connection(members.values()))
 
     @handles(RequestCode.GET_ALL_PRODUCER_INFO, NoHeader)
-    def all_producers(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    async def all_producers(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """All producers, by group."""
         clock = self._state.clock
-        groups = {name: members.values() for name, members in self._state.clients.producers.items()}
-        return Answer(body=encode_producers(groups, clock.now_ms() - clock.monotonic_ms()))
+        groups = {name: list(members.values()) for name, members in self._state.clients.producers.items()}
+        encode = functools.partial(encode_producers, groups, clock.now_ms() - clock.monotonic_ms())
+        return Answer(body=await encode_beside(encode, len(groups)))
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
     def groups_of_topic(
@@ -197,7 +202,7 @@ class ConsumerAdminHandlers:
             )
             if answer.code != ResponseCode.SUCCESS or not answer.body:
                 return None
-            said = fastjson.loads(answer.body)
+            said = await asyncio.to_thread(fastjson.loads, answer.body, max_chars=MAX_STATUS_CHARS)
         except CometError:  # a client that does not answer is left out
             return None
         return said.get("messageQueueTable", {}) if isinstance(said, dict) else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from cometmq.broker.consumer_bodies import encode_offset_list, encode_offsets, queue_key
 from cometmq.broker.queries import Queries
 from cometmq.broker.state import BrokerState
+from cometmq.broker.turns import Breath, encode_beside
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -24,6 +26,8 @@ from cometmq.wire.headers.group import (
 from cometmq.wire.headers.offset import CloneGroupOffsetRequest, QueryCorrectionOffset, ResetOffsetRequest
 from cometmq.wire.headers.topic import GetTopicStatsInfoRequest
 
+MAX_QUEUES_AT_ONCE: Final = 100_000
+"""An answer tells of no more queues; it would not fit into a frame."""
 NO_CORRECTION: Final = 2**63 - 1
 """The correction of a queue in which the group is not ahead of the others."""
 
@@ -54,7 +58,9 @@ class ConsumerProgressHandlers:
         if topic is None:
             return _no_topic(header.topic)
         table = {}
+        breath = Breath()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            await breath.take()
             first, end = self._bounds(header.topic, queue_id)
             last_ms = await self._queries.store_time(header.topic, queue_id, end - 1) if end else 0
             table[self._queue_key(header.topic, queue_id)] = {
@@ -63,7 +69,8 @@ class ConsumerProgressHandlers:
                 "minOffset": first,
             }
         tps = self._state.statistics.put_tps(header.topic)
-        return Answer(body=fastjson.dumps({"offsetTable": table, "topicPutTps": tps}))
+        members = {"offsetTable": table, "topicPutTps": tps}
+        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
 
     @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
     async def consume_stats(
@@ -71,24 +78,32 @@ class ConsumerProgressHandlers:
     ) -> Answer:
         """How far a group is in its topics, or in those that are named."""
         group = header.consumer_group
-        topics = [name for name in (header.topic_list or "").split(";") if name.strip()]
+        names = (name for name in (header.topic_list or "").split(";") if name.strip())
+        topics = list(dict.fromkeys(names))
         if not topics:
             known = self._state.offsets.topics_of_group(group)
             topics = sorted([header.topic] if header.topic and header.topic.strip() else known)
             topics = [topic for topic in topics if self._may_read(group, topic)]
         table: dict[Any, dict[str, int]] = {}
-        tps = 0.0
+        tps, breath = 0.0, Breath()
         for topic in topics:
             config = self._state.topics.get(topic)
             if config is not None:
-                table.update(await self._progress(group, topic, config.read_queue_nums))
+                if len(table) + config.read_queue_nums > MAX_QUEUES_AT_ONCE:
+                    remark = f"more than {MAX_QUEUES_AT_ONCE} queues are asked for; ask for fewer topics"
+                    return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+                table.update(await self._progress(group, topic, config.read_queue_nums, breath))
                 tps += self._state.statistics.get_tps(group, topic)
-        return Answer(body=fastjson.dumps({"consumeTps": tps, "offsetTable": table}))
+        members = {"consumeTps": tps, "offsetTable": table}
+        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
 
-    async def _progress(self, group: str, topic: str, queues: int) -> dict[Any, dict[str, int]]:
+    async def _progress(
+        self, group: str, topic: str, queues: int, breath: Breath
+    ) -> dict[Any, dict[str, int]]:
         offsets = self._state.offsets
         table = {}
         for queue_id in range(queues):
+            await breath.take()
             consumed = max(offsets.query(group, topic, queue_id), 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -112,16 +127,22 @@ class ConsumerProgressHandlers:
         """How far all groups are, and how many messages they have before them together."""
         state = self._state
         listed: list[dict[str, list[dict[str, object]]]] = []
-        behind = in_flight = 0
+        behind = in_flight = count = 0
+        breath, topics_of = Breath(), state.offsets.topics_by_group()
         for group in list(state.groups.table):
+            await breath.take()
             stats: list[dict[str, object]] = []
-            for topic in sorted(state.offsets.topics_of_group(group)):
+            for topic in sorted(topics_of.get(group, ())):
                 config = state.topics.get(topic)
                 if config is None or (header.is_order and not config.order):
                     continue
                 if not self._may_read(group, topic):
                     continue
-                table = await self._progress(group, topic, config.write_queue_nums)
+                table = await self._progress(group, topic, config.write_queue_nums, breath)
+                count += len(table)
+                if count > MAX_QUEUES_AT_ONCE:
+                    remark = f"the groups have more than {MAX_QUEUES_AT_ONCE} queues; ask for each of them"
+                    return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
                 behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
                 in_flight += sum(each["pullOffset"] - each["consumerOffset"] for each in table.values())
                 tps = state.statistics.get_tps(group, topic)
@@ -133,7 +154,8 @@ class ConsumerProgressHandlers:
             "totalDiff": behind,
             "totalInflightDiff": in_flight,
         }
-        return Answer(body=fastjson.dumps(members))
+        count += len(listed)
+        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), count))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
     async def consume_time_span(
@@ -143,8 +165,12 @@ class ConsumerProgressHandlers:
         topic = self._state.topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
-        spans = [await self._time_span(header, queue_id) for queue_id in range(topic.write_queue_nums)]
-        return Answer(body=fastjson.dumps({"consumeTimeSpanSet": spans}))
+        spans, breath = [], Breath()
+        for queue_id in range(topic.write_queue_nums):
+            await breath.take()
+            spans.append(await self._time_span(header, queue_id))
+        members = {"consumeTimeSpanSet": spans}
+        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(spans)))
 
     async def _time_span(self, header: QueryConsumeTimeSpanRequest, queue_id: int) -> dict[str, object]:
         topic, store_time = header.topic, self._queries.store_time
@@ -182,9 +208,13 @@ class ConsumerProgressHandlers:
         return Answer(body=fastjson.dumps({"correctionOffsets": least}))
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, NoHeader)
-    def all_consumer_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    async def all_consumer_offsets(
+        self, header: NoHeader, request: Command, connection: Connection
+    ) -> Answer:
         """The offsets of all groups, as a replica takes them over."""
-        return Answer(body=dumps_table(self._state.offsets.snapshot().completed(), pretty=False))
+        table = self._state.offsets.snapshot().completed()
+        encode = functools.partial(dumps_table, table, pretty=False)
+        return Answer(body=await encode_beside(encode, len(self._state.offsets)))
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader)
     def all_delay_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -244,12 +274,16 @@ class ConsumerProgressHandlers:
             targets = {header.queue_id: offset}
         else:
             queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-            targets = {each: await self._target(header, each) for each in queue_ids}
+            targets, breath = {}, Breath()
+            for each in queue_ids:
+                await breath.take()
+                targets[each] = await self._target(header, each)
         if not targets:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
         for queue_id, offset in targets.items():
             state.offsets.assign_reset(topic_name, group, queue_id, offset)
-        return Answer(body=encode_offsets(state.config.broker_name, topic_name, targets))
+        encode = functools.partial(encode_offsets, state.config.broker_name, topic_name, targets)
+        return Answer(body=await encode_beside(encode, len(targets)))
 
     async def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
         if header.timestamp < 0:
@@ -262,8 +296,9 @@ class ConsumerProgressHandlers:
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        targets = {}
+        targets, breath = {}, Breath()
         for queue_id in range(topic.write_queue_nums):
+            await breath.take()
             consumed = state.offsets.query(header.group, header.topic, queue_id)
             if consumed == -1:
                 remark = f"THe consumer group <{header.group}> not exist"
@@ -282,7 +317,9 @@ class ConsumerProgressHandlers:
                 topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=header.is_force
             )
         )
-        body = (encode_offset_list if is_cpp else encode_offsets)(name, header.topic, targets)
+        encode_targets = encode_offset_list if is_cpp else encode_offsets
+        encode = functools.partial(encode_targets, name, header.topic, targets)
+        body = await encode_beside(encode, len(targets))
         for client in list(group.members.values()):
             if client.version < V3_0_7_SNAPSHOT:
                 remark = f"the client does not support this feature. version={version_name(client.version)}"

@@ -5,16 +5,18 @@ Rules kept here: who changes a group hears of success when the change is on the 
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from cometmq.broker.topic_names import refuse_group
+from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.model.topic import DataVersion
+from cometmq.model.topic import MAX_QUEUES, DataVersion
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.config_tables import SubscriptionGroupTable
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.broker")
 
 MOST_AT_ONCE: Final = 2000
-MOST_RETRY_QUEUES: Final = 65_536
+"""The most groups in one answer, and in one list that is taken."""
 
 
 class _GroupList(msgspec.Struct, rename="camel"):
@@ -70,6 +72,8 @@ class GroupAdminHandlers:
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
+        if len(groups) > MOST_AT_ONCE:
+            raise _invalid(f"{len(groups)} groups are too many; send at most {MOST_AT_ONCE} at once")
         for group in groups:
             self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
@@ -109,13 +113,15 @@ class GroupAdminHandlers:
         return Answer(body=dumps_table(group, pretty=False))
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
-    def get_all(
+    async def get_all(
         self, header: GetAllSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """All groups, or a page of them."""
         groups = self._state.groups
         if header.group_seq is None:
-            return Answer(body=dumps_table(groups.snapshot(), pretty=False))
+            everything = groups.snapshot()
+            encode = functools.partial(dumps_table, everything, pretty=False)
+            return Answer(body=await encode_beside(encode, len(groups.table)))
         asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
         start = max(header.group_seq, 0) if asked == groups.data_version else 0
         count = MOST_AT_ONCE if header.max_group_num is None else min(header.max_group_num, MOST_AT_ONCE)
@@ -126,7 +132,8 @@ class GroupAdminHandlers:
             {name: groups.table[name] for name in names},
         )
         total = GetAllSubscriptionGroupResponse(total_group_num=len(groups.table))
-        return Answer(header=total, body=dumps_table(page, pretty=False))
+        encode = functools.partial(dumps_table, page, pretty=False)
+        return Answer(header=total, body=await encode_beside(encode, len(names)))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
     async def forbid(
@@ -149,9 +156,13 @@ class GroupAdminHandlers:
 
 def _refuse_numbers(group: SubscriptionGroupConfig) -> str | None:
     """Why the numbers of a group cannot be; None if they can."""
-    if group.retry_queue_nums > MOST_RETRY_QUEUES:
-        return f"retryQueueNums {group.retry_queue_nums} has to be from 0 to {MOST_RETRY_QUEUES}"
+    if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
+        return f"retryQueueNums {group.retry_queue_nums} has to be from 0 to {MAX_QUEUES}"
     for name, number in msgspec.structs.asdict(group).items():
         if isinstance(number, int) and abs(number) > LARGEST_LONG:
             return f"{name} {number} has over 64 bits"
     return None
+
+
+def _invalid(message: str) -> CometError:
+    return CometError(message, code=ResponseCode.INVALID_PARAMETER)

@@ -78,12 +78,31 @@ class OffsetHandlers:
         if group in OWN_GROUPS:
             remark = f"the offsets of {group} are those of the broker itself, and only it moves them"
             return Answer(ResponseCode.NO_PERMISSION, remark=remark)
+        refusal = self._refuse_commit(header)
+        if refusal is not None:
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
         if state.config.use_server_side_reset_offset and state.offsets.has_reset(
             topic, group, header.queue_id
         ):
             return Answer(remark="Offset has been previously reset")
         state.offsets.commit(connection.remote_address, group, topic, header.queue_id, header.commit_offset)
         return Answer()
+
+    def _refuse_commit(self, header: UpdateConsumerOffsetRequest) -> str | None:
+        """Why an offset is not committed.
+
+        An offset beyond the last message is: a group may be set up before its messages come, and a pull from
+        there corrects it.
+        """
+        state, topic, queue_id = self._state, header.topic, header.queue_id
+        if header.commit_offset < 0:
+            return f"the offset {header.commit_offset} is no offset; the first message of a queue has 0"
+        # A queue that a topic had once has its files for a while, and its consumers may not know yet.
+        if not state.topics.has_queue(topic, queue_id) and state.store.queues.find(topic, queue_id) is None:
+            return f"topic {topic} has no queue {queue_id} on this broker"
+        if state.offsets.is_full and state.offsets.query(header.consumer_group, topic, queue_id) < 0:
+            return "the broker has too many offsets of consumer groups; delete groups that nobody needs"
+        return None
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
     async def search_offset(

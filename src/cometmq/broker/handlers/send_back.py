@@ -11,7 +11,7 @@ from cometmq.broker.delay_levels import put_aside
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.model.message_properties import RETRY_TOPIC
-from cometmq.model.topic import PERM_WRITE
+from cometmq.model.topic import MAX_QUEUES, PERM_WRITE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
 from cometmq.store.status import PutStatus
@@ -57,7 +57,9 @@ class SendBackHandlers:
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)
         stored = self._stored(header.offset)
         most = most_retries(group, request.version, header.max_reconsume_times)
-        status = self._put_again(header, stored, most, random.randrange(group.retry_queue_nums))
+        status = self._put_again(
+            header, stored, most, random.randrange(min(group.retry_queue_nums, MAX_QUEUES))
+        )
         if status is not PutStatus.PUT_OK:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=status.value)
         state.counters.sent_back += 1

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
+from cometmq.broker.consumer_filters import Compiled, compile_all
 from cometmq.broker.consumer_group import Client
+from cometmq.broker.heartbeat_limits import refuse_large, refuse_large_body
 from cometmq.broker.state import BrokerState
 from cometmq.broker.subscriptions import is_tag_type
+from cometmq.broker.turns import Steps, at_once, in_turns
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, NoHeader, Result, handles
 from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
@@ -29,6 +36,10 @@ from cometmq.wire.headers.session import (
 )
 from cometmq.wire.sql92 import Sql92Error, compile_sql
 
+_MANY_GROUPS: Final = 20
+"""A heartbeat with more groups is registered in several turns."""
+_GONE: Final = Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
+
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
     """What CHECK_CLIENT_CONFIG asks about."""
@@ -44,11 +55,58 @@ class SessionHandlers:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._compiler = asyncio.Lock()
+        """One heartbeat at a time has its expressions compiled: compiling takes the interpreter's time."""
+        self._compiling: set[Connection] = set()
 
     @handles(RequestCode.HEART_BEAT, HeartbeatRequest)
-    def heartbeat(self, header: HeartbeatRequest, request: Command, connection: Connection) -> Answer:
-        """Register everything that a client is; what is refused of it does not hinder the rest."""
+    def heartbeat(self, header: HeartbeatRequest, request: Command, connection: Connection) -> Result:
+        """Register everything that a client is, as soon as its SQL92 expressions are compiled."""
+        refuse_large_body(request.body)
         data = decode_heartbeat(request.body)
+        refuse_large(data)
+        texts = self._state.filters.to_compile(data.consumer_data_set)
+        if texts:
+            return self._compile_first(texts, data, request, connection)
+        return self._register(data, request, connection, {})
+
+    async def _compile_first(
+        self, texts: list[str], data: HeartbeatData, request: Command, connection: Connection
+    ) -> Answer:
+        if connection in self._compiling:
+            remark = "the SQL92 expressions of the last heartbeat are still being compiled; try again later"
+            return Answer(ResponseCode.SYSTEM_BUSY, remark=remark)
+        self._compiling.add(connection)
+        try:
+            async with self._compiler:
+                compiled = await asyncio.to_thread(compile_all, texts)
+        finally:
+            self._compiling.discard(connection)
+        if not connection.is_open:
+            return _GONE
+        return await in_turns(self._register_all(data, request, connection, compiled))
+
+    def _register(
+        self,
+        data: HeartbeatData,
+        request: Command,
+        connection: Connection,
+        compiled: Mapping[str, Compiled],
+    ) -> Result:
+        """Register everything that a client is; a client with many groups is registered in several turns."""
+        steps = self._register_all(data, request, connection, compiled)
+        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
+            return in_turns(steps)
+        return at_once(steps)
+
+    def _register_all(
+        self,
+        data: HeartbeatData,
+        request: Command,
+        connection: Connection,
+        compiled: Mapping[str, Compiled],
+    ) -> Steps[Answer]:
+        """Register a group a step; what is refused of it does not hinder the rest."""
         client = Client(
             client_id=data.client_id,
             connection=connection,
@@ -62,12 +120,18 @@ class SessionHandlers:
             if self._is_unwanted(consumer):
                 continue
             try:
-                needs_full |= self._register_consumer(consumer, client, data)
+                needs_full |= self._register_consumer(consumer, client, data, compiled)
             except CometError as error:
                 refusal = error
+            yield
+            if not connection.is_open:
+                return _GONE
         if self._registers_producers():
             for producer in data.producer_data_set:
                 self._state.clients.register_producer(producer.group_name, client)
+                yield
+                if not connection.is_open:
+                    return _GONE
         if refusal is not None:
             raise refusal
         return Answer(header=HeartbeatResponse(is_support_heart_beat_v2=True, is_sub_change=needs_full))
@@ -82,7 +146,13 @@ class SessionHandlers:
         config = self._state.config
         return config.enable_register_producer or not config.reject_transaction_message
 
-    def _register_consumer(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
+    def _register_consumer(
+        self,
+        consumer: ConsumerData,
+        client: Client,
+        data: HeartbeatData,
+        compiled: Mapping[str, Compiled],
+    ) -> bool:
         """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
         state, name = self._state, consumer.group_name
         group_config = state.groups.find(name)
@@ -107,7 +177,7 @@ class SessionHandlers:
             and (known is None or known.client(client.client_id) is None)
         ):
             return True  # what it subscribes to decides whether it may come in
-        state.clients.register_consumer(consumer, client, with_subscriptions=not without)
+        state.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
         group = state.clients.consumers[name]
         group.fingerprint = fingerprint
         # A broker that was restarted does not know what was left out.

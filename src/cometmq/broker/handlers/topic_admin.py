@@ -14,9 +14,10 @@ import msgspec
 
 from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
+from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import decode_json_body
@@ -39,7 +40,8 @@ log = logging.getLogger("cometmq.broker")
 
 ANNOUNCE_S: Final = 3.0
 """How long a change of a topic waits for the name servers."""
-_MAX_QUEUES: Final = 65_536
+MAX_TOPICS_AT_ONCE: Final = 2_000
+"""A list with more topics is refused."""
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -85,6 +87,8 @@ class TopicAdminHandlers:
     ) -> Answer:
         """The same for several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
+        if len(wanted) > MAX_TOPICS_AT_ONCE:
+            raise _invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")
         log.info("%s updates %d topics", connection.remote_address, len(wanted))
         with self._measured(*(topic.topic_name for topic in wanted)):
             return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
@@ -97,10 +101,10 @@ class TopicAdminHandlers:
         """The topic as it will be; raises if it cannot be like that."""
         self._refuse_name(topic.topic_name)
         numbers = (topic.read_queue_nums, topic.write_queue_nums)
-        if min(numbers) < 0 or max(numbers) > _MAX_QUEUES or abs(topic.topic_sys_flag) > LARGEST_INT:
+        if min(numbers) < 0 or max(numbers) > MAX_QUEUES or abs(topic.topic_sys_flag) > LARGEST_INT:
             raise _invalid(
                 f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
-                f"have to be from 0 to {_MAX_QUEUES}, and topicSysFlag {topic.topic_sys_flag} has 32 bits"
+                f"have to be from 0 to {MAX_QUEUES}, and topicSysFlag {topic.topic_sys_flag} has 32 bits"
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
@@ -177,7 +181,9 @@ class TopicAdminHandlers:
         return Answer(body=dumps_table(_complete(topic), pretty=False))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-    def get_all(self, header: GetAllTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+    async def get_all(
+        self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
+    ) -> Answer:
         """All topics, or a page of them."""
         topics = self._state.topics
         names = list(topics.table)
@@ -190,9 +196,8 @@ class TopicAdminHandlers:
             DataVersion(0, self._state.counters.started_ms, 0),
         )
         paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
-        return Answer(
-            header=None if header.topic_seq is None else paged, body=dumps_table(table, pretty=False)
-        )
+        body = await encode_beside(lambda: dumps_table(table, pretty=False), len(names))
+        return Answer(header=None if header.topic_seq is None else paged, body=body)
 
     def _page(self, header: GetAllTopicConfigRequest) -> tuple[int, int]:
         """Where a page begins and how long it is; it begins anew if the topics changed meanwhile."""

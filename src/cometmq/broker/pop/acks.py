@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.pop.checks import PopChecks
@@ -35,6 +36,11 @@ from cometmq.wire.headers.pop import (
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
+
+MAX_BATCH_ACKS: Final = 4_096
+"""A request with acknowledgements of more checkpoints is refused."""
+MAX_BATCH_OFFSETS: Final = 65_536
+"""The same with more messages."""
 
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = Answer()
@@ -122,7 +128,7 @@ class Acks:
         if not batch.acks:
             return Answer(ResponseCode.NO_MESSAGE)
         _check_names(batch.broker_name or "")
-        read = [self._read_batch(each) for each in batch.acks]  # refused as a whole, if at all
+        read = self._read_batches(batch.acks)  # refused as a whole, if at all
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
         for each, topic, offsets in read:
@@ -163,6 +169,20 @@ class Acks:
             )
             last_put = put or last_put
         return last_put
+
+    def _read_batches(self, acks: Sequence[BatchAck]) -> list[tuple[BatchAck, str, list[int]]]:
+        read: list[tuple[BatchAck, str, list[int]]] = []
+        count = 0
+        for each in acks:
+            read.append(self._read_batch(each))
+            count += len(read[-1][2])
+            if len(read) > MAX_BATCH_ACKS or count > MAX_BATCH_OFFSETS:
+                remark = (
+                    f"more than {MAX_BATCH_ACKS} checkpoints or {MAX_BATCH_OFFSETS} messages are "
+                    "acknowledged in one request; send several"
+                )
+                raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return read
 
     def _read_batch(self, ack: BatchAck) -> tuple[BatchAck, str, list[int]]:
         _check_names(ack.topic, ack.group)

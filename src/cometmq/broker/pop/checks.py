@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.filters import PullFilter, SqlFilter, tag_filter
 from cometmq.broker.pop.names import PopRefused, retry_topic_v1, retry_topic_v2
+from cometmq.broker.pull_checks import LONGEST_REMEMBERED
 from cometmq.broker.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.topic_names import FAQ
 from cometmq.model.errors import ProtocolError
@@ -113,9 +114,10 @@ class PopChecks:
         permit = self._permits.get(key)
         if permit is None or header.queue_id >= permit.topic.read_queue_nums:
             permit = self._find_permit(header, connection, exp_type, exp)
-            if len(self._permits) >= MAX_PERMITS:
-                self._permits.clear()
-            self._permits[key] = permit
+            if len(exp or "") <= LONGEST_REMEMBERED:
+                if len(self._permits) >= MAX_PERMITS:
+                    self._permits.clear()
+                self._permits[key] = permit
         return permit
 
     def _find_permit(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
 from cometmq.broker.pop.orders import ConsumerOrders
 from cometmq.broker.pop.places import Places
 from cometmq.broker.pop.popping import END_EARLY_MS
 from cometmq.broker.pop.waiting import Held, Waiter, Waiters
+from cometmq.broker.turns import Breath
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
@@ -27,6 +28,8 @@ from cometmq.wire.headers.pop import (
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
 
+MAX_PEEKED_BYTES: Final = 4 * 1024 * 1024
+"""With more than this found, a peek looks no further."""
 _MISPLACED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
 
 
@@ -63,16 +66,19 @@ class Looking:
         store, group = self._state.store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
+        size, breath = 0, Breath()
         for topic, queue_id in self._queues(permit, header.queue_id):
+            await breath.take()
             offset = self._places.look(topic, group, queue_id)
             rest += self._places.rest(topic, queue_id, offset)
             room = header.max_msg_nums - len(records)
-            if room <= 0:
+            if room <= 0 or size > MAX_PEEKED_BYTES:
                 continue
             result = await store.get(topic, queue_id, offset, room)
             if result.status in _MISPLACED:
                 result = await store.get(topic, queue_id, result.next_offset, room)
             records += result.records
+            size += result.size
         fields = PopMessageResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not records:
             status = GetStatus.NO_MESSAGE_IN_QUEUE

@@ -7,6 +7,8 @@ Rules kept here:
 - The retry topics of a group are read along: in one pop of five first, otherwise when there is room left, and
   never in order. Their messages come as messages of the topic that was asked for.
 - A queue whose next messages are far back is left out; the pop says so.
+- A pop that goes through very many queues, or reads with a filter that hardly anything passes, ends when it
+  has taken long, with what it has.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ from cometmq.wire.record import decode_record, encode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState
+
+TAKE_S: Final = 0.1
+"""So long a pop goes from queue to queue at most."""
+_MANY_QUEUES: Final = 100
 
 _MISPLACED: Final = (
     GetStatus.OFFSET_TOO_SMALL,
@@ -64,6 +70,7 @@ class Pop:
         "rest",
         "revive_queue",
         "start_infos",
+        "until",
     )
 
     def __init__(
@@ -84,6 +91,7 @@ class Pop:
         """Where the last checkpoint ends in the log."""
         self.progressed = False
         """Whether the group went on in some queue."""
+        self.until = perf_counter() + TAKE_S
         self.fetched: frozenset[ColdRead] = frozenset()
         self.cold: ColdRead | None = None
         """What has to be brought into memory before it can be taken."""
@@ -91,6 +99,14 @@ class Pop:
     @property
     def room(self) -> int:
         return self.header.max_msg_nums - len(self.records)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has looked at queues for so long that others should have their turn."""
+        if perf_counter() < self.until:
+            return False
+        self.rest = max(self.rest, 1)  # there may be more where it did not look
+        return True
 
 
 class Taker:
@@ -123,8 +139,12 @@ class Taker:
         if header.queue_id >= 0:
             self._take_queue(pop, header.topic, header.queue_id)
         else:
+            # Whoever cannot look at all queues in time begins elsewhere the next time.
+            start = chance if queues <= _MANY_QUEUES else random.randrange(queues)
             for number in range(queues):
-                queue_id = (chance + number) % queues
+                queue_id = (start + number) % queues
+                if pop.is_late:
+                    break
                 if pop.room > 0 or header.order or not self._leave_queue(pop, header.topic, queue_id):
                     self._take_queue(pop, header.topic, queue_id)
         if not retries_first and not header.order and pop.room > 0:
@@ -147,6 +167,8 @@ class Taker:
                 continue
             taken = len(pop.start_infos)
             for number in range(topic.read_queue_nums):
+                if pop.is_late:
+                    break
                 self._take_queue(pop, name, (chance + number) % topic.read_queue_nums, is_retry=True)
             if len(pop.start_infos) > taken:
                 return

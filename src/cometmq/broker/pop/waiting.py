@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.filters import PullFilter
 from cometmq.broker.pop.names import retry_topic_v1, retry_topic_v2
+from cometmq.broker.turns import ArrivalFilters, Turns
 from cometmq.remoting.connection import Connection
 from cometmq.wire.command import Command
 from cometmq.wire.headers.pop import NotificationRequest, PopMessageRequest
@@ -74,7 +75,7 @@ class WaitingGroup:
         self.queues: dict[int, dict[Waiter, None]] = {}
         """By queue id, in the order in which they came."""
         self.woken: set[int] = set()
-        """The queues for which somebody was woken in this turn."""
+        """The queues for which somebody was woken and has not run yet."""
         self.count = 0
 
 
@@ -103,7 +104,8 @@ class Waiters:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self._of_connection: dict[Connection, set[Waiter]] = {}
-        self._woken: list[Waiter] = []
+        self._woken: Turns[Waiter] = Turns(self._run_woken)
+        self._filters = ArrivalFilters()
         self._is_stopped = False
         self._listens = False
         self.count = 0
@@ -234,25 +236,20 @@ class Waiters:
             return False
         asked = reversed(waiters) if self._last_first else iter(waiters)
         for waiter in islice(asked, ASKED):
-            if message is None or waiter.wanted is None or waiter.wanted.wants_arrival(*message):
+            if message is None or waiter.wanted is None or self._filters.wants(waiter.wanted, *message):
                 group.woken.add(queue_id)
                 self._let_go(waiter)
-                if not self._woken:
-                    asyncio.get_running_loop().call_soon(self._run_woken)
-                self._woken.append(waiter)
+                self._woken.add((waiter,))
                 return True
         return False
 
-    def _run_woken(self) -> None:
-        waiters, self._woken = self._woken, []
-        for waiter in waiters:
-            if waiter.group is not None:
-                waiter.group.woken.clear()
-        for waiter in waiters:
-            if waiter.connection.is_open:
-                self._run(waiter)
-            elif waiter.group is not None:  # it left meanwhile; somebody else may want what came
-                self._wake_first(waiter.group, waiter.header.queue_id, None)
+    def _run_woken(self, waiter: Waiter) -> None:
+        if waiter.group is not None:
+            waiter.group.woken.discard(waiter.header.queue_id)
+        if waiter.connection.is_open:
+            self._run(waiter)
+        elif waiter.group is not None:  # it left meanwhile; somebody else may want what came
+            self._wake_first(waiter.group, waiter.header.queue_id, None)
         if not self.count and self._listens:
             self._listens = False
             self._state.store.arrivals.remove(self.arrived)

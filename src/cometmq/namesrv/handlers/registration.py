@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import zlib
 from typing import Final
@@ -14,7 +15,7 @@ from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
 from cometmq.namesrv.records import BrokerLeft, BrokerRegistration
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, handles
+from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.wire.bodies.json_body import decode_json_body, encode_kv_table
 from cometmq.wire.bodies.registration import Registration, decode_registration
 from cometmq.wire.bodies.route import encode_member_group
@@ -32,6 +33,11 @@ from cometmq.wire.headers.namesrv import (
 
 log = logging.getLogger("cometmq.namesrv")
 
+MAX_BROKERS: Final = 20_000
+MAX_TOPICS: Final = 1_000_000
+"""With this many brokers or topics known, a broker that is not known is refused."""
+_LARGE_BODY: Final = 128 * 1024
+"""A larger body is read on a thread."""
 _UNSET: Final = "not set any response code"
 """Apache's server forgets to clear this remark of its successful answer, so it is part of that answer."""
 
@@ -41,20 +47,40 @@ class RegistrationHandlers:
 
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
+        self._reading_large = asyncio.Lock()
+        """One large body is read at a time: reading takes the interpreter's time."""
 
     @handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
-    def register(self, header: RegisterBrokerRequest, request: Command, connection: Connection) -> Answer:
+    def register(self, header: RegisterBrokerRequest, request: Command, connection: Connection) -> Result:
         """Check the body, take the broker in, tell a replica where its master is."""
         body = request.body
         if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
             return _refuse("crc32 not match")
-        try:
-            said = decode_registration(body, version=request.version, compressed=header.compressed)
-        except HeaderError as error:
-            return _refuse(f"Failed to decode RegisterBrokerBody: {error.message}")
+        if len(body) > _LARGE_BODY:
+            return self._register_large(header, request, connection)
+        return self._register(header, _decode(header, request), connection)
+
+    async def _register_large(
+        self, header: RegisterBrokerRequest, request: Command, connection: Connection
+    ) -> Answer:
+        """Read a large body on a thread."""
+        async with self._reading_large:
+            said = await asyncio.to_thread(_decode, header, request)
+        return self._register(header, said, connection)
+
+    def _register(
+        self, header: RegisterBrokerRequest, said: Registration | HeaderError, connection: Connection
+    ) -> Answer:
+        if isinstance(said, HeaderError):
+            return _refuse(f"Failed to decode RegisterBrokerBody: {said.message}")
         state = self._state
         key = (header.cluster_name, header.broker_addr)
         if key not in state.tables.live:
+            if len(state.tables.live) >= MAX_BROKERS or len(state.tables.topics) >= MAX_TOPICS:
+                return _refuse(
+                    f"the name server has {len(state.tables.live)} brokers and {len(state.tables.topics)} "
+                    f"topics; {MAX_BROKERS} and {MAX_TOPICS} are possible"
+                )
             who = f"{header.broker_name} ({header.broker_addr}, id {header.broker_id})"
             log.info("broker %s of %s registers %d topics", who, header.cluster_name, len(said.topics))
         new = _registration(header, said, connection)
@@ -122,6 +148,13 @@ class RegistrationHandlers:
         addresses = broker.broker_addrs if broker is not None and known else {}
         body = encode_member_group(header.cluster_name, header.broker_name, addresses)
         return Answer(body=body, remark=_UNSET)
+
+
+def _decode(header: RegisterBrokerRequest, request: Command) -> Registration | HeaderError:
+    try:
+        return decode_registration(request.body, version=request.version, compressed=header.compressed)
+    except HeaderError as error:
+        return error
 
 
 def _refuse(remark: str) -> Answer:

@@ -110,6 +110,8 @@ def decode_heartbeat(body: Body) -> HeartbeatData:
     try:
         return decode_json_body(HeartbeatData, body)
     except HeaderError as error:
+        if len(body) > fastjson.MAX_DIALECT_CHARS:
+            raise
         members = _mended(fastjson.loads(body))
         try:
             return msgspec.convert(members, HeartbeatData, strict=False)

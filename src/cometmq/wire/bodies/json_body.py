@@ -13,16 +13,21 @@ from cometmq.wire.command import Body
 T = TypeVar("T")
 
 
-def decode_json_body(kind: type[T], body: Body) -> T:
-    """Read a body; standard JSON in one pass, Java's dialect through the tolerant reader."""
+def decode_json_body(kind: type[T], body: Body, *, max_chars: int = fastjson.MAX_DIALECT_CHARS) -> T:
+    """Read a body; standard JSON in one pass, Java's dialect, up to a length, through the tolerant reader."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        return msgspec.convert(fastjson.loads(body), kind, strict=False)
+        return msgspec.convert(fastjson.loads(body, max_chars=max_chars), kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise HeaderError(f"the body cannot be read: {error}") from None
+
+
+def decode_answer(kind: type[T], body: Body) -> T:
+    """Read the body of an answer that we asked for, which may be long in the dialect, too."""
+    return decode_json_body(kind, body, max_chars=fastjson.MAX_ANSWER_CHARS)
 
 
 def without_nones(members: dict[str, Any]) -> dict[str, Any]:

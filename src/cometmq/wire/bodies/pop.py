@@ -31,6 +31,9 @@ MAX_ACK_SPAN: Final = 65_536
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
+_BITS: Final = [tuple(bit for bit in range(8) if octet >> bit & 1) for octet in range(256)]
+"""The numbers of the bits that are set in each octet."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -169,13 +172,13 @@ class BatchAck(msgspec.Struct, kw_only=True):
     def offsets(self) -> list[int]:
         """The offsets of these messages; raises `HeaderError`."""
         try:
-            bits = int.from_bytes(b64decode(self.bit_set, validate=True), "little")
+            octets = b64decode(self.bit_set, validate=True).rstrip(b"\0")
         except (binascii.Error, ValueError):
             raise HeaderError(f"the bit set {self.bit_set[:40]!r} is not base64") from None
-        if bits >> MAX_ACK_SPAN:
-            raise HeaderError(f"a bit set of {bits.bit_length()} bits; {MAX_ACK_SPAN} are possible")
-        start = self.start_offset
-        return [start + index for index in range(bits.bit_length()) if bits >> index & 1]
+        if len(octets) * 8 > MAX_ACK_SPAN:
+            raise HeaderError(f"a bit set of {len(octets) * 8} bits; {MAX_ACK_SPAN} are possible")
+        starts = range(self.start_offset, self.start_offset + len(octets) * 8, 8)
+        return [start + bit for start, octet in zip(starts, octets, strict=True) for bit in _BITS[octet]]
 
 
 class BatchAckRequest(msgspec.Struct):

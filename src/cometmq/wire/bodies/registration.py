@@ -22,7 +22,10 @@ from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import V3_0_11, V5_0_0
 from cometmq.wire.command import Body
 
-MAX_PLAIN_BYTES: Final = 128 * 1024 * 1024
+MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
+"""A compressed body that gives more is refused."""
+MAX_TOPICS: Final = 100_000
+"""A registration of more topics is refused; brokers can send them in several (`enableSplitRegistration`)."""
 _ZLIB_FIRST_BYTE: Final = 0x78
 _INT32: Final = Struct(">i")
 
@@ -50,6 +53,20 @@ class _Body(msgspec.Struct, rename="camel"):
 
 def decode_registration(body: Body, *, version: int, compressed: bool) -> Registration:
     """Read the body of a registration by a sender of this version."""
+    registration = _decode(body, version, compressed)
+    _refuse_many(max(len(registration.topics), len(registration.mappings)))
+    return registration
+
+
+def _refuse_many(topics: int) -> None:
+    if topics > MAX_TOPICS:
+        raise HeaderError(
+            f"{topics} topics are over the limit of {MAX_TOPICS} of one registration; send several, with "
+            "enableSplitRegistration=true"
+        )
+
+
+def _decode(body: Body, version: int, compressed: bool) -> Registration:
     if not body:
         return Registration(filter_servers=[])
     if version < V3_0_11:
@@ -94,6 +111,12 @@ class _Reader:
         self._pos += _INT32.size
         return value
 
+    def count(self) -> int:
+        """How many topics follow."""
+        count = self.number()
+        _refuse_many(count)
+        return count
+
     def item(self) -> bytes:
         size = self.number()
         if size < 0 or self._pos + size > len(self._data):
@@ -106,12 +129,12 @@ class _Reader:
 def _decode_compressed(data: bytes, version: int) -> Registration:
     reader = _Reader(data)
     registration = Registration(decode_json_body(DataVersion, reader.item()))
-    for _ in range(reader.number()):
+    for _ in range(reader.count()):
         topic = _topic_from_text(reader.item())
         registration.topics[topic.topic_name] = topic
     registration.filter_servers = decode_json_body(list[str], reader.item())
     if version >= V5_0_0:
-        for _ in range(reader.number()):
+        for _ in range(reader.count()):
             mapping = decode_json_body(TopicQueueMappingInfo, reader.item())
             registration.mappings[mapping.topic] = mapping
     return registration

@@ -1,0 +1,127 @@
+"""Work that must not keep the event loop to itself: what many wait for is done in several turns.
+
+Rules kept here:
+- `Turns` does a list of things in order, for a few milliseconds a turn; between two turns everybody else gets
+  theirs.
+- `ArrivalFilters` asks expensive filters about new messages for a few milliseconds a turn. Who could not be
+  asked counts as interested, and finds out for itself when it reads.
+- `in_turns` takes the steps of a generator in the same way.
+- `Breath` and `encode_beside` are for coroutines that go through a long table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from time import perf_counter
+from typing import Final, Generic, TypeVar, cast
+
+from cometmq.broker.filters import PullFilter
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Something that can be interrupted after each step, and what comes of it."""
+
+TURN_S: Final = 0.02
+"""So long one turn is used for work of one kind."""
+_SHORT_TABLE: Final = 500
+"""Encoding as much takes a few milliseconds."""
+
+
+class Turns(Generic[T]):
+    """Does the same to many things, a turn's worth at a time."""
+
+    def __init__(self, do: Callable[[T], None]) -> None:
+        self._do = do
+        self._waiting: deque[T] = deque()
+        self._is_scheduled = False
+
+    def add(self, things: Iterable[T]) -> None:
+        """Begin with these at the end of this turn, behind those that wait already."""
+        self._waiting.extend(things)
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.run)
+
+    def run(self) -> None:
+        """Do as much as one turn allows."""
+        self._is_scheduled = False
+        waiting, until = self._waiting, perf_counter() + TURN_S
+        while waiting:
+            self._do(waiting.popleft())
+            if perf_counter() > until:
+                self.add(())
+                return
+
+    def run_all(self) -> None:
+        """Do everything now, because there is no later."""
+        while self._waiting:
+            self._do(self._waiting.popleft())
+
+
+class ArrivalFilters:
+    """Asks filters whether they want a message that has just come."""
+
+    __slots__ = ("_is_counting", "_spent_s")
+
+    def __init__(self) -> None:
+        self._spent_s = 0.0
+        self._is_counting = False
+
+    def wants(self, wanted: PullFilter, tags_code: int, properties_block: bytes | memoryview) -> bool:
+        """What the filter says, or True if others took all the time of this turn."""
+        if not wanted.is_expensive:
+            return wanted.wants_arrival(tags_code, properties_block)
+        if self._spent_s > TURN_S:
+            return True
+        began = perf_counter()
+        outcome = wanted.wants_arrival(tags_code, properties_block)
+        self._spent_s += perf_counter() - began
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        return outcome
+
+    def _next_turn(self) -> None:
+        self._is_counting = False
+        self._spent_s = 0.0
+
+
+async def encode_beside(encode: Callable[[], bytes], count: int) -> bytes:
+    """Encode a table of so many things: a short one at once, a long one on a thread."""
+    return encode() if count < _SHORT_TABLE else await asyncio.to_thread(encode)
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """Take the steps of something, a turn's worth at a time."""
+    breath = Breath()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        await breath.take()
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Take all steps of something in this turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+class Breath:
+    """Lets others have their turn every now and then: `await breath.take()` in each round of a long loop."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = perf_counter() + TURN_S
+
+    async def take(self) -> None:
+        if perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = perf_counter() + TURN_S
