@@ -122,7 +122,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Index
     message_index_enable: bool = True
-    message_index_safe: bool = False
+    message_index_safe: bool = False  # no effect: the index is always brought up to the log
     max_hash_slot_num: Positive = 5_000_000
     max_index_num: Annotated[int, Meta(ge=2, le=_LARGEST)] = 20_000_000
     max_msgs_num_batch: Positive = 64

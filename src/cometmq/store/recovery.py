@@ -29,6 +29,7 @@ from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
 from cometmq.store.index import Index
 from cometmq.store.index_arrays import load_arrays
+from cometmq.store.index_recovery import IndexRecovery
 from cometmq.store.log_groups import GroupWalk, RecordGroup
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import Unit
@@ -97,9 +98,8 @@ class Recovery:
         if not stopped_orderly and (cleared := self._log.clear_behind_end()):
             log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
         self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
-        if self._drop_lost_keys(end):
-            self._dispatch(self._log.min_offset, end)
-        elif stopped_orderly:
+        if stopped_orderly:
+            self._bring_up_index(end)
             self._dispatch(max(start, built), end)
         self._dispatcher.position = end
         self._dispatcher.last_store_time_ms = measured.last_stored_ms
@@ -128,10 +128,7 @@ class Recovery:
 
     def _start_before_checkpoint(self) -> int:
         checkpoint = self._checkpoint
-        is_safe = self._config.message_index_enable and self._config.message_index_safe
-        # The keys of some of the messages of the last millisecond may be in a file of the index that is gone.
-        moment_ms = checkpoint.min_timestamp_index - 1 if is_safe else checkpoint.min_timestamp
-        return self._newest_file(lambda _, stored_ms: stored_ms <= moment_ms)
+        return self._newest_file(lambda _, stored_ms: stored_ms <= checkpoint.min_timestamp)
 
     def _newest_file(self, is_old_enough: Callable[[MappedFile, int], bool]) -> int:
         """The beginning of the newest file with a first record that is old enough; else of the first."""
@@ -173,12 +170,10 @@ class Recovery:
         if self._log.max_offset - start > _LONG_REPLAY_BYTES:
             load_arrays()  # a third of a second sooner for every million keys
         self._queues.truncate(start, self._is_right)
-        safe_index_files = len(self._index)
+        self._bring_up_index(start)
         looked_at: set[tuple[str, int]] = set()
         while isinstance(replayed := self._replay_from(start, looked_at), int):
-            # What is missing comes first. The index takes keys in the order of the log only.
-            self._index.cut_to(safe_index_files)
-            self._dispatch(min(replayed, start), start)
+            self._dispatch(min(replayed, start), start)  # what is missing comes first
         return replayed
 
     def _replay_from(self, start: int, looked_at: set[tuple[str, int]]) -> _Measured | int:
@@ -257,13 +252,17 @@ class Recovery:
             if mapped.end > start:
                 mapped.file.sync()
 
-    def _drop_lost_keys(self, end: int) -> bool:
-        """Whether the index referred to what is behind the end of the log, and is to be made anew."""
-        if not 0 < end <= self._index.end_offset:
-            return False
-        log.warning("the index is made anew: it refers to records behind the end of the log at %d", end)
-        self._index.cut_to(0)
-        return True
+    def _bring_up_index(self, limit: int) -> None:
+        """Have the keys of all records before an offset in the index, and no others."""
+        if self._config.message_index_enable:
+            try:
+                IndexRecovery(self._log, self._queues, self._index).bring_up_to(limit)
+            except OSError as error:
+                raise StoreError(
+                    f"the index cannot be brought up to the log: {error}; make room on the disk"
+                ) from error
+        else:
+            self._index.mend(limit, self._log.store_time)
 
     def _dispatch(self, start: int, end: int) -> None:
         """Dispatch what lies in between; a damaged record before the place that was measured ends it."""
