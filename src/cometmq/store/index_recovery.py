@@ -7,8 +7,8 @@ Rules kept here:
 - What is missing shows at the edges of files: a record with keys before the first file, between two files,
   or after the last. In a long range between two edges only the beginning, and the first and last message of
   each queue, are looked at, so that a start does not read a log whose messages have no keys.
-- A file that is damaged in its middle, with a right beginning and a right end, is not noticed after an orderly
-  stop. `cometmq store verify` finds it; without the file, the next start makes its keys anew.
+- A file that is damaged in its middle, with a right beginning and a right end, is not noticed after an
+  orderly stop. `cometmq store verify` finds it; without the file, the next start makes its keys anew.
 """
 
 from __future__ import annotations
