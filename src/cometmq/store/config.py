@@ -277,6 +277,11 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return Path(self.store_path_root_dir)
 
     @property
+    def checks_records(self) -> bool:
+        """Whether every record that is served has to be whole, by its checksums."""
+        return self.enabled_append_prop_crc or self.force_verify_prop_crc
+
+    @property
     def commit_log_folders(self) -> tuple[Path, ...]:
         """Every folder that commit log files may be in."""
         return tuple(

@@ -30,6 +30,7 @@ from cometmq.store.index import Index
 from cometmq.store.lifecycle import StoreDirectory
 from cometmq.store.recovery import Recovered, Recovery
 from cometmq.store.side_by_side import SideBySide
+from cometmq.store.skipped import Skipped
 
 log = logging.getLogger("cometmq.store")
 
@@ -54,6 +55,8 @@ class StoreFiles:
         self._disk = disk
         self._config = config
         self._directory = StoreDirectory(disk, root)
+        self.skipped = Skipped()
+        """What cannot be served."""
         self.log = open_commit_log(disk, clock, executor, config, store_host)
         self.queues = ConsumeQueues(
             disk,
@@ -70,6 +73,7 @@ class StoreFiles:
             self.index if config.message_index_enable else None,
             DelayLevels(config.message_delay_level),
             spreads=config.enable_multi_dispatch,
+            skipped=self.skipped,
         )
         self._checkpoint: Checkpoint | None = None
         self._saved_moments = 0, 0, 0

@@ -169,7 +169,7 @@ class TimerDelivery:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _message(self, timer: TimerRecord) -> Record | None:
-        view = self._state.store.log.view(timer.commit_log_offset, timer.message_size)
+        view = self._state.store.lookup.at(timer.commit_log_offset)
         try:
             message = None if view is None else decode_record(view)
         except ProtocolError:
