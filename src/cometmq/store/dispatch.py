@@ -25,6 +25,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
+    LOST_TOPIC,
     NO_VALUES,
     DelayLevels,
     Keyed,
@@ -306,6 +307,9 @@ class Dispatcher:
         """Dispatch what a walk over the log gave."""
         if isinstance(found, RecordGroup):
             return self.dispatch_group(found)
+        if found.topic.startswith(LOST_TOPIC) and not is_indexed(found.sys_flag):
+            self.position = found.physical_offset + found.total_size
+            return True
         queue = self.queue_of(found.topic, found.queue_id)
         if queue is None:
             _pass_over(found.physical_offset, found.topic, found.queue_id)

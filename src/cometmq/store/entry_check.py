@@ -49,7 +49,7 @@ def all_belong(
 ) -> bool:
     """Whether records, at these places of the log, are those of these offsets of a queue."""
     try:
-        found: list[Fields] = list(map(FIELDS.unpack_from, records))  # type: ignore[arg-type]
+        found: list[Fields] = list(map(FIELDS.unpack_from, records))
         return _are(found, queue, offsets, starts, map(len, records)) and _have_tails(
             records, queue.topic, found[0][1]
         )

@@ -23,9 +23,10 @@ _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT: Final = 4
 
 
-def next_in_file(mapped: MappedFile, position: int) -> int | None:
-    """The place in a file, from `position` on, of the next whole record; None if there is none."""
-    place = _next_magic(mapped, position)
+def next_in_file(mapped: MappedFile, position: int, limit: int | None = None) -> int | None:
+    """The place in a file, from `position` up to a limit, of the next whole record; None if there is none."""
+    limit = mapped.wrote if limit is None else limit
+    place = _next_magic(mapped, position, limit)
     while place is not None:
         size, _ = HEAD.unpack_from(mapped.buffer, place)
         if (
@@ -33,7 +34,7 @@ def next_in_file(mapped: MappedFile, position: int) -> int | None:
             and whole_record(mapped.view[place : place + size], mapped.start + place) is not None
         ):
             return place
-        place = _next_magic(mapped, place + 1)
+        place = _next_magic(mapped, place + 1, limit)
     return None
 
 
@@ -59,8 +60,8 @@ def walk_over_damage(log: LogReader, start: int, limit: int) -> Iterator[RecordG
         start = behind_damage(log, walk.position)
 
 
-def _next_magic(mapped: MappedFile, start: int) -> int | None:
+def _next_magic(mapped: MappedFile, start: int, limit: int) -> int | None:
     """The next place where a record could begin."""
-    found = [mapped.buffer.find(magic, start + _MAGIC_AT, mapped.wrote) for magic in _MAGICS]
+    found = [mapped.buffer.find(magic, start + _MAGIC_AT, limit) for magic in _MAGICS]
     place = min((at - _MAGIC_AT for at in found if at >= 0), default=None)
     return None if place is None or place > mapped.wrote - MIN_RECORD_SIZE else place

@@ -29,7 +29,7 @@ from cometmq.store.dispatch_rules import DELAY_TOPIC, put_values
 from cometmq.store.entry_check import all_belong, belongs, misplaced_record
 from cometmq.store.log_reader import LogReader
 from cometmq.store.queue_files import Unit
-from cometmq.store.queue_units import UNIT, UNIT_SIZE
+from cometmq.store.queue_units import LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.record_check import whole_record
 from cometmq.store.skipped import Skipped
 
@@ -356,7 +356,7 @@ class MessageReader:
             return GetStatus.NO_MATCHED_MESSAGE, None
         record = self._log.view(physical_offset, size)
         if record is None:
-            self._note_missing(queue, queue_offset, physical_offset)
+            self._note_missing(queue, queue_offset, unit)
             return GetStatus.MESSAGE_WAS_REMOVING, None
         if wanted is not None and not wanted.wants_record(record):
             return GetStatus.NO_MATCHED_MESSAGE, None
@@ -369,7 +369,7 @@ class MessageReader:
         physical_offset, size, code = unit
         record = self._log.view(physical_offset, size)
         if record is None:
-            self._note_missing(queue, queue_offset, physical_offset)
+            self._note_missing(queue, queue_offset, unit)
             return GetStatus.MESSAGE_WAS_REMOVING, None
         whole = whole_record(record, physical_offset) if self._check_crc else None
         if self._check_crc and whole is None:
@@ -409,8 +409,9 @@ class MessageReader:
         first = next(UNIT.iter_unpack(queue.read(queue.min_offset, 1)), None)
         return first is None or first[0] < log_start
 
-    def _note_missing(self, queue: ReadableQueue, queue_offset: int, physical_offset: int) -> None:
-        if not self._is_expired(queue, physical_offset):
+    def _note_missing(self, queue: ReadableQueue, queue_offset: int, unit: Unit) -> None:
+        """Note an entry that leads to nothing, unless its message is expired or was known to be lost."""
+        if unit[1] != LOST_SIZE and not self._is_expired(queue, unit[0]):
             self._note(queue, queue_offset, _NOT_THERE)
 
     def _note(self, queue: ReadableQueue, queue_offset: int, why: str) -> None:

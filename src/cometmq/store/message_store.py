@@ -191,6 +191,7 @@ class MessageStore:
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Forget topics with all their queues; their messages stay in the log until they expire."""
+        await self._on_worker(self.files.forget_queue_ends)
         for topic in topics:
             queues = self.queues.detach_topic(topic)
             await self._on_worker(partial(self.queues.destroy, topic, queues))

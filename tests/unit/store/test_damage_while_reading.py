@@ -159,7 +159,8 @@ ALWAYS_FOUND: list[Damage] = [
 
 def read_all(store: MessageStore, *, at_once: int = 32, bulk: bool = False, **wanted: object) -> list[bytes]:
     """What a consumer of the queue gets; it never asks for an offset twice."""
-    reader, found, offset = (store.bulk_reader if bulk else store.reader), [], 0
+    reader, offset = (store.bulk_reader if bulk else store.reader), 0
+    found: list[bytes] = []
     while True:
         result = reader.get("orders", 0, offset, at_once, **wanted)  # type: ignore[arg-type]
         if result.status is GetStatus.OFFSET_OVERFLOW_ONE:
