@@ -60,8 +60,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enabled_append_prop_crc: bool = field(name="enabledAppendPropCRC", default=False)
     force_verify_prop_crc: bool = field(name="forceVerifyPropCRC", default=False)
     check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
-    recover_what_is_left: bool = False
-    """Repair a damaged commit log out of what is left of it, instead of refusing to start."""
+    recover_what_is_left: bool = False  # ours: a damaged log is repaired, not refused; for one start
     max_recovery_commitlog_files: Positive = 30
     max_checksum_range: Long = 1024 * 1024 * 1024
     put_message_timeout: Natural = 8000
