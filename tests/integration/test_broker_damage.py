@@ -99,6 +99,6 @@ async def test_the_option_is_one_of_both_commands(command: str, start: Start, tm
 
     served = start(command, *ports, *sets, "--recover-what-is-left", "--json")
     assert served.ready()
-    code, err = served.stop()
+    code, said = served.stop()
     assert code == 0
-    assert err.count(" messages from offset ") == 1
+    assert said.count(" messages from offset ") == 1

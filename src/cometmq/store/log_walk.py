@@ -93,7 +93,7 @@ class FileWalk(Generic[T]):
 
     def _is_filler(self, mapped: MappedFile, at: int) -> bool:
         """Whether a filler is as long as what is left of its file."""
-        size, _ = HEAD.unpack_from(mapped.buffer, at)
+        size: int = HEAD.unpack_from(mapped.buffer, at)[0]
         return size == mapped.size - at
 
 
