@@ -153,8 +153,7 @@ def check_survivor(run: Run, mode: CrashMode, disk: SimulatedDisk, config: Store
     assert in_log == run.begun[: len(in_log)]
     assert len(in_log) >= len(run.put if mode in KILLS else run.acknowledged)
     assert found_in(engine) == by_queue(in_log)
-    if config.message_index_safe:
-        check_keys(engine, run.acknowledged)
+    check_keys(engine, run.acknowledged)
     after = [(place, b"after-%d" % number) for number in range(4) for place in QUEUES]
     for place, body in after:
         offset = len([1 for where, _ in in_log if where == place])
@@ -169,8 +168,7 @@ def check_survivor(run: Run, mode: CrashMode, disk: SimulatedDisk, config: Store
     engine = Engine(again, config, VirtualClock(START_MS + 200_000))
     assert log_of(engine) == in_log
     assert found_in(engine) == by_queue(in_log)
-    if config.message_index_safe:
-        check_keys(engine, run.acknowledged + after)
+    check_keys(engine, run.acknowledged + after)
     engine.close()
 
 
@@ -190,7 +188,7 @@ def stopped_runs(config: StoreConfig, step: int) -> Iterator[tuple[Run, Simulate
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_nothing_acknowledged_is_lost_and_nothing_torn_is_served(flush: str) -> None:
     """B4, B5: what is left is a beginning of what was put, dense in every queue, and the store goes on."""
-    config = small(flush_disk_type=flush, message_index_safe=flush == "SYNC_FLUSH")
+    config = small(flush_disk_type=flush)
     tried = 0
     for run, disk in stopped_runs(config, STEP):
         for mode in ALL_MODES:
@@ -206,7 +204,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_torn_is_served(flush: str) -> 
 @pytest.mark.timeout(3600)
 def test_a_recovery_that_is_interrupted_is_done_again() -> None:
     """B5: the machine stops at points of the recovery, too."""
-    config = small(message_index_safe=True)
+    config = small()
     for run, disk in stopped_runs(config, STEP * 23 + 7):
         for mode in (CrashMode.TORN, CrashMode.REORDER, CrashMode.KEEP):
             whole = disk.crash(mode)

@@ -161,6 +161,19 @@ class TrafficMetrics:
             "cometmq_flush_latency_seconds", "Time of a sync of the log.",
             [({}, ranges_of(store.flusher.sync_times))],
         )  # fmt: skip
+        skipped = self._state.store.skipped
+        yield families.counter(
+            "cometmq_skipped_messages", "Offsets of queues that led to no whole message of their own.",
+            one(skipped.messages),
+        )  # fmt: skip
+        yield families.counter(
+            "cometmq_lost_log_bytes", "Bytes of the commit log that are missing or no records.",
+            one(skipped.log_bytes),
+        )  # fmt: skip
+        yield families.counter(
+            "cometmq_misleading_index_entries", "Entries of the index that led to no whole record.",
+            one(skipped.index_entries),
+        )  # fmt: skip
         yield families.gauge(
             "cometmq_store_trouble", "1 for what keeps the store from taking messages.",
             (({"trouble": trouble.name or ""}, 1) for trouble in store.flags.troubles),

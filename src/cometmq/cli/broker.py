@@ -46,6 +46,15 @@ Examples:
 log = logging.getLogger("cometmq.broker")
 
 
+RecoverOption = Annotated[
+    bool,
+    typer.Option(
+        "--recover-what-is-left",
+        help="Repair a damaged commit log: serve what is left, and let consumers pass over what is lost.",
+    ),
+]
+
+
 def run_broker(
     config: Annotated[
         Path | None,
@@ -65,6 +74,7 @@ def run_broker(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Any property; may be repeated.", metavar="KEY=VALUE")
     ] = None,
+    recover_what_is_left: RecoverOption = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print as JSON: settings, and the ready line.")
     ] = False,
@@ -76,6 +86,8 @@ def run_broker(
     for key, value in (("namesrvAddr", namesrv), ("listenPort", port), ("bindAddress", bind)):
         if value is not None:
             flags[key] = str(value)
+    if recover_what_is_left:
+        flags["recoverWhatIsLeft"] = "true"
     resolved = load_settings(config, flags)
     for each in resolved:
         for warning in each.warnings:

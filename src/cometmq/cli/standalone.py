@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from cometmq.cli.broker import load_settings, unregistered_text
+from cometmq.cli.broker import RecoverOption, load_settings, unregistered_text
 from cometmq.cli.commands import single_app
 from cometmq.cli.serving import (
     LogFormat,
@@ -80,6 +80,7 @@ def run_standalone(
         list[str] | None,
         typer.Option("--set", help="Any property of the brokers; may be repeated.", metavar="KEY=VALUE"),
     ] = None,
+    recover_what_is_left: RecoverOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     log_format: LogFormatOption = LogFormat.TEXT,
@@ -89,6 +90,8 @@ def run_standalone(
     raise_file_limit()
     root = (data or Path.home() / "cometmq").absolute()
     settings = assignment_layer(assignments or [])
+    if recover_what_is_left:
+        settings["recoverWhatIsLeft"] = "true"
     plans = [_broker_settings(root, index, port, bind, settings) for index in range(brokers)]
     built: list[Standalone | Cluster] = []
 

@@ -28,7 +28,6 @@ from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
-"""No broker has more queues of a topic; what a route says beyond that is cut off."""
 MAX_TOPICS: Final = 100_000
 """With this many topics known, a further one takes the place of the one that was found first."""
 

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from cometmq.store.config import StoreConfig
+from cometmq.store.entry_check import all_lie_in
 from cometmq.store.log_reader import LogReader
 from cometmq.store.message_reader import (
     FindQueue,
@@ -31,6 +32,7 @@ from cometmq.store.message_reader import (
     ReadableQueue,
 )
 from cometmq.store.queue_units import UNIT_SIZE
+from cometmq.store.skipped import Skipped
 
 BULK_COUNT: Final = 4096
 BULK_BYTES: Final = 4 * 1024 * 1024
@@ -42,7 +44,16 @@ _NEAR_BYTES: Final = 64 * 1024
 class BulkReader(MessageReader):
     """Reads the messages of queues in bulk."""
 
-    def __init__(self, log: LogReader, find_queue: FindQueue, config: StoreConfig, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        log: LogReader,
+        find_queue: FindQueue,
+        config: StoreConfig,
+        memory_bytes: int,
+        *,
+        check_crc: bool = False,
+        skipped: Skipped | None = None,
+    ) -> None:
         larger = msgspec.structs.replace(
             config,
             max_transfer_count_on_message_in_memory=BULK_COUNT,
@@ -50,7 +61,7 @@ class BulkReader(MessageReader):
             max_transfer_count_on_message_in_disk=BULK_COUNT,
             max_transfer_bytes_on_message_in_disk=BULK_BYTES,
         )
-        super().__init__(log, find_queue, larger, memory_bytes)
+        super().__init__(log, find_queue, larger, memory_bytes, check_crc=check_crc, skipped=skipped)
 
     def cold_places(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
@@ -90,6 +101,12 @@ class BulkReader(MessageReader):
         if not count or ends[-1] - base > mapped.wrote or total != totals[count - 1]:
             return None  # something is not as it usually is
         behind = offset + count
+        if starts[0] < self._fresh_from:
+            first, last = self._looked_at.get(queue, (0, 0))
+            if not first <= offset <= behind <= last:
+                if not all_lie_in(view, base, queue, offset, starts[:count], sizes[:count]):
+                    return None
+                self._looked_at[queue] = (first, behind) if first <= offset <= last else (offset, behind)
         return GetResult(
             GetStatus.FOUND,
             behind,

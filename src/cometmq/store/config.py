@@ -93,6 +93,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enabled_append_prop_crc: bool = field(name="enabledAppendPropCRC", default=False)
     force_verify_prop_crc: bool = field(name="forceVerifyPropCRC", default=False)
     check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
+    recover_what_is_left: bool = False  # ours: a damaged log is repaired, not refused; for one start
     max_recovery_commitlog_files: Positive = 30  # no effect
     max_checksum_range: Long = 1024 * 1024 * 1024  # no effect
     put_message_timeout: Natural = 8000  # no effect
@@ -155,7 +156,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Index
     message_index_enable: bool = True
-    message_index_safe: bool = False
+    message_index_safe: bool = False  # no effect: the index is always brought up to the log
     max_hash_slot_num: Fixed[Positive] = 5_000_000
     max_index_num: Fixed[Annotated[int, Meta(ge=2, le=_LARGEST)]] = 20_000_000
     max_msgs_num_batch: Positive = 64
@@ -313,6 +314,11 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def root(self) -> Path:
         return Path(self.store_path_root_dir)
+
+    @property
+    def checks_records(self) -> bool:
+        """Whether every record that is served has to be whole, by its checksums."""
+        return self.enabled_append_prop_crc or self.force_verify_prop_crc
 
     @property
     def commit_log_folders(self) -> tuple[Path, ...]:

@@ -21,9 +21,13 @@ from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
-from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE, sizes_of
+from cometmq.store.queue_units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, sizes_of
+from cometmq.store.skipped import Skipped
+from cometmq.wire.record_layout import MIN_RECORD_SIZE
 
 log = logging.getLogger("cometmq.store")
+
+_LOST = "the commit log has lost them"
 
 StoreTime = Callable[[int, int], int]
 """When the record at this physical offset, of this size, was stored; -1 if it is gone."""
@@ -46,12 +50,14 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
+        "_skipped",
         "ext",
         "max_offset",
         "max_physical_offset",
         "min_offset",
         "next_offset",
         "queue_id",
+        "shift",
         "topic",
         "written_size",
     )
@@ -64,6 +70,7 @@ class ConsumeQueue:
         *,
         ext: ConsumeQueueExt | None = None,
         writable: bool = True,
+        skipped: Skipped | None = None,
     ) -> None:
         """The folder is `<topic>/<queue id>` in the folder of all queues."""
         self.topic = folder.parent.name
@@ -78,7 +85,10 @@ class ConsumeQueue:
         """Where the record of the last unit ends in the commit log; -1 without a unit."""
         self.written_size = 0
         """How large the messages are, together, whose units were written here since the start."""
+        self.shift = 0
+        """By how much more the offsets of records are than those of their units, which Apache's can be."""
         self.ext = ext
+        self._skipped = skipped
         self._files = QueueFiles(disk, folder, file_size, writable=writable)
 
     # Writing
@@ -161,12 +171,38 @@ class ConsumeQueue:
                 return None
             elif 0 < queue_offset < self.max_offset:
                 return None
-            else:  # the peers' queues take such a unit at their end, whatever its offset is
+            elif 0 < queue_offset - self.max_offset <= self._could_be_lost(unit[0]) and not self.shift:
+                self.lose_up_to(queue_offset)
+            elif queue_offset - self.max_offset != self.shift:
+                # The peers' queues take such a unit at their end, whatever its offset is.
+                self.shift = queue_offset - self.max_offset
                 log.error(
                     "queue %s-%d expected the unit of offset %d and got that of %d",
                     *(self.topic, self.queue_id, self.max_offset, queue_offset),
                 )
         return self._files.make_place()
+
+    def _could_be_lost(self, physical_offset: int) -> int:
+        """How many messages can have been between the last one and a place in the log."""
+        return (physical_offset - self.max_physical_offset) // MIN_RECORD_SIZE
+
+    def lose_up_to(self, queue_offset: int) -> None:
+        """Let the queue end at an offset, with lost units where it has none."""
+        if self._skipped is not None:
+            count = queue_offset - self.max_offset
+            self._skipped.message(self.topic, self.queue_id, self.max_offset, _LOST, count=count)
+        if self.max_physical_offset < 0:
+            self._files.begin_at(queue_offset)
+            self.min_offset = self.max_offset = queue_offset
+            return
+        unit = UNIT.pack(self.max_physical_offset, LOST_SIZE, 0)
+        while self.max_offset < queue_offset:
+            last = self._files.make_place()
+            at = last.wrote
+            last.buffer[at : at + UNIT_SIZE] = unit
+            last.wrote = at + UNIT_SIZE
+            last.file.wrote(at, last.wrote)
+            self.max_offset += 1
 
     # Reading
 
@@ -275,7 +311,7 @@ class ConsumeQueue:
         if self.max_offset > self._files.first_unit:
             physical_offset, size, _ = self._files.unit(self.max_offset - 1)
             if size != BLANK_SIZE:
-                self.max_physical_offset = physical_offset + size
+                self.max_physical_offset = physical_offset + (0 if size == LOST_SIZE else size)
 
     def _last_ext_address(self) -> int | None:
         for queue_offset in range(self.max_offset - 1, self._files.first_unit - 1, -1):

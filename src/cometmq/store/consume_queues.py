@@ -24,6 +24,7 @@ from cometmq.store.consume_queue_ext import ConsumeQueueExt
 from cometmq.store.queue_files import FolderFiles, Unit
 from cometmq.store.queue_units import whole_units
 from cometmq.store.side_by_side import SideBySide
+from cometmq.store.skipped import Skipped
 
 _PAGE_SIZE: Final = 4096
 _QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
@@ -42,6 +43,7 @@ class ConsumeQueues:
         ext_file_size: int = 48 * 1024 * 1024,
         writable: bool = True,
         side_by_side: SideBySide | None = None,
+        skipped: Skipped | None = None,
     ) -> None:
         """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
 
@@ -53,6 +55,7 @@ class ConsumeQueues:
         self._ext_folder = ext_folder
         self._ext_file_size = ext_file_size
         self._writable = writable
+        self._skipped = skipped
         self._side_by_side = side_by_side or SideBySide()
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
@@ -95,7 +98,8 @@ class ConsumeQueues:
         if self._ext_folder is not None:
             ext_folder = child(self._ext_folder, *names)
             ext = ConsumeQueueExt(disk, ext_folder, self._ext_file_size, writable=writable)
-        return ConsumeQueue(disk, child(self._folder, *names), self._file_size, ext=ext, writable=writable)
+        folder = child(self._folder, *names)
+        return ConsumeQueue(disk, folder, self._file_size, ext=ext, writable=writable, skipped=self._skipped)
 
     @property
     def max_physical_offset(self) -> int:

@@ -7,6 +7,7 @@ Rules kept here:
   record, or group, and nothing is lost: `catch_up` goes on there. Whoever puts messages has to stop
   meanwhile.
 - Arrivals are announced when the unit is there, so that who hears of a message can read it.
+- Bytes of the log that are no record are passed over once there is a whole one behind them.
 - What is dispatched is given as values, not as a record: whoever puts a message may go on using its record.
 """
 
@@ -25,6 +26,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
+    LOST_TOPIC,
     NO_VALUES,
     DelayLevels,
     Keyed,
@@ -38,9 +40,12 @@ from cometmq.store.dispatch_rules import (
 )
 from cometmq.store.index import Index
 from cometmq.store.index_arrays import bulk_columns
+from cometmq.store.log_damage import behind_damage
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record import Record
+from cometmq.wire.record_walk import WalkEnd
 
 if TYPE_CHECKING:
     from cometmq.store.put_runs import RunUnit
@@ -98,8 +103,10 @@ class Dispatcher:
         levels: DelayLevels,
         *,
         spreads: bool = False,
+        skipped: Skipped | None = None,
     ) -> None:
         """With `spreads`, messages are dispatched to the further queues that they name, too."""
+        self._skipped = skipped or Skipped()
         self._log = log_reader
         self._queues = queues
         self._index = index
@@ -270,20 +277,35 @@ class Dispatcher:
         """Dispatch what the log has up to an offset; False if that failed, or still fails."""
         if self.position < self._log.min_offset:
             self.position = self._log.min_offset
-        walk = self._log.walk_groups(
-            self.position, limit, one_by_one=self._spreads, with_arrivals=bool(self.arrivals)
-        )
-        for found in walk:
-            if not self.dispatch_found(found):
-                return False
-        self.position = max(self.position, walk.position)  # which may be behind a filler
+        while True:
+            walk = self._log.walk_groups(
+                self.position, limit, one_by_one=self._spreads, with_arrivals=bool(self.arrivals)
+            )
+            for found in walk:
+                if not self.dispatch_found(found):
+                    return False
+            self.position = max(self.position, walk.position)  # which may be behind a filler
+            if walk.end is not WalkEnd.MALFORMED or not self._pass_damage(limit):
+                break
         self.failure = None
+        return True
+
+    def _pass_damage(self, limit: int) -> bool:
+        """Go on behind bytes that are no record; False if there is nothing yet to go on with."""
+        behind = behind_damage(self._log, self.position)
+        if behind >= limit:
+            return False  # it may be a record that is not complete yet
+        self._skipped.log_range(self.position, behind, "they are damaged, and their messages are skipped")
+        self.position = behind
         return True
 
     def dispatch_found(self, found: RecordGroup | Record) -> bool:
         """Dispatch what a walk over the log gave."""
         if isinstance(found, RecordGroup):
             return self.dispatch_group(found)
+        if found.topic.startswith(LOST_TOPIC) and not is_indexed(found.sys_flag):
+            self.position = found.physical_offset + found.total_size
+            return True
         queue = self.queue_of(found.topic, found.queue_id)
         if queue is None:
             _pass_over(found.physical_offset, found.topic, found.queue_id)

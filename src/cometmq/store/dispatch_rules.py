@@ -31,6 +31,8 @@ from cometmq.wire.java_hash import tags_code
 from cometmq.wire.properties import find_property
 from cometmq.wire.record import Record
 
+LOST_TOPIC: Final = "rmq_sys_lost_records"
+"""The topic of records that stand in the commit log where others were lost, and are dispatched nowhere."""
 DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 

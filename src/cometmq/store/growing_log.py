@@ -72,10 +72,10 @@ class GrowingLog(LogReader):
 
         Blocks, and not on a thread that the allocator needs.
         """
-        if self.files.files:
+        if self.files.files and not self.files.files[-1].is_full:
             self._enter(self.files.files[-1])
         else:
-            self._enter(self.files.add(self._allocator.take(0)))
+            self._enter(self.files.add(self._allocator.take(self.files.next_start)))
 
     def sync(self) -> int:
         """Put on the disk what is written at this moment; the answer is up to which offset. Blocks."""

@@ -5,7 +5,8 @@ Rules kept here:
   order. What was indexed before is not indexed again, so that a recovery may dispatch records twice.
 - A file is named after the local time at which it was made; whatever the clock does, a newer file has a name
   that sorts behind the older ones.
-- After an unclean stop only files stay that were full and on the disk; the rest is made anew from the log.
+- After an unclean stop, files that were not known to be full and on the disk are mended: entries stay up to
+  the first that cannot be right. What is missing then is put again from the log.
 - The index knows hashes, not keys: who asks for a key has to look at the messages.
 - What is put is written in groups, when a group is complete or somebody asks. What could not be written, on a
   full disk for example, stays to be written and nothing more is taken.
@@ -78,6 +79,13 @@ class Index:
         self._indexed = -1
         """Where the last record that was indexed is in the commit log."""
         self._names_changed = False
+        self._unsure_from = 0
+        """The first file that may not be whole, counted from the oldest; as many as there are if all are."""
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Where the first and the last record of each file are that has any, oldest first."""
+        return [(file.begin_offset, file.end_offset) for file in self._files if file.count > 1]
 
     @property
     def begin_offset(self) -> int | None:
@@ -262,7 +270,7 @@ class Index:
             file.close()
 
     def load(self, *, stopped_cleanly: bool, safe_until_ms: int) -> None:
-        """Open the files; after an unclean stop only full ones that end at or before a time."""
+        """Open the files; after an unclean stop only full ones that end at or before a time are whole."""
         for entry in self._disk.entries(self._folder):
             path = self._folder / entry.name
             if entry.is_folder or not _FILE_NAME.fullmatch(entry.name):
@@ -271,13 +279,33 @@ class Index:
                 if self._writable:
                     self._disk.remove(path)
             else:
-                file = IndexFile.load(self._disk, path, self._slots, self._entries, writable=self._writable)
-                if stopped_cleanly or (file.is_full and file.end_time_ms <= safe_until_ms):
-                    self._files.append(file)
-                else:
-                    self.erase([file])
+                self._files.append(
+                    IndexFile.load(self._disk, path, self._slots, self._entries, writable=self._writable)
+                )
+        whole = (
+            file.is_plausible
+            and (stopped_cleanly or (file.is_full and file.end_time_ms <= safe_until_ms))
+            and (file.is_full or file is self._files[-1])
+            for file in self._files
+        )
+        self._unsure_from = next((place for place, is_whole in enumerate(whole) if not is_whole), len(self))
         self._end_with_last()
         self._names_changed = True  # by the process before, and maybe in memory only
+
+    def mend(self, limit: int, store_time: Callable[[int], int | None]) -> None:
+        """Make sure of every file, and forget the entries of all records at and behind a limit of the log.
+
+        What is torn in a file is forgotten with everything behind it. `store_time` is that of a record.
+        """
+        for place, file in enumerate(self._files):
+            if place < self._unsure_from and file.end_offset < limit:
+                continue
+            is_last = file is self._files[-1]
+            if not file.mend(limit, store_time, is_last=is_last) or not (is_last or file.is_full):
+                self.cut_to(place + (file.count > 1))
+                break
+        self._unsure_from = len(self)
+        self._end_with_last()
 
     def sync(self, *, only_full: bool = False) -> int:
         """Put everything, or every full file, on the disk; the time up to which full files are there.
@@ -305,6 +333,7 @@ class Index:
     def cut_to(self, count: int) -> None:
         """Remove all files but the oldest so many."""
         expired, self._files = self._files[count:], self._files[:count]
+        self._unsure_from = min(self._unsure_from, count)
         self._end_with_last()
         self.erase(expired)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
 from cometmq.store.index_arrays import lead, pack_entries, seconds_since
+from cometmq.store.index_mending import count_good, slots_for
 
 if TYPE_CHECKING:
     from cometmq.store.index_arrays import Columns
@@ -39,6 +40,7 @@ _KNOWN_LAYOUTS: Final = 256
 
 _MAX_SECONDS: Final = 0x7FFFFFFF
 _RESERVE_STEP: Final = 1024 * 1024
+_NOTHING: Final = bytes(_RESERVE_STEP)
 
 
 def index_file_size(slots: int, entries: int) -> int:
@@ -248,6 +250,59 @@ class IndexFile:
             self._file.buffer, _HEADER_SIZE + key_hash % self._slots * _SLOT_SIZE
         )[0]
         return number >= self.count
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether header, first and last entry agree."""
+        if self.count == 1:
+            return True
+        return (
+            self.count <= self.capacity
+            and self._physical_offset(1) == self.begin_offset
+            and self._physical_offset(self.count - 1) == self.end_offset >= self.begin_offset >= 0
+        )
+
+    def mend(self, limit: int, store_time: Callable[[int], int | None], *, is_last: bool) -> bool:
+        """Forget entries that a stop tore, and those of records at and behind a limit; blocks.
+
+        False if anything was forgotten. Of the last file the last record counts as torn: it is put again.
+        """
+        known = min(self.count, self.capacity)
+        good, is_cut = count_good(self._file.buffer, self._entries_at, known, limit)
+        if good > 1 and not is_cut and (is_last or good < self.count):
+            last_offset = self._physical_offset(good - 1)
+            while good > 1 and self._physical_offset(good - 1) == last_offset:
+                good -= 1
+        is_whole = good == self.count
+        self.count = good
+        if good == 1:
+            return False
+        self._reserve(good)
+        slots, self.used_slots = slots_for(self._file.buffer, self._entries_at, good, self._slots)
+        if self._file.buffer[_HEADER_SIZE : self._entries_at] != slots:
+            self._file.write_through(_HEADER_SIZE, slots)
+        self._clear_behind(good)
+        if not is_whole:
+            self.end_offset = self._physical_offset(good - 1)
+            self.end_time_ms = store_time(self.end_offset) or self._time_of(good - 1)
+        self._put_up_to(good, 0, self.end_offset, self.end_time_ms)
+        # Before anything is put: what was forgotten could be on the disk still, among what is to come.
+        self.sync()
+        return is_whole
+
+    def _clear_behind(self, number: int) -> None:
+        """Overwrite what is left where entries from a number on will be."""
+        for start, end in self._file.data_ranges(self._entries_at + number * _ENTRY_SIZE):
+            for at in range(start, end, _RESERVE_STEP):
+                size = min(_RESERVE_STEP, end - at)
+                if self._file.buffer[at : at + size] != _NOTHING[:size]:
+                    self._file.reserve(at, at + size)
+                    self._file.write_through(at, _NOTHING[:size])
+
+    def _time_of(self, number: int) -> int:
+        """When a message was stored, to the second."""
+        seconds: int = _ENTRY.unpack_from(self._file.buffer, self._entries_at + number * _ENTRY_SIZE)[2]
+        return self.begin_time_ms + seconds * 1000
 
     def entries_of(self, physical_offset: int) -> int:
         """How many of the last entries are those of one record."""

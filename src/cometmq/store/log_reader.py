@@ -8,6 +8,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -15,8 +16,10 @@ from typing import Final
 from cometmq.store.log_groups import GroupWalk
 from cometmq.store.log_walk import LogWalk
 from cometmq.store.mapped_files import MappedFiles
-from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
+from cometmq.wire.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
 
+_START: Final = struct.Struct(">iI20xq")
+"""Size, magic and place of a record."""
 _NEAR: Final = 16 * 1024
 """Records this near to each other are fetched together."""
 
@@ -80,8 +83,12 @@ class LogReader:
         at = offset - mapped.start
         if at + MIN_RECORD_SIZE > mapped.wrote:
             return None
-        size, magic = HEAD.unpack_from(mapped.buffer, at)
-        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_SIZE <= size <= mapped.wrote - at:
+        size, magic, place = _START.unpack_from(mapped.buffer, at)
+        if (
+            magic not in (MAGIC_V1, MAGIC_V2)
+            or place != offset
+            or not MIN_RECORD_SIZE <= size <= mapped.wrote - at
+        ):
             return None
         return mapped.view[at : at + size]
 

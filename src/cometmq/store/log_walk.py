@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.wire.crc import record_is_intact
 from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import FillerError, RecordError
+from cometmq.wire.record_layout import HEAD, FillerError, RecordError
 from cometmq.wire.record_walk import WalkEnd
 
 T = TypeVar("T")
@@ -85,11 +85,16 @@ class FileWalk(Generic[T]):
                 raise RecordError(self.position, "a record with a right checksum of its own", "another")
         except RecordError as error:
             self.error = error
-            if not isinstance(error, FillerError):
+            if not isinstance(error, FillerError) or not self._is_filler(mapped, at):
                 self.end = WalkEnd.MALFORMED
             return None
         self.position += record.total_size
         return record
+
+    def _is_filler(self, mapped: MappedFile, at: int) -> bool:
+        """Whether a filler is as long as what is left of its file."""
+        size: int = HEAD.unpack_from(mapped.buffer, at)[0]
+        return size == mapped.size - at
 
 
 class LogWalk(FileWalk[Record]):

@@ -18,6 +18,8 @@ from cometmq.store.consume_queue import Boundary
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import Index
 from cometmq.store.log_reader import LogReader
+from cometmq.store.record_check import whole_record
+from cometmq.store.skipped import Skipped
 
 NO_TIME: Final = -1
 """The store time of a message that is not there."""
@@ -39,16 +41,31 @@ class QueryResult(msgspec.Struct):
 class MessageLookup:
     """Finds messages in the log, through queues and index where need be."""
 
-    def __init__(self, log: LogReader, queues: ConsumeQueues, index: Index, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        log: LogReader,
+        queues: ConsumeQueues,
+        index: Index,
+        config: StoreConfig,
+        skipped: Skipped | None = None,
+    ) -> None:
         self._log = log
+        self._checks = config.checks_records
+        self._skipped = skipped or Skipped()
         self._queues = queues
         self._index = index
         self._max_matches = config.max_msgs_num_batch
         self._max_unique_matches = config.default_query_max_num
 
     def at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at a place of the log; None if none does."""
-        return self._log.record_at(physical_offset)
+        """The record that begins at a place of the log; None if none does, or none that is whole.
+
+        How much of it is looked at is a setting.
+        """
+        record = self._log.record_at(physical_offset)
+        if record is None or (self._checks and whole_record(record, physical_offset) is None):
+            return None
+        return record
 
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER
@@ -82,8 +99,13 @@ class MessageLookup:
         """Messages with a key, or with a unique key, that were stored in a span of time."""
         max_count = min(self._max_unique_matches if unique else max_count, self._max_matches)
         matches = self._index.find(topic, key, max_count, begin_ms, end_ms)
-        found = (self._log.record_at(offset) for offset in sorted(set(matches.physical_offsets)))
-        records = [record for record in found if record is not None]
+        records = []
+        for offset in sorted(set(matches.physical_offsets)):
+            record = self.at(offset)
+            if record is not None:
+                records.append(record)
+            elif offset >= self._log.min_offset:
+                self._skipped.index_entry(topic, key, offset)
         if not matches.physical_offsets:
             return QueryResult(records)
         return QueryResult(records, sum(map(len, records)), matches.last_time_ms, matches.last_offset)

@@ -9,13 +9,15 @@ Rules kept here:
   nothing for another reason is passed over alone.
 - What lies further back in the log than fits into memory is cold. Such a read may wait for the disk and hold
   up everybody, so whoever runs an event loop asks for `cold_places` first and has them fetched beside it.
-- With `check_crc`, a record that is not whole, or not of this place of the queue, is never handed out; it
-  counts as gone, and it alone.
+- A record that is not of this offset of the queue is never handed out; it is skipped, noted, and it alone. So
+  that reading the same messages again costs nothing, what was looked at once is not looked at again for a
+  while, nor is what was just appended: the store calls `look_again` every second.
+- With `check_crc`, every record has to be whole, too, and an entry has to say the code of its record's tags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from time import perf_counter
@@ -25,11 +27,13 @@ import msgspec
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from cometmq.store.dispatch_rules import QueuePlace
+from cometmq.store.dispatch_rules import DELAY_TOPIC, put_values
+from cometmq.store.entry_check import all_belong, belongs, misplaced_record
 from cometmq.store.log_reader import LogReader
 from cometmq.store.queue_files import Unit
-from cometmq.store.queue_units import UNIT, UNIT_SIZE
-from cometmq.store.record_check import is_in_queue, whole_record
+from cometmq.store.queue_units import LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.record_check import whole_record
+from cometmq.store.skipped import Skipped
 
 MAX_READ_BYTES: Final = 128 * 1024 * 1024
 """More is not read at once, whatever is asked for."""
@@ -38,6 +42,11 @@ MAX_SCAN: Final = 16_384
 """More units are not looked at for one read, whatever is asked for."""
 FILTER_S: Final = 0.05
 """So long a read looks for messages that are wanted; what it has found by then is what it found."""
+
+_NO_QUEUE_FILE: Final = "a file of the consume queue is missing"
+_NOT_THERE: Final = "their entries lead to no record of the commit log"
+_NOT_ITS_OWN: Final = "their entries lead to other records, or to none"
+_NOT_WHOLE: Final = "their records are damaged"
 
 
 class GetStatus(Enum):
@@ -111,10 +120,16 @@ class MessageReader:
         memory_bytes: int,
         *,
         check_crc: bool = False,
+        skipped: Skipped | None = None,
     ) -> None:
         self._log = log
         self._find_queue = find_queue
         self._check_crc = check_crc
+        self._skipped = skipped or Skipped()
+        self._looked_at: dict[ReadableQueue, tuple[int, int]] = {}
+        """Offsets of queues, from one to another, whose entries were found to be right a moment ago."""
+        self._fresh_from = log.max_offset
+        """Where the log ended a moment ago: what is behind was written since, by this process."""
         self._hot_bytes = int(memory_bytes * (config.access_message_in_memory_max_ratio / 100))
         self._hot_limits = (
             config.max_transfer_count_on_message_in_memory,
@@ -149,6 +164,25 @@ class MessageReader:
             if result is not None:
                 return result
         return self._get_wanted(queue, offset, max_count, max_bytes, wanted)
+
+    def look_again(self) -> None:
+        """Look at entries again from now on: files can be damaged at any time."""
+        self._looked_at.clear()
+        self._fresh_from = self._log.max_offset
+
+    def _are_right(
+        self, queue: ReadableQueue, offset: int, units: bytes | bytearray, records: Sequence[memoryview]
+    ) -> bool:
+        """Whether the entries from an offset on lead to these records, and rightly so."""
+        behind = offset + len(records)
+        first, last = self._looked_at.get(queue, (0, 0))
+        if first <= offset and behind <= last:
+            return True
+        starts = [unit[0] for unit in islice(UNIT.iter_unpack(units), len(records))]
+        if not all_belong(queue, range(offset, behind), starts, records):
+            return False
+        self._looked_at[queue] = (first, behind) if first <= offset <= last else (offset, behind)
+        return True
 
     def cold_places(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
@@ -201,26 +235,31 @@ class MessageReader:
         files = self._log.files
         coldest = files.max_offset - self._hot_bytes
         records: list[memoryview] = []
-        total = start = wrote = 0
+        total = start = wrote = last_end = 0
+        first_start = -1
         view = memoryview(b"")
         for physical_offset, size, _ in UNIT.iter_unpack(units):
             at = physical_offset - start
-            end = at + size
-            if at < 0 or end > wrote:
+            if at < last_end or at + size > wrote:
                 mapped = files.at(physical_offset)
-                if mapped is None or physical_offset < coldest:
+                if mapped is None or physical_offset < coldest or at < last_end:
                     return None
                 start, wrote, view = mapped.start, mapped.wrote, mapped.view
                 at = physical_offset - start
-                end = at + size
-                if end > wrote:
+                if at + size > wrote:
                     return None
+                if not records:
+                    first_start = physical_offset
+            last_end = end = at + size
             total += size
             if total > max_bytes and records:
                 total -= size
                 break
             records.append(view[at:end])
         if not records:
+            return None
+        # What was appended just now is as it was written.
+        if first_start < self._fresh_from and not self._are_right(queue, offset, units, records):
             return None
         behind = offset + len(records)
         return GetResult(
@@ -231,8 +270,30 @@ class MessageReader:
         self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int, wanted: MessageFilter | None
     ) -> GetResult:
         """The general case."""
+        if not self._check_crc:
+            result, starts = self._collect(queue, offset, max_count, max_bytes, wanted, careful=False)
+            if (
+                not starts
+                or starts[0] >= self._fresh_from
+                or all_belong(queue, result.queue_offsets, starts, result.records)
+            ):
+                return result
+        return self._collect(queue, offset, max_count, max_bytes, wanted, careful=True)[0]
+
+    def _collect(
+        self,
+        queue: ReadableQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        wanted: MessageFilter | None,
+        *,
+        careful: bool,
+    ) -> tuple[GetResult, list[int]]:
+        """What a read finds, and where the records are; if `careful`, each is looked at."""
         max_scan = self._max_scan(max_count)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset, [], [])
+        starts: list[int] = []
         until = perf_counter() + FILTER_S
         for _ in range(self._max_files):
             first = result.next_offset
@@ -243,11 +304,16 @@ class MessageReader:
             if not units:
                 result.status = GetStatus.OFFSET_FOUND_NULL
                 behind_file = first - first % self._units_per_file + self._units_per_file
+                count = min(behind_file, queue.max_offset) - first
+                self._skipped.message(queue.topic, queue.queue_id, first, _NO_QUEUE_FILE, count=count)
                 result.next_offset = self._corrected(first, behind_file)
                 break
-            if self._scan(queue, units, result, max_count, max_bytes, wanted, until):
+            starts = self._scan(
+                queue, units, result, max_count, max_bytes, wanted, careful=careful, until=until
+            )
+            if wanted is not None and perf_counter() > until:
                 break
-        return result
+        return result, starts
 
     def _scan(
         self,
@@ -257,12 +323,16 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         wanted: MessageFilter | None,
+        *,
+        careful: bool,
         until: float,
-    ) -> bool:
-        """Look at units from the next offset of a result on, until it is full; True if the time was over."""
-        is_late = False
+    ) -> list[int]:
+        """Look at units from the next offset of a result on, until it is full or the time is over.
+
+        Returns where the records are.
+        """
         coldest = self._log.max_offset - self._hot_bytes
-        records, offsets = result.records, []
+        records, offsets, starts = result.records, [], []
         gone_until = 0
         for queue_offset, (physical_offset, size, code) in enumerate(
             UNIT.iter_unpack(units), result.next_offset
@@ -273,23 +343,25 @@ class MessageReader:
                     break
             result.next_offset = queue_offset + 1
             result.is_far_behind = physical_offset < coldest
-            if physical_offset < gone_until:
+            if 0 <= physical_offset < gone_until:
                 continue
-            status, record = self._look(queue, queue_offset, (physical_offset, size, code), wanted)
+            unit = physical_offset, size, code
+            look = self._look_closely if careful else self._look
+            status, record = look(queue, queue_offset, unit, wanted)
             if record is not None:
                 records.append(record)
                 offsets.append(queue_offset)
+                starts.append(physical_offset)
                 result.size += size
                 gone_until = 0
-            elif status is GetStatus.MESSAGE_WAS_REMOVING and physical_offset < self._log.min_offset:
+            elif status is GetStatus.MESSAGE_WAS_REMOVING and self._is_expired(queue, physical_offset):
                 gone_until = self._behind_file(physical_offset)
             if record is not None or not records:
                 result.status = status
             if wanted is not None and perf_counter() > until:
-                is_late = True
                 break
         result.queue_offsets = offsets
-        return is_late
+        return starts
 
     def _look(
         self,
@@ -300,23 +372,70 @@ class MessageReader:
     ) -> tuple[GetStatus, memoryview | None]:
         """The record of one unit, if it is wanted and there."""
         physical_offset, size, code = unit
-        if wanted is not None:
-            ext = None
-            if is_ext_address(code) and queue.ext is not None:
-                ext = queue.ext.get(code)
-                code = code if ext is None else ext.tags_code
-            if not wanted.wants_unit(code, ext):
-                return GetStatus.NO_MATCHED_MESSAGE, None
+        if wanted is not None and not self._wants_unit(queue, code, wanted):
+            return GetStatus.NO_MATCHED_MESSAGE, None
         record = self._log.view(physical_offset, size)
         if record is None:
+            self._note_missing(queue, queue_offset, unit)
             return GetStatus.MESSAGE_WAS_REMOVING, None
-        if self._check_crc:
-            whole = whole_record(record, physical_offset)
-            if whole is None or not is_in_queue(whole, QueuePlace(queue.topic, queue.queue_id, queue_offset)):
-                return GetStatus.MESSAGE_WAS_REMOVING, None
         if wanted is not None and not wanted.wants_record(record):
             return GetStatus.NO_MATCHED_MESSAGE, None
         return GetStatus.FOUND, record
+
+    def _look_closely(
+        self, queue: ReadableQueue, queue_offset: int, unit: Unit, wanted: MessageFilter | None
+    ) -> tuple[GetStatus, memoryview | None]:
+        """The same; the record has to be of this offset and, if that is wanted, whole."""
+        physical_offset, size, code = unit
+        record = self._log.view(physical_offset, size)
+        if record is None:
+            self._note_missing(queue, queue_offset, unit)
+            return GetStatus.MESSAGE_WAS_REMOVING, None
+        whole = whole_record(record, physical_offset) if self._check_crc else None
+        if self._check_crc and whole is None:
+            self._note(queue, queue_offset, _NOT_WHOLE)
+            return GetStatus.MESSAGE_WAS_REMOVING, None
+        if not belongs(queue, queue_offset, physical_offset, record) and not misplaced_record(
+            queue, queue_offset, unit, record, lambda offset: self._neighbours(queue, offset)
+        ):
+            self._note(queue, queue_offset, _NOT_ITS_OWN)
+            return GetStatus.MESSAGE_WAS_REMOVING, None
+        if whole is not None and queue.topic != DELAY_TOPIC and not is_ext_address(code):
+            code = put_values(bytes(whole.properties_block))[0]  # whatever the entry says
+        if wanted is not None and not (self._wants_unit(queue, code, wanted) and wanted.wants_record(record)):
+            return GetStatus.NO_MATCHED_MESSAGE, None
+        return GetStatus.FOUND, record
+
+    def _wants_unit(self, queue: ReadableQueue, code: int, wanted: MessageFilter) -> bool:
+        ext = None
+        if is_ext_address(code) and queue.ext is not None:
+            ext = queue.ext.get(code)
+            code = code if ext is None else ext.tags_code
+        return wanted.wants_unit(code, ext)
+
+    def _neighbours(self, queue: ReadableQueue, queue_offset: int) -> Iterator[tuple[int, memoryview]]:
+        """The records beside an offset of a queue, with their offsets."""
+        for offset in (queue_offset - 1, queue_offset + 1):
+            for physical_offset, size, _ in UNIT.iter_unpack(queue.read(offset, 1)):
+                record = self._log.view(physical_offset, size)
+                if record is not None:
+                    yield offset, record
+
+    def _is_expired(self, queue: ReadableQueue, physical_offset: int) -> bool:
+        """Whether a message is gone because it is old, and not because its entry is damaged."""
+        log_start = self._log.min_offset
+        if physical_offset >= log_start:
+            return False
+        first = next(UNIT.iter_unpack(queue.read(queue.min_offset, 1)), None)
+        return first is None or first[0] < log_start
+
+    def _note_missing(self, queue: ReadableQueue, queue_offset: int, unit: Unit) -> None:
+        """Note an entry that leads to nothing, unless its message is expired or was known to be lost."""
+        if unit[1] != LOST_SIZE and not self._is_expired(queue, unit[0]):
+            self._note(queue, queue_offset, _NOT_THERE)
+
+    def _note(self, queue: ReadableQueue, queue_offset: int, why: str) -> None:
+        self._skipped.message(queue.topic, queue.queue_id, queue_offset, why)
 
     def _behind_file(self, physical_offset: int) -> int:
         """Where the file begins that follows the one of an offset."""

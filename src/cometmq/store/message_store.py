@@ -90,9 +90,13 @@ class MessageStore:
         self.put_run: Final = self.writer.put_run
         self.put_bulk: Final = self.writer.put_bulk
         self.put_batch: Final = self.writer.put_batch
-        self.reader: Final = MessageReader(self.log, self.queues.find, config, memory_bytes)
-        self.bulk_reader: Final = BulkReader(self.log, self.queues.find, config, memory_bytes)
-        self.lookup: Final = MessageLookup(self.log, self.queues, self.index, config)
+        self.skipped: Final = self.files.skipped
+        """What could not be served."""
+        reading = self.log, self.queues.find, config, memory_bytes
+        checks = config.checks_records
+        self.reader: Final = MessageReader(*reading, check_crc=checks, skipped=self.skipped)
+        self.bulk_reader: Final = BulkReader(*reading, check_crc=checks, skipped=self.skipped)
+        self.lookup: Final = MessageLookup(self.log, self.queues, self.index, config, self.skipped)
         self.arrivals: Final = self.files.dispatcher.arrivals
         """Called for each message when consumers can see it."""
         self.flusher = Flusher(
@@ -116,6 +120,7 @@ class MessageStore:
         except BaseException:
             self._dismiss_workers()
             raise
+        self._look_again()
         self.flusher.start()
         if self._waits_for_flush or not self._config.flush_commit_log_timed:
             self.writer.on_append = self.flusher.wake
@@ -132,6 +137,7 @@ class MessageStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.flusher.stop()
+        self.skipped.tell()
         in_order = await self._on_worker(self.files.close)
         self._dismiss_workers()
         return in_order
@@ -185,6 +191,7 @@ class MessageStore:
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Forget topics with all their queues; their messages stay in the log until they expire."""
+        await self._on_worker(self.files.forget_queue_ends)
         for topic in topics:
             queues = self.queues.detach_topic(topic)
             await self._on_worker(partial(self.queues.destroy, topic, queues))
@@ -221,8 +228,15 @@ class MessageStore:
     async def keep_up(self, *, thorough: bool = False) -> None:
         """Do that once."""
         self.writer.show_confirmed()
+        self._look_again()
         dispatched_ms = self.files.dispatcher.last_store_time_ms
         await self._on_worker(partial(self.files.sync_behind_log, dispatched_ms, thorough=thorough))
+
+    def _look_again(self) -> None:
+        """Trust no longer what was right a moment ago, and say what was found to be wrong."""
+        self.reader.look_again()
+        self.bulk_reader.look_again()
+        self.skipped.tell()
 
     async def _keep_clean(self) -> None:
         await asyncio.sleep(FIRST_RETENTION_S)

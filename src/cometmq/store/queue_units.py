@@ -5,6 +5,7 @@ Rules kept here:
   size is positive; the first one that does not count ends the queue.
 - A blank unit, with the largest size there is, holds the place of a message that the queue never had: the
   units before the first one of a queue that begins in the middle of a file.
+- A lost unit holds the place of a message that the log has lost, so that those behind it keep their offsets.
 - Units are judged many at a time, byte column by byte column: a start has to look at millions of them.
 """
 
@@ -26,6 +27,12 @@ _SIZES: Final = slice(_SIZE_AT // _WORD, None, UNIT_SIZE // _WORD)
 
 BLANK_SIZE: Final = 0x7FFFFFFF
 BLANK_UNIT: Final = UNIT.pack(0, BLANK_SIZE, 0)
+
+LOST_SIZE: Final = 0x4000_0001
+"""The size in a unit of a message that is lost: more than a file of the log has, so that it leads to nothing.
+
+Its offset is where the message before it ended, so that the units stay in order.
+"""
 
 _FIRST_LOOK: Final = 200 * UNIT_SIZE
 _LONGEST_LOOK: Final = 6400 * UNIT_SIZE

@@ -14,7 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -29,15 +29,22 @@ from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
 from cometmq.store.index import Index
 from cometmq.store.index_arrays import load_arrays
+from cometmq.store.index_recovery import IndexRecovery
+from cometmq.store.log_damage import next_in_file
 from cometmq.store.log_groups import GroupWalk, RecordGroup
+from cometmq.store.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
 from cometmq.store.mapped_files import MappedFile
+from cometmq.store.queue_ends import QueueName, RecoveryTables, ends_of
 from cometmq.store.queue_files import Unit
+from cometmq.store.queue_units import LOST_SIZE
 from cometmq.store.record_check import whole_record
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import RecordError, peek_queue_offset
+from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
 
 log = logging.getLogger("cometmq.store")
 
+_MOST_NAMED: Final = 5
 _LONG_REPLAY_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -59,6 +66,8 @@ class _Measured(msgspec.Struct, frozen=True):
     end: int
     records: int
     last_stored_ms: int
+    latest_ms: int
+    """The latest store time of all."""
     error: RecordError | None
     """Why it ends there."""
 
@@ -74,6 +83,8 @@ class Recovery:
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
         config: StoreConfig,
+        skipped: Skipped,
+        tables: RecoveryTables,
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -81,38 +92,64 @@ class Recovery:
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
         self._config = config
+        self._skipped = skipped
+        self._tables = tables
+        self._start = 0
+        """From where on the log is dispatched again."""
 
-    def run(self, *, stopped_orderly: bool) -> Recovered:
+    def run(self, *, stopped_orderly: bool, repaired: bool = False) -> Recovered:
+        """Recover; `repaired` if the log was changed in its middle."""
+        ends = self._saved_ends()
         if not self._log.files.files:
-            return self._begin_anew(stopped_orderly=stopped_orderly)
-        for missing, behind in self._log.files.gaps():
-            log.error("the commit log has no bytes from %d to %d: files are missing", missing, behind)
+            return self._begin_anew(ends, stopped_orderly=stopped_orderly)
+        if self._config.recover_what_is_left:
+            repaired |= repair_damage(self._log, self._config, self._skipped)
+            stopped_orderly = False
+            for name, offset in ends_of(self._queues).items():
+                ends[name] = max(offset, ends.get(name, 0))
         built = self._queues.max_physical_offset
+        if not self._config.recover_what_is_left and built > self._log.files.next_start:
+            self._refuse_loss(_Measured(self._log.files.next_start, 0, 0, 0, None), built)
         start = self._orderly_start(built) if stopped_orderly else self._start_before_checkpoint()
+        if repaired:
+            start = self._log.min_offset
         measured = self._measure(start) if stopped_orderly else self._replay(start)
         end = measured.end
+        if not self._config.recover_what_is_left:
+            self._refuse_loss(measured, built if stopped_orderly else -1)
         if stopped_orderly:
             self._queues.truncate(end, self._is_right)
+            self._bring_up_index(end)
+            self._dispatch(max(start, built), end)
+        lost = self._complete_queues(ends, end)  # which may refuse; up to here the log is as it was
+        self._note_cut(measured)
         self._log.truncate(end)
+        if lost:
+            end = self._lose(lost, ends, max(built, end))
         if not stopped_orderly and (cleared := self._log.clear_behind_end()):
             log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
         self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
-        if self._drop_lost_keys(end):
-            self._dispatch(self._log.min_offset, end)
-        elif stopped_orderly:
-            self._dispatch(max(start, built), end)
         self._dispatcher.position = end
         self._dispatcher.last_store_time_ms = measured.last_stored_ms
         self._queues.reset_next_offsets()
         self._queues.correct_min_offsets(self._log.min_offset)
-        if end < built:
-            log.error("the log ends at %d, before records that were queued: %s", end, measured.error)
         return Recovered(stopped_orderly, start, end, measured.records)
 
-    def _begin_anew(self, *, stopped_orderly: bool) -> Recovered:
+    def _begin_anew(self, ends: dict[QueueName, int], *, stopped_orderly: bool) -> Recovered:
         """Without a log there is nothing that queues and index could refer to."""
+        built = self._queues.max_physical_offset
+        if built > 0 and not self._config.recover_what_is_left:
+            raise DamagedStoreError(
+                f"{self._config.root} is damaged: it has no commit log, and messages up to {built} were in "
+                f"queues; {WHAT_TO_DO}"
+            )
+        ends |= {(queue.topic, queue.queue_id): queue.max_offset for queue in self._queues}
         self._queues.destroy_all()
         self._index.cut_to(0)
+        if self._config.recover_what_is_left:
+            for topic, queue_id in ends:
+                self._queues.get(topic, queue_id).lose_up_to(ends[topic, queue_id])
+            self._queues.reset_next_offsets()
         return Recovered(stopped_orderly, 0, 0, 0)
 
     # Where to begin
@@ -128,10 +165,7 @@ class Recovery:
 
     def _start_before_checkpoint(self) -> int:
         checkpoint = self._checkpoint
-        is_safe = self._config.message_index_enable and self._config.message_index_safe
-        # The keys of some of the messages of the last millisecond may be in a file of the index that is gone.
-        moment_ms = checkpoint.min_timestamp_index - 1 if is_safe else checkpoint.min_timestamp
-        return self._newest_file(lambda _, stored_ms: stored_ms <= moment_ms)
+        return self._newest_file(lambda _, stored_ms: stored_ms <= checkpoint.min_timestamp)
 
     def _newest_file(self, is_old_enough: Callable[[MappedFile, int], bool]) -> int:
         """The beginning of the newest file with a first record that is old enough; else of the first."""
@@ -157,11 +191,12 @@ class Recovery:
     def _measure(self, start: int) -> _Measured:
         """Walk to the end of the log."""
         walk = self._walk(start)
-        records = last_stored_ms = 0
+        records = last_stored_ms = latest_ms = 0
         for found in walk:
             count, last_stored_ms = _extent(found)
+            latest_ms = max(latest_ms, last_stored_ms)
             records += count
-        return _Measured(walk.position, records, last_stored_ms, walk.error)
+        return _Measured(walk.position, records, last_stored_ms, latest_ms, walk.error)
 
     def _replay(self, start: int) -> _Measured:
         """Walk to the end of the log, and dispatch everything on the way.
@@ -169,30 +204,30 @@ class Recovery:
         Units that may not have been on the disk are all written anew: besides those that are missing there
         may be torn ones in between, and such of an earlier life of the queue.
         """
+        self._start = start
         self._sync_from(start)
         if self._log.max_offset - start > _LONG_REPLAY_BYTES:
             load_arrays()  # a third of a second sooner for every million keys
         self._queues.truncate(start, self._is_right)
-        safe_index_files = len(self._index)
+        self._bring_up_index(start)
         looked_at: set[tuple[str, int]] = set()
         while isinstance(replayed := self._replay_from(start, looked_at), int):
-            # What is missing comes first. The index takes keys in the order of the log only.
-            self._index.cut_to(safe_index_files)
-            self._dispatch(min(replayed, start), start)
+            self._dispatch(min(replayed, start), start)  # what is missing comes first
         return replayed
 
     def _replay_from(self, start: int, looked_at: set[tuple[str, int]]) -> _Measured | int:
         """Do that; or, once it turns out that a queue lacks units, say from where on they are missing."""
         walk = self._walk(start)
-        records = last_stored_ms = 0
+        records = last_stored_ms = latest_ms = 0
         for found in walk:
             gap = self._gap_before(found, looked_at)
             if gap is not None:
                 return gap
             self._must(self._dispatcher.dispatch_found(found))
             count, last_stored_ms = _extent(found)
+            latest_ms = max(latest_ms, last_stored_ms)
             records += count
-        return _Measured(walk.position, records, last_stored_ms, walk.error)
+        return _Measured(walk.position, records, last_stored_ms, latest_ms, walk.error)
 
     def _gap_before(self, found: RecordGroup | Record, looked_at: set[tuple[str, int]]) -> int | None:
         """From where on units are missing that were to be on the disk before those of this; None if none are.
@@ -209,11 +244,16 @@ class Recovery:
                 continue
             looked_at.add((topic, queue_id))
             queue = self._queues.find(topic, queue_id)
-            if queue is not None and first_offset > queue.max_offset and not self._shift(queue):
+            if queue is None and self._is_known(topic):
+                queue = self._dispatcher.queue_of(topic, queue_id)
+            if queue is None or first_offset <= queue.max_offset:
+                continue
+            queue.shift = self._shift(queue)
+            missing = max(queue.max_physical_offset, self._log.min_offset)
+            if not queue.shift and missing < self._start:
                 log.warning(
                     "%s-%d has no units from %d to %d", topic, queue_id, queue.max_offset, first_offset
                 )
-                missing = max(queue.max_physical_offset, self._log.min_offset)
                 gap = missing if gap is None else min(gap, missing)
         return gap
 
@@ -222,7 +262,7 @@ class Recovery:
 
     def _is_right(self, queue: ConsumeQueue, queue_offset: int, unit: Unit) -> bool:
         """Whether the record that a unit refers to is that of this place in the queue, or gone long ago."""
-        if not self._has(unit):
+        if not self._has(unit) or unit[1] == LOST_SIZE:
             return True
         view = self._log.record_at(unit[0])
         if view is None or len(view) != unit[1]:
@@ -249,6 +289,86 @@ class Recovery:
             return 0
         return peek_queue_offset(view, 0) - queue.min_offset
 
+    # What is lost
+
+    def _refuse_loss(self, measured: _Measured, built: int) -> None:
+        """Refuse a log that ends before what was on the disk: it is damaged, or files at its end are missing.
+
+        After an orderly stop that is everything that has a queue entry, otherwise what the checkpoint knows.
+        """
+        if measured.end < built:
+            what = f"messages up to {built} were in queues"
+        elif measured.latest_ms < self._checkpoint.physic_msg_timestamp:
+            what = f"messages stored at {self._checkpoint.physic_msg_timestamp} ms were on the disk"
+        else:
+            return
+        why = "" if measured.error is None else f" ({measured.error.message})"
+        raise DamagedStoreError(
+            f"{self._config.root} is damaged: its commit log ends at {measured.end}{why}, and {what}; "
+            f"{WHAT_TO_DO}"
+        )
+
+    def _note_cut(self, measured: _Measured) -> None:
+        """Say what is cut off with the end of the log, if there are records in it."""
+        mapped = self._log.files.at(measured.end)
+        if mapped is None or measured.error is None:
+            return
+        at = measured.end - mapped.start
+        written = max((end for _, end in mapped.file.data_ranges(at)), default=at)
+        following = (each.start for each in self._log.files.files if each.start > mapped.start)
+        if next_in_file(mapped, at + 1, written) is not None or any(map(self._log.record_at, following)):
+            self._skipped.log_range(
+                measured.end,
+                self._log.max_offset,
+                f"they are cut off with all that follows, because of what is {measured.error.message}",
+            )
+
+    def _saved_ends(self) -> dict[QueueName, int]:
+        """Where queues ended at the last orderly stop; what is known of them since may be more."""
+        return {} if self._tables.queue_ends is None else dict(self._tables.queue_ends)
+
+    def _is_known(self, topic: str) -> bool:
+        known = self._tables.known_topics
+        return known is None or topic in known
+
+    def _complete_queues(self, ends: Mapping[QueueName, int], end: int) -> list[QueueName]:
+        """Bring queues that are shorter than they were up to the log; those that still are."""
+        short = [
+            name for name, offset in ends.items() if self._end_of(*name) < offset and self._is_known(name[0])
+        ]
+        if not short:
+            return []
+        named = ", ".join(f"{topic}-{queue_id}" for topic, queue_id in sorted(short)[:_MOST_NAMED])
+        log.warning(
+            "%d queues are shorter than they were (%s%s); their entries are made anew from the log",
+            *(len(short), named, ", …" if len(short) > _MOST_NAMED else ""),
+        )
+        self._dispatch(self._log.min_offset, end)
+        short = [name for name in short if self._end_of(*name) < ends[name]]
+        for topic, queue_id in short:
+            queue = self._queues.get(topic, queue_id)
+            # The oldest messages expire first: where some are left, these were not the ones to go.
+            if queue.max_physical_offset >= 0 and not self._config.recover_what_is_left:
+                raise DamagedStoreError(
+                    f"{self._config.root} is damaged: {topic}-{queue_id} had messages up to offset "
+                    f"{ends[topic, queue_id]}, and the commit log up to {end} has those up to "
+                    f"{queue.max_offset}; {WHAT_TO_DO}"
+                )
+        return short
+
+    def _lose(self, names: list[QueueName], ends: Mapping[QueueName, int], built: int) -> int:
+        """Let queues end where they did, and the log go on behind their messages; where that is."""
+        if self._config.recover_what_is_left:
+            lost = sum(ends[name] - self._end_of(*name) for name in names)
+            leave_hole(self._log, max(built, self._log.max_offset + lost * MIN_RECORD_SIZE))
+        for topic, queue_id in names:
+            self._queues.get(topic, queue_id).lose_up_to(ends[topic, queue_id])
+        return self._log.max_offset
+
+    def _end_of(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
     # What is made of it
 
     def _sync_from(self, start: int) -> None:
@@ -257,13 +377,17 @@ class Recovery:
             if mapped.end > start:
                 mapped.file.sync()
 
-    def _drop_lost_keys(self, end: int) -> bool:
-        """Whether the index referred to what is behind the end of the log, and is to be made anew."""
-        if not 0 < end <= self._index.end_offset:
-            return False
-        log.warning("the index is made anew: it refers to records behind the end of the log at %d", end)
-        self._index.cut_to(0)
-        return True
+    def _bring_up_index(self, limit: int) -> None:
+        """Have the keys of all records before an offset in the index, and no others."""
+        if self._config.message_index_enable:
+            try:
+                IndexRecovery(self._log, self._queues, self._index).bring_up_to(limit)
+            except OSError as error:
+                raise StoreError(
+                    f"the index cannot be brought up to the log: {error}; make room on the disk"
+                ) from error
+        else:
+            self._index.mend(limit, self._log.store_time)
 
     def _dispatch(self, start: int, end: int) -> None:
         """Dispatch what lies in between; a damaged record before the place that was measured ends it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -28,8 +29,19 @@ from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.index import Index
 from cometmq.store.lifecycle import StoreDirectory
+from cometmq.store.log_repair import DamagedStoreError, check_files
+from cometmq.store.queue_ends import (
+    QueueName,
+    RecoveryTables,
+    ends_of,
+    forget_queue_ends,
+    load_queue_ends,
+    save_queue_ends,
+)
 from cometmq.store.recovery import Recovered, Recovery
 from cometmq.store.side_by_side import SideBySide
+from cometmq.store.skipped import Skipped
+from cometmq.store.survey import known_topics
 
 log = logging.getLogger("cometmq.store")
 
@@ -54,6 +66,8 @@ class StoreFiles:
         self._disk = disk
         self._config = config
         self._directory = StoreDirectory(disk, root)
+        self.skipped = Skipped()
+        """What cannot be served."""
         self.log = open_commit_log(disk, clock, executor, config, store_host)
         self.queues = ConsumeQueues(
             disk,
@@ -62,6 +76,7 @@ class StoreFiles:
             ext_folder=root / "consumequeue_ext" if config.enable_consume_queue_ext else None,
             ext_file_size=config.mapped_file_size_consume_queue_ext,
             side_by_side=side_by_side,
+            skipped=self.skipped,
         )
         self.index = Index(disk, clock, root / "index", config.max_hash_slot_num, config.max_index_num)
         self.dispatcher = Dispatcher(
@@ -70,8 +85,11 @@ class StoreFiles:
             self.index if config.message_index_enable else None,
             DelayLevels(config.message_delay_level),
             spreads=config.enable_multi_dispatch,
+            skipped=self.skipped,
         )
         self._checkpoint: Checkpoint | None = None
+        self._found_ends: Mapping[QueueName, int] = {}
+        """What is known of the ends of queues, or needs no file because nothing was written."""
         self._saved_moments = 0, 0, 0
         """What the checkpoint on the disk is known to say."""
 
@@ -82,6 +100,9 @@ class StoreFiles:
             stopped_orderly = self._directory.enter()
             try:
                 recovered = self._load(stopped_orderly=stopped_orderly)
+            except DamagedStoreError:
+                self._let_go(in_order=stopped_orderly)
+                raise
             except BaseException:
                 self._let_go(in_order=False)
                 raise
@@ -95,6 +116,7 @@ class StoreFiles:
         return recovered
 
     def _load(self, *, stopped_orderly: bool) -> Recovered:
+        repaired = check_files(self._disk, self._config, self.skipped)
         self.log.load()
         self.queues.load(crashed=not stopped_orderly)
         checkpoint = self._checkpoint = Checkpoint(self._disk, self._config.root / "checkpoint")
@@ -104,9 +126,16 @@ class StoreFiles:
             checkpoint.index_msg_timestamp,
         )
         self.index.load(stopped_cleanly=stopped_orderly, safe_until_ms=checkpoint.index_msg_timestamp)
-        recovery = Recovery(self.log, self.queues, self.index, self.dispatcher, checkpoint, self._config)
-        recovered = recovery.run(stopped_orderly=stopped_orderly)
-        if not stopped_orderly:
+        root = self._config.root
+        tables = RecoveryTables(load_queue_ends(self._disk, root), known_topics(self._disk, root))
+        recovery = Recovery(
+            *(self.log, self.queues, self.index, self.dispatcher),
+            *(checkpoint, self._config, self.skipped, tables),
+        )
+        recovered = recovery.run(stopped_orderly=stopped_orderly and not repaired, repaired=repaired)
+        self.skipped.tell()
+        self._found_ends = ends_of(self.queues) if tables.queue_ends is None else tables.queue_ends
+        if not recovered.stopped_orderly:
             self.sync()
         with contextlib.suppress(OSError, StoreError):  # without room nothing is put, but all the rest works
             self.log.prepare_to_append()
@@ -143,6 +172,11 @@ class StoreFiles:
         self.index.sync()
         self.sync_behind_log(self.dispatcher.last_store_time_ms, thorough=True)
 
+    def forget_queue_ends(self) -> None:
+        """Before a topic is deleted: what was saved of its queues counts no more."""
+        self._found_ends = {}
+        forget_queue_ends(self._disk, self._config.root)
+
     def close(self) -> bool:
         """Put everything on the disk and give the directory back; False if it could not be left in order."""
         in_order = False
@@ -150,6 +184,9 @@ class StoreFiles:
             self.log.sync()
             if self.dispatcher.catch_up(self.log.max_offset):
                 self.sync()
+                ends = ends_of(self.queues)
+                if ends != self._found_ends:
+                    save_queue_ends(self._disk, self._config.root, ends)
                 in_order = True
         except OSError as error:
             log.error("%s is not left in order: %s", self._config.root, error)

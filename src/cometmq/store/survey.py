@@ -128,7 +128,7 @@ def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> S
         index_files=index_files,
         index_shape=_index_shape(disk, index_files, config),
         batch_topics=frozenset(batch_topics),
-        known_topics=_known_topics(disk, root),
+        known_topics=known_topics(disk, root),
         misplaced=misplaced,
         others=[FoundFile(root / entry.name, entry.size) for entry in entries if not entry.is_folder],
     )
@@ -226,7 +226,8 @@ def _index_shape(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | N
     return likely[0] if likely else None
 
 
-def _known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
+def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
+    """The topics that a broker knows; None if it left no table of them."""
     try:
         table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
     except CometError:

@@ -35,9 +35,11 @@ from cometmq.store.config_tables import (
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.findings import Finding, Findings, first_set_byte
+from cometmq.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
 from cometmq.store.queue_units import UNIT_SIZE
 from cometmq.store.survey import (
     CHECKPOINT,
+    INDEX_FOLDER,
     FoundFile,
     Survey,
     open_log,
@@ -94,7 +96,8 @@ def verify_store(
         log_check = LogCheck(log, findings)
         levels = None if config is None else DelayLevels(config.message_delay_level)
         queue_check = QueueCheck(queues, survey, log, levels, findings)
-        index_check = _index_check(disk, survey, log.min_offset, findings)
+        has_index = config is None or config.message_index_enable
+        index_check = _index_check(disk, survey, log.min_offset, findings) if has_index else None
         total = sum(mapped.size for mapped in log.files.files)
         for record in log_check:
             queue_check.see(record)
@@ -163,13 +166,13 @@ def _open_queues(disk: Disk, survey: Survey, findings: Findings) -> dict[QueueNa
 
 def _index_check(disk: Disk, survey: Survey, log_start: int, findings: Findings) -> IndexCheck | None:
     used = [found for found in survey.index_files if found.size]
-    if not used:
-        return None
-    if survey.index_shape is None:
+    shape = survey.index_shape
+    if shape is None:
         if any(_has_entries(disk, found) for found in used):
             findings.add(used[0].path, 0, "an index file with slots and entries", "no shape that fits")
-        return None
-    return IndexCheck(disk, used, survey.index_shape, log_start, findings)
+            return None
+        used, shape = [], IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+    return IndexCheck(disk, survey.root / INDEX_FOLDER, used, shape, log_start, findings)
 
 
 def _has_entries(disk: Disk, found: FoundFile) -> bool:

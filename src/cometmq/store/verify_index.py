@@ -3,8 +3,9 @@
 Rules kept here:
 - The entries of a file, taken in their order, lead to exactly the slots and links that the file has: each
   refers to the one before it in its slot, and a slot to the last. Nothing else is in the file.
-- Entries have the order of the records. A record has an entry for each of its keys, and all of them; records
-  from before the first entry may have been stored when there was no index.
+- Entries have the order of the records. Every record of the log has an entry for each of its keys: files of
+  the index go only when all records that they lead to are gone, and what was stored without an index is
+  indexed by the next start with one.
 - A record may have its entries again, from the first on: Apache's recovery does that to the one that was
   indexed last.
 """
@@ -52,9 +53,16 @@ class IndexCheck:
     """Compares the index with the records of the log, which have to come in their order."""
 
     def __init__(
-        self, disk: Disk, files: list[FoundFile], shape: IndexShape, log_start: int, findings: Findings
+        self,
+        disk: Disk,
+        folder: Path,
+        files: list[FoundFile],
+        shape: IndexShape,
+        log_start: int,
+        findings: Findings,
     ) -> None:
         self._findings = findings
+        self._folder = folder
         self._log_start = log_start
         self._files = [found for found in files if found.size == shape.file_size]
         self._shape = shape
@@ -64,7 +72,6 @@ class IndexCheck:
             self._check_structure(found)
         self._coming = _in_order(self._all_entries())
         self._next = next(self._coming, None)
-        self._first_offset = None if self._next is None else self._next.physical_offset
         self._missing: tuple[IndexEntry | None, int, int] = (None, 0, 0)
         self._last: IndexEntry | None = None
         self._wrong_times: set[Path] = set()
@@ -72,8 +79,6 @@ class IndexCheck:
     def see(self, record: Record) -> None:
         """Compare a record with its entries."""
         self._pass_over(record.physical_offset)
-        if self._first_offset is None or record.physical_offset < self._first_offset:
-            return
         if not is_indexed(record.sys_flag):
             return
         self._compare(record, _hashes(record))
@@ -146,8 +151,10 @@ class IndexCheck:
     def _report_missing(self) -> None:
         after, first, count = self._missing
         if count:
-            path = after.path if after is not None else self._files[0].path
-            place = after.place + ENTRY.size if after is not None else self._shape.entries_at + ENTRY.size
+            first_path = self._files[0].path if self._files else self._folder
+            first_place = self._shape.entries_at + ENTRY.size if self._files else 0
+            path = first_path if after is None else after.path
+            place = first_place if after is None else after.place + ENTRY.size
             expected = f"entries for {count} keys of messages from {first} on"
             self._findings.add(path, place, expected, "none of them")
         self._missing = (None, 0, 0)

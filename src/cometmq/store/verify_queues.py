@@ -3,7 +3,8 @@
 Rules kept here:
 - The units of a queue are, in this order: blanks, units of records that are expired, and one unit for each of
   the queue's records in the log. Behind them there is nothing.
-- The records of a queue have offsets without a gap. They begin again with 0 where a topic was deleted and
+- The records of a queue have offsets without a gap, except where its units say that messages are lost, as
+  after a start with `--recover-what-is-left`. They begin again with 0 where a topic was deleted and
   made anew; then the queue has units of the newer messages only.
 - A topic that the broker does not know any more has no queues, although the log may still have its records.
 - Units that a filter's extension belongs to say nothing about tags; those of delayed messages are compared
@@ -24,7 +25,7 @@ from cometmq.store.dispatch_rules import DelayLevels, QueuePlace, delay_level, f
 from cometmq.store.findings import Findings, first_set_byte
 from cometmq.store.log_reader import LogReader
 from cometmq.store.queue_files import Unit
-from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue_units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.record_check import is_in_queue
 from cometmq.store.survey import QUEUE_FOLDER, FoundQueue, Survey
 from cometmq.wire.java_hash import tags_code
@@ -108,7 +109,7 @@ class QueueCheck:
         if place.queue_offset == 0 and expected > 0:  # the topic was deleted and made anew
             progress.matched = progress.missing = 0
             progress.first_missing = -1
-        elif expected >= 0 and place.queue_offset != expected:
+        elif expected >= 0 and place.queue_offset != expected and not self._are_lost(place, expected):
             mapped = self._log.files.at(record.physical_offset)
             if mapped is not None:
                 self._findings.add(
@@ -118,6 +119,12 @@ class QueueCheck:
                     place.queue_offset,
                 )
         progress.next_offset = place.queue_offset + 1
+
+    def _are_lost(self, place: QueuePlace, first: int) -> bool:
+        """Whether the queue says that the messages from an offset up to a record are lost."""
+        queue = self._queues.get(place[:2])
+        units = [] if queue is None else [queue.unit(first), queue.unit(place.queue_offset - 1)]
+        return first < place.queue_offset and all(unit is not None and unit[1] == LOST_SIZE for unit in units)
 
     def _is_code(self, record: Record, place: QueuePlace, unit: Unit) -> bool:
         """Whether a unit may say what it says in the place of its record's tags."""
@@ -168,6 +175,8 @@ class QueueCheck:
                 if unit != _BLANK or last >= 0:
                     self._report_unit(name, queue_offset, "a blank unit before all others", unit)
                 continue
+            if unit[1] == LOST_SIZE and unit[0] >= last:
+                continue
             if unit[0] <= last:
                 self._report_unit(name, queue_offset, f"a unit of more than {last}", unit)
             last = max(last, unit[0])
@@ -178,7 +187,7 @@ class QueueCheck:
             if (
                 queue_offset not in progress.reported
                 and unit[0] >= self._log.min_offset
-                and unit[1] != BLANK_SIZE
+                and unit[1] not in (BLANK_SIZE, LOST_SIZE)
                 and not self._agrees(name, queue_offset, unit)
             ):
                 self._report_unit(name, queue_offset, "a unit of a message in the log", unit)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.queue_units import BLANK_UNIT, UNIT, UNIT_SIZE
+from cometmq.store.queue_units import BLANK_UNIT, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.testing.sim_disk import Rules, SimulatedDisk
 from tests.unit.store.queue_kit import (
     FILE_SIZE,
@@ -88,16 +88,33 @@ def test_another_message_with_an_offset_that_is_taken_is_left_out(disk: Simulate
     assert offsets_in(queue) == list(range(5))
 
 
-@pytest.mark.parametrize("queue_offset", [0, 7])
+def test_messages_that_the_log_has_lost_keep_their_places(disk: SimulatedDisk) -> None:
+    """B5: so that those behind them keep their offsets."""
+    queue = a_queue(disk)
+    put(queue, *range(5))
+    assert queue.append(place_of(50), RECORD_SIZE, 9, 27)
+
+    assert queue.unit(27) == (place_of(50), RECORD_SIZE, 9)
+    end = place_of(4) + RECORD_SIZE
+    assert {queue.unit(offset) for offset in range(5, 27)} == {(end, LOST_SIZE, 0)}
+    assert (queue.max_offset, queue.max_physical_offset) == (28, place_of(50) + RECORD_SIZE)
+    queue.lose_up_to(33)
+    assert (queue.max_offset, queue.max_physical_offset) == (33, place_of(50) + RECORD_SIZE)
+
+
+@pytest.mark.parametrize("queue_offset", [0, 7000])
 def test_a_unit_that_should_be_elsewhere_goes_to_the_end_with_an_error(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture, queue_offset: int
 ) -> None:
-    """B5: that is what the peers' queues do with a gap, and with offset 0."""
+    """B5: that is what the peers' queues do with a gap, and with offset 0. It is said once."""
     queue = a_queue(disk)
     put(queue, *range(5))
     with caplog.at_level(logging.ERROR):
         assert queue.append(place_of(50), RECORD_SIZE, 9, queue_offset)
+        if queue_offset:
+            assert queue.append(place_of(51), RECORD_SIZE, 9, queue_offset + 1)
 
+    assert len(caplog.messages) == 1
     assert queue.unit(5) == (place_of(50), RECORD_SIZE, 9)
     assert f"expected the unit of offset 5 and got that of {queue_offset}" in caplog.text
 

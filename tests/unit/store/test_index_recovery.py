@@ -66,22 +66,73 @@ def test_what_a_start_finds_is_synced_once_more(disk: SimulatedDisk) -> None:
     assert found(an_index(disk.crash(CrashMode.DROP)), "a") == [500]
 
 
-def test_after_an_unclean_stop_only_complete_files_stay(disk: SimulatedDisk) -> None:
-    """B5: those that the checkpoint knows to be full and on the disk."""
+def test_after_an_unclean_stop_the_last_record_of_the_last_file_is_put_again(disk: SimulatedDisk) -> None:
+    """B5: it may be torn; full files that the checkpoint knows stay as they are."""
     index = an_index(disk)
     for number in range(50):
         put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
     index.write()
+    before = files(disk, index)
     safe_until_ms = index.sync(only_full=True)
     assert safe_until_ms == START_MS + 37
     index = Index(disk, VirtualClock(), FOLDER, SLOTS, ENTRIES)
     index.load(stopped_cleanly=False, safe_until_ms=safe_until_ms)
+    index.mend(5000, time_of)
 
-    assert len(files(disk, index)) == 2
-    assert index.end_offset == 3700
+    assert index.end_offset == 4800
     for number in range(50):
         put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
     assert [found(index, f"k{number}") for number in range(50)] == [[100 * n] for n in range(50)]
+    assert files(disk, index) == before
+
+
+def test_entries_of_records_behind_a_limit_are_forgotten_with_all_that_leads_to_them(
+    disk: SimulatedDisk,
+) -> None:
+    """B5: as if they had never been put."""
+    index = an_index(disk)
+    for number in range(30):
+        put(index, "orders", "u", f"k{number}", 100 * number, START_MS + 1000 * number)
+    index.close()
+    index = an_index(disk)
+    index.mend(1200, time_of_seconds)
+    again = SimulatedDisk()
+    shorter = an_index(again)
+    for number in range(12):
+        put(shorter, "orders", "u", f"k{number}", 100 * number, START_MS + 1000 * number)
+
+    assert files(disk, index) == files(again, shorter)
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 20, b"\xff" * 20, b"\0" * 4])
+def test_a_torn_entry_and_all_behind_it_are_forgotten(disk: SimulatedDisk, damage: bytes) -> None:
+    """B5"""
+    index = an_index(disk)
+    for number in range(50):
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
+    index.close()
+    index = Index(disk, VirtualClock(), FOLDER, SLOTS, ENTRIES)
+    path = FOLDER / disk.entries(FOLDER)[1].name
+    file = disk.open(path)
+    at = 40 + SLOTS * 4 + 9 * 20
+    file.buffer[at : at + len(damage)] = damage
+    file.wrote(at, at + len(damage))
+    file.close()
+    index.load(stopped_cleanly=False, safe_until_ms=0)
+    index.mend(5000, time_of)
+
+    assert index.end_offset == 100 * (ENTRIES - 1 + 6)
+    for number in range(50):
+        put(index, "orders", None, f"k{number}", 100 * number, START_MS + number)
+    assert [found(index, f"k{number}") for number in range(50)] == [[100 * n] for n in range(50)]
+
+
+def time_of(offset: int) -> int:
+    return START_MS + offset // 100
+
+
+def time_of_seconds(offset: int) -> int:
+    return START_MS + offset * 10
 
 
 def test_a_sync_says_nothing_of_files_that_are_not_full(disk: SimulatedDisk) -> None:
@@ -203,6 +254,7 @@ def test_after_every_crash_the_log_makes_the_index_whole_again() -> None:
     for _, mode, after in crashes(work, disk_for, list(CrashMode), step=3):
         index = Index(after, VirtualClock(), FOLDER, SLOTS, ENTRIES)
         index.load(stopped_cleanly=False, safe_until_ms=safe[0])
+        index.mend(4500, time_of)
         for number in range(45):
             put(index, "orders", f"u{number}", "a", 100 * number, START_MS + number)
         assert [found(index, f"u{number}") for number in range(45)] == [[100 * n] for n in range(45)], mode

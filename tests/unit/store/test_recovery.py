@@ -8,10 +8,12 @@ from typing import Literal
 import pytest
 
 from cometmq.model.errors import StoreError
+from cometmq.store.message_reader import GetStatus, MessageReader
 from cometmq.store.queue_units import UNIT_SIZE
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.wire.record import decode_record
 from cometmq.wire.record_layout import peek_queue_offset
 from tests.unit.store.log_kit import ROOT, START_MS
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, messages_in, small
@@ -129,34 +131,52 @@ def test_queues_and_index_are_made_anew_from_the_log(what: str, is_killed: bool)
     assert engine.put(a_message(b"10-")).queue_offset == 10
 
 
+def served(engine: Engine) -> list[int]:
+    """What a consumer gets, which passes over what is lost."""
+    files = engine.files
+    reader = MessageReader(files.log, files.queues.find, small(), 1 << 40)
+    numbers, offset = [], 0
+    while (result := reader.get("orders", 0, offset, 32)).status is not GetStatus.OFFSET_OVERFLOW_ONE:
+        numbers += [int(bytes(decode_record(each).body).partition(b"-")[0]) for each in result.records]
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return numbers
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_without_a_log_there_are_no_queues_and_no_keys(is_killed: bool) -> None:
-    """B5: they would refer to places that other messages get."""
+def test_without_a_log_nothing_is_opened_unless_what_is_left_is_enough(is_killed: bool) -> None:
+    """B5: queues and keys would refer to places that other messages get, and offsets go on."""
     disk = SimulatedDisk()
     a_store_of(disk, 10)
     remove_all(disk, ROOT / "commitlog")
     if is_killed:
         as_if_killed(disk)
-    engine = Engine(disk)
+    with pytest.raises(StoreError, match=r"it has no commit log, .* start with --recover-what-is-left"):
+        Engine(disk)
+    engine = Engine(disk, small(recover_what_is_left=True))
 
     assert numbers_in(engine) == []
     assert engine.files.index.find("orders", "k1", 9, 0, EVER).physical_offsets == []
-    assert engine.put(a_message(b"0-")).queue_offset == 0
+    assert engine.put(a_message(b"10-")).queue_offset == 10
+    assert numbers_in(engine) == [10]
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_where_the_end_of_the_log_is_missing_queues_and_index_end_there(is_killed: bool) -> None:
-    """B5"""
+def test_where_the_end_of_the_log_is_missing_the_store_is_refused(is_killed: bool) -> None:
+    """B5: unless what is left is enough; then queues and index have no more than that, and offsets go on."""
     disk = SimulatedDisk()
     a_store_of(disk, 11)
     disk.remove(ROOT / "commitlog" / f"{3 * LOG_FILE_SIZE:020}")
     if is_killed:
         as_if_killed(disk)
-    engine = Engine(disk)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"its commit log|has those up to .* --recover-what-is-left"):
+            Engine(disk)
+    engine = Engine(disk, small(recover_what_is_left=True))
 
-    assert numbers_in(engine) == list(range(9))
-    assert engine.put(a_message(b"9-", properties_block=b"KEYS\x01new\x02")).queue_offset == 9
-    assert numbers_in(engine) == list(range(10))
+    assert served(engine) == list(range(9))
+    assert engine.put(a_message(b"9-", properties_block=b"KEYS\x01new\x02")).queue_offset == 11
+    assert served(engine) == list(range(10))
     assert len(engine.files.index.find("orders", "new", 9, 0, EVER).physical_offsets) == 1
     assert len(engine.files.index.find("orders", "k8", 9, 0, EVER).physical_offsets) == 1
     assert engine.files.index.find("orders", "k10", 9, 0, EVER).physical_offsets == []
@@ -169,6 +189,7 @@ def test_after_a_kill_a_record_with_a_wrong_checksum_ends_the_log() -> None:
     as_if_killed(disk)
     changed(disk, ROOT / "commitlog" / f"{2 * LOG_FILE_SIZE:020}", 30_000, b"?")
     disk.remove(ROOT / "checkpoint")
+    disk.remove(ROOT / "queueEnds")
     engine = Engine(disk)
 
     assert numbers_in(engine) == list(range(7))
@@ -200,6 +221,7 @@ def test_units_out_of_place_stay_where_they_are() -> None:
     units = disk.read(path)
     assert units is not None
     changed(disk, path, 0, units[UNIT_SIZE : 14 * UNIT_SIZE] + bytes(UNIT_SIZE))
+    disk.remove(ROOT / "queueEnds")
     as_if_killed(disk)
     engine = Engine(disk)
 
@@ -229,7 +251,7 @@ def test_a_file_of_another_size_stops_the_start_with_a_sentence() -> None:
     """B4: and leaves the directory to others."""
     disk = SimulatedDisk()
     a_store_of(disk, 4)
-    with pytest.raises(StoreError, match=r"commitlog/0+ has 65536 bytes, expected 131072"):
+    with pytest.raises(StoreError, match=r"commitlog/0+65536, with 65536 bytes, .* mappedFileSizeCommitLog"):
         Engine(disk, small(mapped_file_size_commit_log=2 * LOG_FILE_SIZE))
 
     assert numbers_in(Engine(disk)) == [0, 1, 2, 3]

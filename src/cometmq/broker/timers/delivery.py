@@ -151,7 +151,7 @@ class TimerDelivery:
 
     def _message(self, timer: TimerRecord) -> Record | None:
         """The message of a timer; None if it is gone, or is none."""
-        view = self._state.store.log.view(timer.commit_log_offset, timer.message_size)
+        view = self._state.store.lookup.at(timer.commit_log_offset)
         if view is None:
             log.error("the timed message at %d is not there any more", timer.commit_log_offset)
             return None
