@@ -47,8 +47,8 @@ compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against oth
 bench: $(PLOT) $(APACHE) $(CPP) $(KAFKA) ## measure beside Apache RocketMQ and Kafka; writes bench/RESULTS.md and a plot
 	$(BIN)/python -m bench $(ARGS)
 
-fuzz: $(SETUP) ## a million mutated frames (a sample of them runs in `make test`)
-	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/fuzz --timeout=3600
+fuzz: $(SETUP) ## a million odd requests (a sample of them runs in `make test`)
+	FUZZ_FRAMES=1000000 $(BIN)/python -m pytest tests/fuzz --timeout=3600 -rP
 
 check: $(SETUP) ## format, lint, types and the import rule
 	$(BIN)/ruff format --check .

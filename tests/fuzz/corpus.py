@@ -40,7 +40,7 @@ _TOPIC = {
     "topicSysFlag": 0,
     "writeQueueNums": 4,
 }
-_BODIES: dict[RequestCode, Any] = {
+BODIES: dict[int, Any] = {
     RequestCode.REGISTER_BROKER: {
         "filterServerList": ["192.0.2.2:1"],
         "topicConfigSerializeWrapper": {
@@ -124,8 +124,8 @@ def namesrv_requests() -> list[Parts]:
     found = []
     for code in [*map(RequestCode, codes), *bare]:
         body = _PROPERTIES if code is RequestCode.UPDATE_NAMESRV_CONFIG else b""
-        if code in _BODIES:
-            body = msgspec.json.encode(_BODIES[code])
+        if code in BODIES:
+            body = msgspec.json.encode(BODIES[code])
         for kind in (JSON, ROCKETMQ):
             data = encode_command(code, 1, 0, _fields(code), body=body, serialize_type=kind)
             found.append(take_apart(data))

@@ -35,8 +35,9 @@ from cometmq.wire.command import (
 )
 from cometmq.wire.frame import Frame, FrameSplitter
 from tests.fuzz.mutator import Mutator
-from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
+from tests.fuzz.settings import SEED, how_to_repeat, share
 
+FRAMES = share(25)
 BATCH = 40
 BATCHES_A_CONNECTION = 25
 ANSWER_SECONDS = 20.0

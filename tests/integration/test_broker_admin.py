@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cometmq.wire import fastjson
-from cometmq.wire.codes import RequestCode
+from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.group import (
     DeleteSubscriptionGroupRequest,
     GetAllSubscriptionGroupRequest,
@@ -95,6 +95,8 @@ async def test_attributes_are_set_changed_and_removed() -> None:
         ({"topic": "TBW102"}, 29, "The topic[TBW102] is conflict with system topic."),
         ({"topic": "rmq_sys_x"}, 29, "The topic[rmq_sys_x] is conflict with system topic."),
         ({"read_queue_nums": -1}, 29, "have to be from 0 to"),
+        ({"read_queue_nums": 4, "write_queue_nums": 2**31 - 1}, 29, "have to be from 0 to"),
+        ({"read_queue_nums": 65_537, "write_queue_nums": 0}, 29, "have to be from 0 to"),
         ({"perm": 16}, 29, "perm 16"),
         ({"topic_filter_type": "ANY"}, 29, "topicFilterType ANY"),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
@@ -116,6 +118,36 @@ async def test_a_topic_that_cannot_be_is_refused(fields: dict[str, Any], code: i
         assert answer.code == code
         assert remark in (answer.remark or "")
         assert kit.broker.state.topics.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("member", "remark"),
+    [
+        (b'"retryQueueNums":2147483647', "retryQueueNums 2147483647 has to be from 0 to"),
+        (b'"retryQueueNums":-1', "retryQueueNums -1 has to be from 0 to"),
+        (b'"retryMaxTimes":2147483648', "does not fit in 32 bits"),
+        (b'"brokerId":1000000000000000000000000000000', "does not fit in 64 bits"),
+        (b'"groupRetryPolicy":{"customizedRetryPolicy":{"next":[1000000000000000000000]}}', "64 bits"),
+    ],
+)
+async def test_a_group_whose_numbers_nobody_could_read_is_refused(member: bytes, remark: str) -> None:
+    """B2: neither our table nor Apache's could hold them."""
+    async with running_broker() as kit:
+        before = kit.broker.state.groups.snapshot()
+        body = b'{"groupName":"billing",' + member + b"}"
+        answer = await kit.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert remark in (answer.remark or "")
+        assert kit.broker.state.groups.snapshot() == before
+
+
+async def test_a_topic_of_a_list_has_a_flag_that_fits() -> None:
+    """B2."""
+    async with running_broker() as kit:
+        body = b'{"topicConfigList":[{"topicName":"Orders","topicSysFlag":1000000000000000000000}]}'
+        answer = await kit.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "does not fit in 32 bits" in (answer.remark or "")
 
 
 async def test_what_is_fixed_when_a_topic_is_made_stays() -> None:

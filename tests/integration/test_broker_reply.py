@@ -95,6 +95,16 @@ async def test_a_client_that_goes_away_while_it_is_told_counts_as_gone() -> None
             assert len(asker.replies) == 1
 
 
+async def test_a_reply_that_is_on_its_way_is_answered_when_the_broker_stops() -> None:
+    """P6, B1: its sender is not left waiting."""
+    async with running_broker() as kit, Producer(kit, "asker") as asker:
+        asker.reply_answer = NEVER
+        task = asyncio.ensure_future(reply(kit))
+        await eventually(lambda: len(asker.replies) == 1, "the reply is brought")
+        await kit.embedded.stop()
+        assert (await task).code == 1
+
+
 @pytest.mark.parametrize(("topic", "code"), [("no such topic!", 29), ("SCHEDULE_TOPIC_XXXX", 16)])
 async def test_the_topic_of_a_reply_is_checked_like_that_of_any_message(topic: str, code: int) -> None:
     """B7."""

@@ -334,3 +334,14 @@ async def test_a_batch_cannot_be_delayed() -> None:
     async with running_broker() as kit:
         answer = await kit.send_batch("Orders", [(b"x", {})], {"DELAY": "1"})
         assert answer.code == 13
+
+
+async def test_a_message_cannot_bring_the_checksum_of_its_record() -> None:
+    """B3: else the record would look damaged, to `store verify` and after a crash."""
+    async with running_broker() as kit:
+        await kit.send()
+        for number in range(3):
+            properties = {"UNIQ_KEY": f"{number:032X}", "__CRC32#": "2147483647"}
+            assert (await kit.send(properties=properties)).code == 0
+        for record in kit.stored("Orders"):
+            assert "__CRC32#" not in record.properties()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
+from cometmq.broker.sending import Sending
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
+from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import ONEWAY_FLAG, decode_command, encode_command
+from cometmq.wire.command import ONEWAY_FLAG, Command, decode_command, encode_command
 from cometmq.wire.frame import ROCKETMQ, FrameSplitter
+from cometmq.wire.headers.send import SendMessageRequestV2
 from tests.integration.broker_kit import (
     PATIENCE_S,
     BrokerKit,
@@ -172,3 +176,36 @@ async def test_a_broker_that_is_busy_refuses_a_run_at_once() -> None:
         answers = await send_together(kit, data, 4)
         assert {answer.code for answer in answers.values()} == {ResponseCode.SYSTEM_BUSY}
         assert len(kit.stored("Orders")) == 1
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_send_that_fails_takes_no_other_of_its_run_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str
+) -> None:
+    """B6: those around it are stored, and each is answered once, with what became of it."""
+    async with running_broker(tmp_path, {"flushDiskType": flush}) as kit:
+        await kit.send()
+        send = Sending.send
+
+        def fail_on(
+            self: Sending, header: SendMessageRequestV2, request: Command, connection: Connection
+        ) -> object:
+            if header.sys_flag == 1 << 20:
+                raise ZeroDivisionError("a defect")
+            return send(self, header, request, connection)
+
+        monkeypatch.setattr(Sending, "send", fail_on)
+        sends = [
+            plain(0),
+            plain(1),
+            plain(2, batch=True, sys_flag=1 << 20),
+            plain(3),
+            plain(4, batch=True),
+            plain(5),
+        ]
+        data = b"".join(frame(number, each) for number, each in enumerate(sends))
+        answers = await send_together(kit, data, len(sends))
+        codes = {number: answer.code for number, answer in answers.items()}
+        assert codes == {0: 0, 1: 0, 2: 1, 3: 0, 4: ResponseCode.MESSAGE_ILLEGAL, 5: 0}
+        stored = [bytes(each.body) for queue in range(4) for each in kit.stored("Orders", queue)]
+        assert sorted(stored) == [b"body-0", b"body-1", b"body-3", b"body-5", b"hello"]

@@ -60,7 +60,9 @@ async def test_a_defect_in_a_handler_is_answered_in_short_and_logged_with_its_tr
         answer = await peer.ask(CRASH)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
-        assert "ZeroDivisionError: an apple among no children" in answer.remark
+        assert answer.remark is not None
+        assert "its log says why" in answer.remark
+        assert "ZeroDivisionError" not in answer.remark
         assert "Traceback" not in answer.remark
         assert (await peer.ask(ECHO)).code == 0
     assert any(record.exc_info for record in caplog.records)
@@ -112,7 +114,7 @@ async def test_answers_that_take_time_overtake_each_other_and_keep_their_opaque(
         answers = {answer.opaque: answer for answer in (await peer.answer(), await peer.answer())}
         assert bytes(answers[1].body) == b"slow"
         assert answers[3].code == ResponseCode.SYSTEM_ERROR
-        assert "ZeroDivisionError" in str(answers[3].remark)
+        assert "its log says why" in str(answers[3].remark)
         assert server.metrics.running == 0
 
 

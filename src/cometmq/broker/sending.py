@@ -33,6 +33,7 @@ from cometmq.model.errors import ProtocolError
 from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     CLUSTER,
+    CRC32,
     ONCE,
     POP_CK,
     REAL_TOPIC,
@@ -149,6 +150,7 @@ class Sending:
         properties = parse_properties(header.properties or "")
         properties.update(self.answers.fields)
         properties.pop(POP_CK, None)
+        properties.pop(CRC32, None)  # a checksum of the record, which only the store can know
         properties.pop(ONCE, None)  # of a copy; those that are meant come with a request of their own
         return properties
 

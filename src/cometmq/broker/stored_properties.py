@@ -20,6 +20,7 @@ from typing import Final
 
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import (
+    CRC32,
     DELAY,
     INNER_NUM,
     KEYS,
@@ -36,7 +37,7 @@ from cometmq.model.message_properties import (
 from cometmq.wire.java_hash import java_hash, tags_code
 
 TIMER_PROPERTIES: Final = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
-SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, ONCE, *TIMER_PROPERTIES})
+SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, ONCE, CRC32, *TIMER_PROPERTIES})
 """Properties with which a message is no plain one."""
 
 _BUCKETS: Final = 128

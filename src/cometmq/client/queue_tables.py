@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cometmq.model.errors import HeaderError
 from cometmq.model.java_numbers import long_of
@@ -26,13 +27,15 @@ def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
 
 def queue_of_key(key: object) -> MessageQueue:
     """The queue that a table's key stands for."""
-    if isinstance(key, str):
-        key = fastjson.bean_key(fastjson.loads(key))
+    members: Any = fastjson.loads(key) if isinstance(key, str) else key
     try:
-        members = dict(key)  # type: ignore[call-overload]
-        return MessageQueue(members["topic"], members["brokerName"], long_of(str(members["queueId"])))
+        found = dict(members)
+        topic, broker_name = found["topic"], found["brokerName"]
+        if isinstance(topic, str) and isinstance(broker_name, str):
+            return MessageQueue(topic, broker_name, long_of(str(found["queueId"])))
     except (KeyError, TypeError, ValueError):
-        raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue") from None
+        pass
+    raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue")
 
 
 def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> bytes:

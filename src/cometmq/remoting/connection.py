@@ -53,6 +53,7 @@ from cometmq.wire.request_reader import (
 log = logging.getLogger("cometmq.remoting")
 
 _BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
+_DEFECT: Final = "the server failed at this request, and its log says why; show that to whoever runs it"
 _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
 _NOT_ONEWAY: Final = ~ONEWAY_FLAG
@@ -118,7 +119,7 @@ class Connection(Caller):
         try:
             results = function(run, self)
         except Exception as error:
-            results = [self._answer_of_error(error, command) for command in run]
+            results = [self.answer_of_error(error, command) for command in run]
         seconds = (perf_counter() - started) / len(run)
         frames = [result for result in results if result.__class__ is bytes]
         if len(frames) < len(run):
@@ -174,7 +175,7 @@ class Connection(Caller):
             else:
                 result = refusal
         except Exception as error:
-            result = self._answer_of_error(error, command)
+            result = self.answer_of_error(error, command)
         if isinstance(result, Answer):
             self._finish_request(command, result, metrics, perf_counter() - started)
         elif isinstance(result, Deferred):
@@ -198,14 +199,12 @@ class Connection(Caller):
                 return refusal
         return None
 
-    def _answer_of_error(self, error: Exception, command: Command) -> Answer:
+    def answer_of_error(self, error: Exception, command: Command) -> Answer:
+        """The answer where a handler raised this; what is no `CometError` is a defect, and logged."""
         if isinstance(error, CometError):
             return Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
         log.error("request %d of %s failed", command.code, self.remote_address, exc_info=error)
-        return Answer(
-            ResponseCode.SYSTEM_ERROR,
-            remark=f"{type(error).__name__}: {error}; the server's log has the details",
-        )
+        return Answer(ResponseCode.SYSTEM_ERROR, remark=_DEFECT)
 
     def _await_answer(
         self, command: Command, result: Awaitable[Answer], metrics: CodeMetrics, started: float
@@ -239,7 +238,7 @@ class Connection(Caller):
         except asyncio.CancelledError:
             answer = Answer(ResponseCode.SYSTEM_ERROR, remark="the server stopped before it was done")
         except Exception as error:
-            answer = self._answer_of_error(error, command)
+            answer = self.answer_of_error(error, command)
         self._running -= 1
         self.endpoint.metrics.running -= 1
         metrics.running -= 1
@@ -304,7 +303,7 @@ class Connection(Caller):
             if len(head) + body_bytes > self.endpoint.limits.max_frame_bytes:
                 raise MessageError(f"the answer of {body_bytes} bytes is too large for a frame; ask for less")
         except Exception as error:
-            refusal = self._answer_of_error(error, command)
+            refusal = self.answer_of_error(error, command)
             head = self._plain_head(command.opaque, command.serialize_type, refusal.remark)
             body, body_bytes = b"", 0
         self._put(head, body, body_bytes)

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
@@ -32,6 +33,7 @@ _LOST = "the commit log has lost them"
 StoreTime = Callable[[int, int], int]
 """When the record at this physical offset, of this size, was stored; -1 if it is gone."""
 
+_BEHIND_EVERYTHING: Final = 2**63 - 1
 UnitCheck = Callable[[int, Unit], bool]
 """Whether the record that a unit refers to has this offset in this queue."""
 
@@ -166,6 +168,9 @@ class ConsumeQueue:
             if self.max_physical_offset < 0:
                 self._files.begin_at(queue_offset)
                 self.min_offset = self.max_offset = queue_offset
+            elif queue_offset == 0:  # the topic was deleted here, and made anew
+                self._files.remove_all()
+                self.min_offset = self.max_offset = 0
             elif queue_offset < self.max_offset and self._files.repair(queue_offset, UNIT.pack(*unit)):
                 self.max_physical_offset = unit[0] + unit[1]
                 return None
@@ -203,6 +208,10 @@ class ConsumeQueue:
             last.wrote = at + UNIT_SIZE
             last.file.wrote(at, last.wrote)
             self.max_offset += 1
+
+    def detach(self) -> None:
+        """Take no more units: the files are about to go, and whoever knows the queue still writes nothing."""
+        self.max_physical_offset = _BEHIND_EVERYTHING
 
     # Reading
 

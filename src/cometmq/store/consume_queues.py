@@ -6,6 +6,7 @@ Rules kept here:
 - The folder of a topic is inside that of the queues, whatever the topic is called; a name that would lead
   elsewhere raises `UnsafeNameError`.
 - Only the writing thread adds and removes queues; other threads look at copies of the tables.
+- A topic whose queues are being removed has none, and gets none, until the last of their files is gone.
 - Queues are synced side by side, and a folder that many of them are in is synced once, after all of them.
 """
 
@@ -59,6 +60,8 @@ class ConsumeQueues:
         self._side_by_side = side_by_side or SideBySide()
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
+        self.leaving: Final[set[str]] = set()
+        """Topics whose files are being removed: no queue of theirs may be made meanwhile."""
         self.before_find: Callable[[], None] | None = None
         """Brings in what consumers may see already, if anything can be left to be brought in."""
 
@@ -118,7 +121,12 @@ class ConsumeQueues:
 
     def detach_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget the queues of a topic; their files are there until they are destroyed."""
-        return list(self.by_topic.pop(topic, {}).values())
+        queues = list(self.by_topic.pop(topic, {}).values())
+        for queue in queues:
+            queue.detach()
+        if queues:
+            self.leaving.add(topic)
+        return queues
 
     # Everything below blocks
 
@@ -155,10 +163,13 @@ class ConsumeQueues:
     def destroy(self, topic: str, queues: list[ConsumeQueue]) -> None:
         """Remove the detached queues of a topic with all their files."""
         folders = [child(each, topic) for each in (self._folder, self._ext_folder) if each is not None]
-        for queue in queues:
-            queue.destroy()
-        for folder in folders:
-            self._disk.remove(folder)
+        try:
+            for queue in queues:
+                queue.destroy()
+            for folder in folders:
+                self._disk.remove(folder)
+        finally:
+            self.leaving.discard(topic)
 
     def destroy_all(self) -> None:
         """Remove all queues with all their files."""

@@ -121,11 +121,11 @@ class Dispatcher:
         self.arrivals: Final = Arrivals()
 
     def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, made if need be; None if there cannot be such a queue."""
+        """The queue, made if need be; None if there cannot be such a queue, or not yet."""
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
             return queue
-        if queue_id < 0 or not is_file_name(topic):
+        if topic in self._queues.leaving or queue_id < 0 or not is_file_name(topic):
             return None
         return self._queues.get(topic, queue_id)
 
@@ -250,7 +250,7 @@ class Dispatcher:
             for run in group.runs:
                 queue = self.queue_of(run.topic, run.queue_id)
                 if queue is None:
-                    _pass_over(run.units[0], run.topic, run.queue_id)
+                    self._pass_over(run.units[0], run.topic, run.queue_id)
                 else:
                     queue.append_many(run.first_offset, run.units[::3], run.units[1::3], run.units[2::3])
             if self._index is not None:
@@ -308,7 +308,7 @@ class Dispatcher:
             return True
         queue = self.queue_of(found.topic, found.queue_id)
         if queue is None:
-            _pass_over(found.physical_offset, found.topic, found.queue_id)
+            self._pass_over(found.physical_offset, found.topic, found.queue_id)
             return True
         block = found.properties_block
         return self.dispatch(
@@ -322,14 +322,14 @@ class Dispatcher:
             block,
         )
 
+    def _pass_over(self, offset: int, topic: str, queue_id: int) -> None:
+        if topic not in self._queues.leaving:  # what is deleted this moment is rightly not there
+            log.warning(
+                "the records from %d on have the impossible queue %r %d, and are passed over",
+                *(offset, topic, queue_id),
+            )
+
 
 def _not_taken(topic: str, queue_id: int, queue_offset: int) -> None:
     """The message is there, whatever becomes of those who wait for it."""
     log.exception("somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset)
-
-
-def _pass_over(offset: int, topic: str, queue_id: int) -> None:
-    log.warning(
-        "the records from %d on have the impossible queue %r %d, and are passed over",
-        *(offset, topic, queue_id),
-    )

@@ -28,6 +28,7 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.bulk_reader import BulkReader
 from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.flush import Done, Flusher
 from cometmq.store.message_lookup import MessageLookup
 from cometmq.store.message_reader import MAX_READ_BYTES, GetResult, MessageFilter, MessageReader
@@ -194,7 +195,14 @@ class MessageStore:
         await self._on_worker(self.files.forget_queue_ends)
         for topic in topics:
             queues = self.queues.detach_topic(topic)
-            await self._on_worker(partial(self.queues.destroy, topic, queues))
+            if queues:
+                await self._on_worker(partial(self._destroy, topic, queues))
+
+    def _destroy(self, topic: str, queues: list[ConsumeQueue]) -> None:
+        try:
+            self.queues.destroy(topic, queues)
+        except OSError as error:
+            log.warning("files of the deleted topic %s are left over; remove them: %s", topic, error)
 
     def change_config(self, config: StoreConfig) -> None:
         """Put other settings in force, as far as they can change while the store runs.

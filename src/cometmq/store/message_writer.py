@@ -83,6 +83,7 @@ class MessageWriter:
     ) -> None:
         self._log = commit_log
         self._append = commit_log.append
+        self._all_queues = queues
         self._queues = queues.by_topic
         self._dispatcher = dispatcher
         self._dispatch = dispatcher.dispatch
@@ -140,7 +141,9 @@ class MessageWriter:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)  # there are no queues for these
             has_place = is_queued(record.sys_flag)
         values = put_values(block) if block else NO_VALUES
-        if queue is None or values[3]:
+        if queue is None:
+            return self._without_queue(topic)
+        if values[3]:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         record.queue_offset = queue_offset = queue.next_offset if has_place else 0
         status = self._append(record) if self._light_queues is None else self._append_spread(record)
@@ -168,7 +171,9 @@ class MessageWriter:
             queue: ConsumeQueue | None = self._queues[head.topic][head.queue_id]
         except KeyError:
             queue = self._new_queue(head.topic, head.queue_id)
-        if queue is None or head.sys_flag & _NOT_PLAIN or _is_delayed(head):
+        if queue is None:
+            return self._without_queue(head.topic)
+        if head.sys_flag & _NOT_PLAIN or _is_delayed(head):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         head.queue_offset = queue_offset = queue.next_offset
         status = self._log.append_batch(batch)
@@ -199,7 +204,9 @@ class MessageWriter:
             queue: ConsumeQueue | None = self._queues[topic][queue_id]
         except KeyError:
             queue = self._new_queue(topic, queue_id)
-        if queue is None or not self.takes_bulks:
+        if queue is None:
+            return self._without_queue(topic)
+        if not self.takes_bulks:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         queue_offset = queue.next_offset
         status, start, stored_ms = self._log.append_bulk(bulk, queue_offset, born_host)
@@ -241,6 +248,11 @@ class MessageWriter:
         if len(topic.encode("utf-8", "surrogatepass")) > longest:
             return None
         return self._dispatcher.queue_of(topic, queue_id)
+
+    def _without_queue(self, topic: str) -> PutResult:
+        """What becomes of a message without a queue: if its topic is being deleted, it may be sent again."""
+        is_leaving = topic in self._all_queues.leaving
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE if is_leaving else PutStatus.MESSAGE_ILLEGAL)
 
     def _append_spread(self, record: Record) -> PutStatus:
         """Append a message that may be in further queues; their offsets are written into its properties."""

@@ -169,8 +169,11 @@ async def test_a_defect_in_a_handler_of_runs_is_answered(
     bench.connection.data_received(b"".join(map(ask, range(3), ["k", "fail", "k"])))
     answers = bench.answers()
     assert [(opaque, code) for opaque, code, _ in answers] == [(0, 1), (1, 1), (2, 1)]
-    assert "a defect" in (answers[1][2] or "")
+    assert {remark for _, _, remark in answers} == {
+        "the server failed at this request, and its log says why; show that to whoever runs it"
+    }
     assert "request 101 of" in caplog.text
+    assert "a defect" in caplog.text
     bench.connection.data_received(ask(4))
     assert bench.answers() == [(4, 0, "together")]
 

@@ -200,6 +200,45 @@ async def test_a_deleted_topic_begins_again_with_offset_0() -> None:
         assert store.put(a_message(topic="bills")).queue_offset == 0
 
 
+async def test_a_topic_takes_nothing_while_it_is_being_deleted_and_begins_again_then() -> None:
+    """B3, B7: whoever sends meanwhile is told to try again, and the store goes on."""
+    async with running(SimulatedDisk()) as store:
+        store.put(a_message(topic="bills"))
+        queues = store.queues.detach_topic("bills")
+        assert store.put(a_message(topic="bills")).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.queues.detach_topic("bills") == []
+        store.queues.destroy("bills", queues)
+
+        assert store.put(a_message(topic="bills")).queue_offset == 0
+        assert store.put(a_message(topic="orders")).status is PutStatus.PUT_OK
+
+
+async def test_a_topic_can_be_deleted_while_its_messages_are_on_their_way_to_the_disk() -> None:
+    """B3, B7: what is flushed then has no queue any more."""
+    async with running(SimulatedDisk(), small(flush_disk_type="SYNC_FLUSH")) as store:
+        sent = [store.put(a_message(topic="bills")) for _ in range(3)]
+        await store.delete_topics(["bills"])
+        await store.flusher.wait_flushed(sent[-1].end_offset)
+
+        assert (await store.put_safely(a_message(topic="bills"))).queue_offset == 0
+        assert store.files.dispatcher.failure is None
+        assert store.flags.is_writable
+
+
+async def test_messages_of_a_topic_that_was_made_again_are_there_after_a_crash() -> None:
+    """B3, B4: they are not hidden by those that the topic had before it was deleted."""
+    disk = SimulatedDisk()
+    async with running(disk, small(flush_disk_type="SYNC_FLUSH")) as store:
+        for number in range(5):
+            await store.put_safely(a_message(b"old %d" % number))
+        await store.delete_topics(["orders"])
+        for number in range(2):
+            await store.put_safely(a_message(b"new %d" % number))
+        crashed = disk.crash(CrashMode.DROP)
+    async with running(crashed, small(flush_disk_type="SYNC_FLUSH")) as store:
+        assert bodies_in(store.files) == [b"new 0", b"new 1"]
+
+
 async def test_a_replica_gets_the_bytes_of_the_master_and_shows_its_messages() -> None:
     """B11: also when a message comes in two parts, and from file to file."""
     master_disk, slave_disk = SimulatedDisk(), SimulatedDisk()

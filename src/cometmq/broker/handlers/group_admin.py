@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,9 +15,9 @@ import msgspec
 from cometmq.broker.topic_names import refuse_group
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
-from cometmq.model.java_numbers import LARGEST_LONG
+from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.model.topic import MAX_QUEUES, DataVersion
+from cometmq.model.topic import DataVersion
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.config_tables import SubscriptionGroupTable
@@ -39,6 +40,8 @@ log = logging.getLogger("cometmq.broker")
 
 MOST_AT_ONCE: Final = 2000
 """The most groups in one answer, and in one list that is taken."""
+MAX_RETRY_QUEUES: Final = 1024
+"""A pop looks into every queue of its group's retry topics."""
 
 
 class _GroupList(msgspec.Struct, rename="camel"):
@@ -155,13 +158,23 @@ class GroupAdminHandlers:
 
 
 def _refuse_numbers(group: SubscriptionGroupConfig) -> str | None:
-    """Why the numbers of a group cannot be; None if they can."""
-    if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
-        return f"retryQueueNums {group.retry_queue_nums} has to be from 0 to {MAX_QUEUES}"
-    for name, number in msgspec.structs.asdict(group).items():
-        if isinstance(number, int) and abs(number) > LARGEST_LONG:
-            return f"{name} {number} has over 64 bits"
+    """Why these settings cannot be stored: each number has to fit where Apache's broker keeps it."""
+    if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
+        return f"retryQueueNums {str(group.retry_queue_nums)[:40]} has to be from 0 to {MAX_RETRY_QUEUES}"
+    if max(abs(group.retry_max_times), abs(group.consume_timeout_minute)) > LARGEST_INT:
+        return "retryMaxTimes or consumeTimeoutMinute does not fit in 32 bits"
+    if any(abs(number) > LARGEST_LONG for number in _numbers(msgspec.to_builtins(group))):
+        return f"a number among the settings of group {group.group_name} does not fit in 64 bits"
     return None
+
+
+def _numbers(value: object) -> Iterator[int]:
+    """All integers in a value, at whatever depth."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
 
 
 def _invalid(message: str) -> CometError:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, NoHeader, Result, handles
-from cometmq.wire.bodies.pop import decode_batch_acks
-from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.bodies.pop import BatchAckRequest, decode_batch_acks
+from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Command
 from cometmq.wire.headers.pop import (
     AckMessageRequest,
@@ -43,9 +43,8 @@ class PopHandlers:
     @handles(RequestCode.BATCH_ACK_MESSAGE, NoHeader)
     def ack_batch(self, header: NoHeader, request: Command, connection: Connection) -> Answer | Deferred:
         """Several are."""
-        if not request.body:
-            return Answer(ResponseCode.NO_MESSAGE)
-        return self._pop.acks.ack_batch(decode_batch_acks(request.body), request, connection)
+        batch = decode_batch_acks(request.body) if request.body else BatchAckRequest()
+        return self._pop.acks.ack_batch(batch, request, connection)
 
     @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest)
     def change_time(

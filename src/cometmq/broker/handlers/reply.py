@@ -18,7 +18,7 @@ from cometmq.broker.sending import Sending
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
+from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.command import Command
@@ -51,20 +51,16 @@ class ReplyHandlers:
         self._requesters = Requesters(state.clients)
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
-    def reply_long(
-        self, header: SendMessageRequest, request: Command, connection: Connection
-    ) -> Answer | Deferred:
+    def reply_long(self, header: SendMessageRequest, request: Command, connection: Connection) -> Result:
         """The form with long field names."""
         return self._reply(header, request, connection)
 
     @handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
-    def reply(
-        self, header: SendMessageRequestV2, request: Command, connection: Connection
-    ) -> Answer | Deferred:
+    def reply(self, header: SendMessageRequestV2, request: Command, connection: Connection) -> Result:
         """Bring a reply to the client that its properties name."""
         return self._reply(header, request, connection)
 
-    def _reply(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
+    def _reply(self, header: AnySend, request: Command, connection: Connection) -> Result:
         try:
             target = self._sending.checks.target(header, connection.remote_address)
         except SendRefused as refusal:
@@ -82,17 +78,20 @@ class ReplyHandlers:
             return self._failed(stored, f"push reply message fail, channel of <{client_id}> not found.")
         pushed = self._push(requester, header, request, connection, properties)
 
-        def answer(done: asyncio.Future[Command]) -> None:
-            failure = None if done.cancelled() else done.exception()
-            if not done.cancelled() and failure is None and done.result().code == ResponseCode.SUCCESS:
-                result = Answer(header=stored, fields=self._answers.fields)
-            else:
-                log.warning("%s did not take a reply: %s", client_id, failure or "it answered so")
-                result = self._failed(stored, f"push reply message to {client_id}fail.")
-            connection.answer(request, result)
+        return self._taken(pushed, client_id, stored)
 
-        pushed.add_done_callback(answer)
-        return DEFERRED
+    async def _taken(
+        self, pushed: asyncio.Future[Command], client_id: str, stored: SendMessageResponse
+    ) -> Answer:
+        """Whether the client took the reply; an orderly stop of the broker waits for that."""
+        failure: object = "it answered so"
+        try:
+            if (await pushed).code == ResponseCode.SUCCESS:
+                return Answer(header=stored, fields=self._answers.fields)
+        except CometError as error:
+            failure = error
+        log.warning("%s did not take a reply: %s", client_id, failure)
+        return self._failed(stored, f"push reply message to {client_id}fail.")
 
     def _push(
         self,

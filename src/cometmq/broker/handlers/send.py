@@ -115,7 +115,7 @@ class SendHandlers:
                 stored = self._stored(header, target, is_half=is_half)
             if target is None or stored is None:
                 results += self._put(sends, None)
-                results.append(self._sending.send(header, request, connection))
+                results.append(self._send_alone(header, request, connection))
                 topic = begun = None  # what is known of the target may be another now
                 sends = _PlainSends(connection, framed=framed)
                 messages = sends.messages
@@ -145,6 +145,15 @@ class SendHandlers:
         if messages:
             results += self._put(sends, connection.do_afterwards)
         return results
+
+    def _send_alone(
+        self, header: SendMessageRequestV2, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """One that fails takes no other of its run along: those before it are put, and have their answers."""
+        try:
+            return self._sending.send(header, request, connection)
+        except Exception as error:
+            return connection.answer_of_error(error, request)
 
     def _target(self, topic: str) -> SendTarget | None:
         """A topic that there is a short way to; None if it is none."""

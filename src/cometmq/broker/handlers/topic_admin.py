@@ -108,6 +108,8 @@ class TopicAdminHandlers:
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
+        if not -(2**31) <= topic.topic_sys_flag < 2**31:
+            raise _invalid(f"topicSysFlag {topic.topic_sys_flag} does not fit in 32 bits")
         if changes.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self._state.config.enable_mixed_message_type:
             raise _invalid("MIXED message type is not supported.")
         known = self._state.topics.get(topic.topic_name)

@@ -44,6 +44,7 @@ MAX_BATCH_OFFSETS: Final = 65_536
 
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = Answer()
+_NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
 
 
 class AckedCheckpoint(NamedTuple):
@@ -126,7 +127,7 @@ class Acks:
     ) -> Answer | Deferred:
         """Messages of several pops are done; what is not there is passed over."""
         if not batch.acks:
-            return Answer(ResponseCode.NO_MESSAGE)
+            return Answer(ResponseCode.NO_MESSAGE, remark=_NOTHING)
         _check_names(batch.broker_name or "")
         read = self._read_batches(batch.acks)  # refused as a whole, if at all
         last_put: PutResult | None = None
