@@ -20,6 +20,7 @@ from pathlib import Path
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from cometmq.store.mapped_files import MappedFile
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
 from cometmq.store.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE, sizes_of
 
@@ -64,8 +65,9 @@ class ConsumeQueue:
         *,
         ext: ConsumeQueueExt | None = None,
         writable: bool = True,
+        open_files: OpenFiles | None = None,
     ) -> None:
-        """The folder is `<topic>/<queue id>` in the folder of all queues."""
+        """The folder is `<topic>/<queue id>` in the folder of all queues; for `open_files` see there."""
         self.topic = folder.parent.name
         self.queue_id = int(folder.name)
         self.min_offset = 0
@@ -79,7 +81,7 @@ class ConsumeQueue:
         self.written_size = 0
         """How large the messages are, together, whose units were written here since the start."""
         self.ext = ext
-        self._files = QueueFiles(disk, folder, file_size, writable=writable)
+        self._files = QueueFiles(disk, folder, file_size, writable=writable, open_files=open_files)
 
     # Writing
 
@@ -179,7 +181,10 @@ class ConsumeQueue:
         if mapped is None:
             return b""
         at -= mapped.start
-        return mapped.buffer[at : min(at + count * UNIT_SIZE, mapped.wrote)]
+        try:
+            return mapped.buffer[at : min(at + count * UNIT_SIZE, mapped.wrote)]
+        except ValueError:  # this is not the thread that writes, which has just unmapped the file
+            return b""
 
     def units(self, queue_offset: int, count: int) -> Iterator[Unit]:
         """The same, as numbers."""
@@ -221,7 +226,7 @@ class ConsumeQueue:
         self.correct_min_offset(log_start)
         expired = []
         for mapped in self._files.files[:-1]:
-            if UNIT.unpack_from(mapped.buffer, mapped.size - UNIT_SIZE)[0] >= log_start:
+            if UNIT.unpack_from(self._files.map(mapped).buffer, mapped.size - UNIT_SIZE)[0] >= log_start:
                 break
             self._files.detach(mapped)
             expired.append(mapped)

@@ -18,6 +18,7 @@ from typing import Final
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles, Unit
 from cometmq.store.queue_units import whole_units
 from cometmq.store.side_by_side import SideBySide
@@ -39,6 +40,7 @@ class ConsumeQueues:
         ext_file_size: int = 48 * 1024 * 1024,
         writable: bool = True,
         side_by_side: SideBySide | None = None,
+        most_open_files: int | None = None,
     ) -> None:
         """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
 
@@ -51,6 +53,7 @@ class ConsumeQueues:
         self._ext_file_size = ext_file_size
         self._writable = writable
         self._side_by_side = side_by_side or SideBySide()
+        self.open_files = OpenFiles(most_open_files)
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
         self.before_find: Callable[[], None] | None = None
@@ -88,10 +91,14 @@ class ConsumeQueues:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         disk, path, writable = self._disk, Path(topic, str(queue_id)), self._writable
-        ext = None
+        ext, open_files = None, self.open_files
         if self._ext_folder is not None:
-            ext = ConsumeQueueExt(disk, self._ext_folder / path, self._ext_file_size, writable=writable)
-        return ConsumeQueue(disk, self._folder / path, self._file_size, ext=ext, writable=writable)
+            ext = ConsumeQueueExt(
+                disk, self._ext_folder / path, self._ext_file_size, writable=writable, open_files=open_files
+            )
+        return ConsumeQueue(
+            disk, self._folder / path, self._file_size, ext=ext, writable=writable, open_files=open_files
+        )
 
     @property
     def max_physical_offset(self) -> int:
@@ -116,6 +123,7 @@ class ConsumeQueues:
 
     def load(self, *, crashed: bool = False) -> None:
         """Open every queue that has a folder, and find its end; after a crash, what is left of it."""
+        self.open_files.own()
         for topic in self._disk.entries(self._folder):
             if not topic.is_folder:
                 continue

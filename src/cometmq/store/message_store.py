@@ -116,6 +116,7 @@ class MessageStore:
         except BaseException:
             self._dismiss_workers()
             raise
+        self.queues.open_files.own()
         self.flusher.start()
         if self._waits_for_flush or not self._config.flush_commit_log_timed:
             self.writer.on_append = self.flusher.wake

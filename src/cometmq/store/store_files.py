@@ -146,6 +146,7 @@ class StoreFiles:
     def close(self) -> bool:
         """Put everything on the disk and give the directory back; False if it could not be left in order."""
         in_order = False
+        self.queues.open_files.own()
         try:
             self.log.sync()
             if self.dispatcher.catch_up(self.log.max_offset):
