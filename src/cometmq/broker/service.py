@@ -31,6 +31,7 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.descriptor_shares import shares
 from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.server_settings import ServerSettings
@@ -183,6 +184,7 @@ class Broker:
             work.start()
         await self.server.start()
         await self.fast_server.start()
+        log.info("%s; at most %d queue files are mapped", shares(), state.store.queues.open_files.limit)
         self._ports.release()
         self._is_started = True
         state.registration.start()

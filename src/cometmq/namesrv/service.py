@@ -23,6 +23,7 @@ from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.files import Files, SystemFiles
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.descriptor_shares import shares
 from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.server import RemotingServer
 
@@ -88,6 +89,7 @@ class Namesrv:
         if self.exporter is not None:
             await self.exporter.start()
         await self.server.start()
+        log.info("%s", shares())
         if self.exporter is not None:
             self.exporter.is_serving = True
         self._schedule_scan()

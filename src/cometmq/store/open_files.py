@@ -43,7 +43,7 @@ class OpenFiles:
     """The mapped files of all queues of a store, those that were mapped first in front."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = limit or most_files()
+        self.limit = limit or most_files()
         self._files: dict[MappedFile, tuple[Owner, int]] = {}
         """Of each file whose it is, and how much was written when that was looked at last."""
         self._changing = Lock()
@@ -62,7 +62,7 @@ class OpenFiles:
             self._files[mapped] = owner, mapped.wrote
             if self._thread != get_ident():
                 return
-            while len(self._files) > self._limit and self._unmap_one():
+            while len(self._files) > self.limit and self._unmap_one():
                 pass
 
     def forget(self, mapped: MappedFile) -> None:
