@@ -47,6 +47,7 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
+        "_min_physical_offset",
         "ext",
         "max_offset",
         "max_physical_offset",
@@ -72,6 +73,8 @@ class ConsumeQueue:
         self.queue_id = int(folder.name)
         self.min_offset = 0
         """The offset of the first unit whose message is still there."""
+        self._min_physical_offset = -1
+        """Where the record of that unit is in the commit log; -1 if that is not known."""
         self.max_offset = 0
         """The offset behind the last unit."""
         self.next_offset = 0
@@ -157,6 +160,7 @@ class ConsumeQueue:
         if queue_offset != self.max_offset:
             if self.max_physical_offset < 0:
                 self._files.begin_at(queue_offset)
+                self._min_physical_offset = -1
                 self.min_offset = self.max_offset = queue_offset
             elif queue_offset < self.max_offset and self._files.repair(queue_offset, UNIT.pack(*unit)):
                 self.max_physical_offset = unit[0] + unit[1]
@@ -216,10 +220,17 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin with the first message that is still in the commit log."""
+        if 0 <= log_start <= self._min_physical_offset:
+            return  # without a look at the files, which may not be mapped
+        if 0 <= self.max_physical_offset <= log_start:
+            self.min_offset = self.max_offset
+            return
         first = max(self.min_offset, self._files.first_unit)
         offsets = range(first, self.max_offset)
         # A blank unit is at -1, before every log.
         self.min_offset = first + bisect_left(offsets, log_start, key=self._files.physical_offset)
+        if self.min_offset < self.max_offset:
+            self._min_physical_offset = self._files.physical_offset(self.min_offset)
 
     def detach_expired(self, log_start: int) -> list[MappedFile]:
         """Take out the files that have only messages from before the commit log's start; erase them later."""
@@ -275,6 +286,7 @@ class ConsumeQueue:
 
     def _end_at(self, end: int) -> None:
         self._files.end_at(end)
+        self._min_physical_offset = -1
         self.max_offset = self.next_offset = end // UNIT_SIZE
         self.max_physical_offset = -1
         if self.max_offset > self._files.first_unit:
