@@ -62,27 +62,26 @@ class OpenFiles:
             self._files[mapped] = owner, mapped.wrote
             if self._thread != get_ident():
                 return
-            while len(self._files) > self.limit and self._unmap_one():
-                pass
+            while len(self._files) > max(self.limit, 1):
+                self._unmap_one(mapped)
 
     def forget(self, mapped: MappedFile) -> None:
         """A file is no longer part of a queue."""
         with self._changing:
             self._files.pop(mapped, None)
 
-    def _unmap_one(self) -> bool:
-        chances = min(_SECOND_CHANCES, len(self._files) - 1)
+    def _unmap_one(self, needed: MappedFile) -> None:
+        """Unmap a file that was not used since it was looked at last, or the next that there is."""
+        chances = _SECOND_CHANCES
         while True:
             mapped = next(iter(self._files))
             owner, wrote = self._files.pop(mapped)
-            if chances and (mapped.was_read or mapped.wrote != wrote):
+            is_used = mapped.was_read or mapped.wrote != wrote
+            if mapped is not needed and not (is_used and chances):
+                mapped.unmap()
+                owner.unmapped(mapped)
+                return
+            if mapped is not needed:
                 chances -= 1
                 mapped.was_read = False
-                self._files[mapped] = owner, mapped.wrote
-                continue
-            if len(self._files) == 0:  # it is the one that is needed now
-                self._files[mapped] = owner, mapped.wrote
-                return False
-            mapped.unmap()
-            owner.unmapped(mapped)
-            return True
+            self._files[mapped] = owner, mapped.wrote
