@@ -95,13 +95,13 @@ def run(folder: Path, *, messages: int = 0, is_killed: bool = False, **settings:
 def starts_on_a_full_disk(folder: Path) -> None:
     """A broker without a store, with one, and with one that was killed; with ever less room."""
     store = folder / "broker"
-    for leave in (*range(0, 65536, 4096), 600_000, 2_000_000):
+    for leave in (0, 12288, 24576, 600_000):
         fill(folder, leave=leave)
         _tell(f"new with {leave}", run(folder / f"new-{leave}"))
         subprocess.run(["rm", "-r", folder / f"new-{leave}"], check=False)
         empty(folder)
     _tell("first", run(store, messages=300))
-    for leave in (0, 4096, 65536, 600_000):
+    for leave in (0, 4096, 65536):
         fill(folder, leave=leave)
         _tell(f"old with {leave}", run(store))
         empty(folder)
@@ -116,7 +116,7 @@ def starts_on_a_full_disk(folder: Path) -> None:
 def starts_on_what_apache_left(folder: Path) -> None:
     """The files of Apache's broker, which have holes."""
     for name in ("store-clean", "store-crashed"):
-        for leave in (0, 65536, 262_144, 4_000_000):
+        for leave in (0, 65536, 262_144):
             root = folder / name
             root.mkdir()
             with tarfile.open(DATA / f"{name}.tar.gz") as packed:
@@ -166,8 +166,33 @@ def fills_while_it_runs(folder: Path) -> None:
     _tell("with room", run(folder / "broker", messages=10))
 
 
+def commands_on_a_full_disk(folder: Path) -> None:
+    """What the command line does there; the last of it stops the server again, if it runs."""
+    _tell("first", run(folder / "broker", messages=300, is_killed=True))
+    _punch_holes(folder / "broker")
+    fill(folder, leave=0)
+    store = str(folder / "broker" / "store")
+    for command, *options in (("inspect",), ("verify",), ("dump", "--topic", TOPIC), ("rebuild", "--yes")):
+        _tell(command, command_line("store", command, store, *options))
+    server = ("standalone", "--data", str(folder / "new"), "--port", "0", "--namesrv-port", "0")
+    _tell("standalone", command_line(*server))
+
+
+def command_line(*arguments: str) -> dict[str, Any]:
+    """How a command ended."""
+    command = [sys.executable, "-m", "cometmq.cli.main", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return {"code": ended.returncode, "errors": ended.stderr[-2000:], "output": ended.stdout[-2000:]}
+
+
 SCENARIOS: Final[dict[str, Callable[[Path], None]]] = {
-    each.__name__: each for each in (starts_on_a_full_disk, starts_on_what_apache_left, fills_while_it_runs)
+    each.__name__: each
+    for each in (
+        starts_on_a_full_disk,
+        starts_on_what_apache_left,
+        fills_while_it_runs,
+        commands_on_a_full_disk,
+    )
 }
 
 
