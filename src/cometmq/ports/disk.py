@@ -209,8 +209,7 @@ class SystemFile:
         )
         self._scattered = False
         self.expect(scattered=scattered)
-        is_mapped = isinstance(self.buffer, mmap.mmap) and writable
-        self._address = residency.address_of(self.buffer) if is_mapped else None
+        self._address = residency.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
 
     def reserve(self, start: int, end: int) -> None:
         if start >= end:

@@ -107,10 +107,10 @@ def test_extensions_are_unmapped_and_mapped_again_too(disk: Disk, tmp_path: Path
             assert queue.append_extended(unit, number, store_time_ms=number, filter_bits=bytes([queue_id]))
     assert len(queues.open_files) <= MOST
     for queue in queues:
-        unit = queue.unit(11)
-        assert unit is not None
+        last = queue.unit(11)
+        assert last is not None
         assert queue.ext is not None
-        found = queue.ext.get(unit[2])
+        found = queue.ext.get(last[2])
         assert found is not None
         assert found.filter_bits == bytes([queue.queue_id])
 
