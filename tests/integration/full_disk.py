@@ -81,9 +81,11 @@ async def _serve(folder: Path, settings: dict[str, str], messages: int, *, is_ki
             os._exit(9)
 
 
-def run(folder: Path, *, messages: int = 0, is_killed: bool = False, **settings: str) -> dict[str, Any]:
+def run(
+    folder: Path, settings: dict[str, str] | None = None, *, messages: int = 0, is_killed: bool = False
+) -> dict[str, Any]:
     """How a run of a broker ended."""
-    asked = json.dumps([str(folder), settings, messages, is_killed])
+    asked = json.dumps([str(folder), settings or {}, messages, is_killed])
     command = [sys.executable, "-m", "tests.integration.full_disk", "serve", asked]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     lines = ended.stdout.strip().splitlines()
@@ -124,7 +126,7 @@ def starts_on_what_apache_left(folder: Path) -> None:
             _punch_holes(root)
             inner = next(path.parent for path in root.rglob("commitlog"))
             fill(folder, leave=leave)
-            _tell(f"{name} with {leave}", run(root, storePathRootDir=str(inner), **_sizes(inner)))
+            _tell(f"{name} with {leave}", run(root, {"storePathRootDir": str(inner), **_sizes(inner)}))
             empty(folder)
             subprocess.run(["rm", "-r", root], check=False)
 
@@ -161,7 +163,7 @@ def fills_while_it_runs(folder: Path) -> None:
     fill(folder, leave=4 * 1024 * 1024)
     _tell("until full", run(folder / "broker", messages=10_000))
     _tell("again", run(folder / "broker", messages=10))
-    _tell("synchronous", run(folder / "broker", messages=10, flushDiskType="SYNC_FLUSH"))
+    _tell("synchronous", run(folder / "broker", {"flushDiskType": "SYNC_FLUSH"}, messages=10))
     empty(folder)
     _tell("with room", run(folder / "broker", messages=10))
 

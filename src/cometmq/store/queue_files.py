@@ -64,12 +64,16 @@ class FolderFiles(MappedFiles):
                 self._open_files.add(self, mapped)
 
     def at(self, offset: int) -> MappedFile | None:
-        mapped = super().at(offset)
-        if mapped is not None:
-            mapped.was_read = True
-            if not mapped.is_mapped:
-                self.map(mapped)
-        return mapped
+        # As in `MappedFiles`, without a call more for every read.
+        files = self.files
+        index = (offset - files[0].start) // self.file_size if files else -1
+        mapped = files[index] if 0 <= index < len(files) else None
+        if mapped is None or not mapped.start <= offset < mapped.start + mapped.size:
+            mapped = super().at(offset)
+            if mapped is None:
+                return None
+        mapped.was_read = True
+        return mapped if mapped.is_mapped else self.map(mapped)
 
     def map(self, mapped: MappedFile) -> MappedFile:
         """Map a file again if it was unmapped; the same file."""

@@ -150,7 +150,9 @@ def test_topics_of_units_are_marked() -> None:
     found = table.get("Orders")
     assert found is not None
     assert found.topic_sys_flag == 3
-    assert table.ensure_retry_topic("billing", 1, has_unit_sub=True).topic_sys_flag == 2
+    retry = table.ensure_retry_topic("billing", 1, has_unit_sub=True)
+    assert retry is not None
+    assert retry.topic_sys_flag == 2
 
 
 def test_order_is_what_the_name_servers_say() -> None:
