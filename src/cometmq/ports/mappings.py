@@ -78,7 +78,12 @@ def map_file(handle: int, size: int, *, writable: bool) -> mmap.mmap:
     if not HOLDS_NO_DESCRIPTOR:
         return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, prot=prot)
+    try:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, prot=prot)
+    except OSError:  # a system that lends no more memory than it has
+        if has_holes_to_avoid(handle):
+            raise
+        return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     if not has_holes_to_avoid(handle) or (not writable and _has_room_for(handle, size)):
         _map_over(mapping, handle, 0, size, prot)
         return mapping

@@ -47,6 +47,7 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
+        "_found_last",
         "_min_physical_offset",
         "ext",
         "max_offset",
@@ -75,6 +76,8 @@ class ConsumeQueue:
         """The offset of the first unit whose message is still there."""
         self._min_physical_offset = -1
         """Where the record of that unit is in the commit log; -1 if that is not known."""
+        self._found_last: tuple[int, Unit] | None = None
+        """The last unit that a start found, with its offset."""
         self.max_offset = 0
         """The offset behind the last unit."""
         self.next_offset = 0
@@ -270,6 +273,14 @@ class ConsumeQueue:
         The units before it are in order. Behind it they may be torn, so that one seems to be before it: with
         `is_right`, the last unit that stays is one that the record which it refers to agrees with.
         """
+        found = self._found_last
+        if (
+            found is not None
+            and found[0] == self.max_offset - 1
+            and self.max_physical_offset <= log_end
+            and (is_right is None or is_right(*found))
+        ):
+            return  # without a look at the files, which may not be mapped any more
         files = self._files
         first = files.first_unit
         end = first + bisect_left(range(first, self.max_offset), log_end, key=files.physical_offset)
@@ -289,10 +300,12 @@ class ConsumeQueue:
         self._min_physical_offset = -1
         self.max_offset = self.next_offset = end // UNIT_SIZE
         self.max_physical_offset = -1
+        self._found_last = None
         if self.max_offset > self._files.first_unit:
-            physical_offset, size, _ = self._files.unit(self.max_offset - 1)
+            physical_offset, size, _ = unit = self._files.unit(self.max_offset - 1)
             if size != BLANK_SIZE:
                 self.max_physical_offset = physical_offset + size
+                self._found_last = self.max_offset - 1, unit
 
     def _last_ext_address(self) -> int | None:
         for queue_offset in range(self.max_offset - 1, self._files.first_unit - 1, -1):

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from cometmq.store.mapped_files import MappedFile
 
-MOST_FILES: Final = 32_768
+_USUAL_MAX_MAP_COUNT: Final = 65_530
 _MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
 _SECOND_CHANCES: Final = 64
 """How many files in use are passed over, at most, in search of one that is not."""
@@ -32,11 +32,12 @@ class Owner(Protocol):
 
 
 def most_files() -> int:
-    """How many files may be mapped on this machine; a file in memory with a hole takes two mappings."""
+    """How many files may be mapped on this machine; in memory, a file with a hole takes two mappings."""
     try:
-        return min(MOST_FILES, max(int(_MAX_MAP_COUNT.read_text()) // 3, 256))
+        mappings = int(_MAX_MAP_COUNT.read_text())
     except (OSError, ValueError):
-        return MOST_FILES
+        mappings = _USUAL_MAX_MAP_COUNT
+    return max(mappings // 3, 256)
 
 
 class OpenFiles:

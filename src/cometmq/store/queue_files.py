@@ -29,7 +29,7 @@ Unit = tuple[int, int, int]
 
 _NEW_FILE_STEP: Final = 64 * 1024
 _OLD_FILE_STEP: Final = 4 * 1024
-"""How much room is reserved at a time; in a file of an earlier run that much is erased, too."""
+"""How much room is reserved at a time at most; in a file of an earlier run that much is erased, too."""
 
 _mapping = Lock()
 """Held by whoever maps a file again, which is rare: two threads must not do it at once."""
@@ -256,7 +256,9 @@ class QueueFiles(FolderFiles):
     def _reserve(self, mapped: MappedFile, end: int) -> None:
         """Make room up to a place, and for one more unit behind it."""
         known = mapped.reserved
-        mapped.reserve(min(end + UNIT_SIZE, mapped.size), self._step)
+        # Small at first, and then twice as much each time: most queues of a large store hold little.
+        step = min(self._step, max(known, _OLD_FILE_STEP))
+        mapped.reserve(min(end + UNIT_SIZE, mapped.size), step)
         if self._step == _OLD_FILE_STEP and mapped.reserved > known:
             mapped.buffer[known : mapped.reserved] = bytes(mapped.reserved - known)
             mapped.file.wrote(known, mapped.reserved)
