@@ -20,6 +20,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.offset import GetMaxOffsetRequest
 from cometmq.wire.headers.session import HeartbeatRequest
+from cometmq.wire.headers.topic import CreateTopicRequest
 from tests.integration.broker_kit import running_broker, send_header
 from tests.integration.cli_kit import eventually
 
@@ -207,6 +208,27 @@ async def test_anybody_can_have_so_many_topics_made_and_no_more(tmp_path: Path) 
         assert {answer.code for answer in refused} == {ResponseCode.TOPIC_NOT_EXIST}
         assert "maxAutoCreateTopics" in (refused[0].remark or "")
         assert (await kit.send("topic-0")).code == ResponseCode.SUCCESS
+
+
+def new_topic(number: int) -> CreateTopicRequest:
+    return CreateTopicRequest(
+        topic=f"topic-{number}",
+        default_topic="TBW102",
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )
+
+
+async def test_an_administrator_has_a_limit_of_their_own(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, {"maxAutoCreateTopics": "1", "maxTopics": "20"}) as kit:
+        answers = [
+            await kit.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new_topic(number)) for number in range(30)
+        ]
+        assert len(kit.broker.state.topics.table) == 20
+        assert (answers[-1].code, answers[0].code) == (ResponseCode.INVALID_PARAMETER, ResponseCode.SUCCESS)
+        assert "maxTopics" in (answers[-1].remark or "")
 
 
 async def test_heartbeats_make_only_so_many_groups_and_retry_topics(tmp_path: Path) -> None:

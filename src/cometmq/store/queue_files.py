@@ -242,6 +242,7 @@ class QueueFiles(FolderFiles):
         if found != unit:
             if any(old not in (0, new) for old, new in zip(found, unit, strict=True)):
                 return False
+            mapped.file.reserve(at, at + UNIT_SIZE)  # what a crash took may be a hole of the file
             mapped.buffer[at : at + UNIT_SIZE] = unit
             mapped.flushed = min(mapped.flushed, at)
             mapped.file.wrote(at, at + UNIT_SIZE)
