@@ -344,6 +344,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enable_reconnect_for_go_away: bool = True  # no effect: always so
     reject_inconsistent_subscription: bool = False
     """Refuse a consumer whose subscriptions differ from those of its group, instead of only saying so."""
+    max_auto_create_topics: Natural = 20_000
+    """With so many topics none is made for a message any more."""
+    max_topics: Positive = 200_000
+    """With so many topics none is made, not even by an administrator."""
+    max_auto_create_subscription_groups: Natural = 20_000
+    """With so many groups none is made for a consumer any more."""
+    max_subscription_groups: Positive = 200_000
+    """With so many groups none is made, not even by an administrator."""
 
     def __post_init__(self) -> None:
         for key, value in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):

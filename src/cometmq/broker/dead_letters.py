@@ -38,6 +38,14 @@ def group_not_found(group: str) -> SendRefused:
     )
 
 
+def no_room_for(state: BrokerState, topic: str) -> str:
+    """Why a topic cannot be made."""
+    return (
+        f"topic[{topic}] does not exist, and this broker has {len(state.topics.table)} topics; "
+        "delete topics that nobody needs, or raise maxTopics"
+    )
+
+
 def redirect_retry(
     state: BrokerState, header: AnySend, version: int, record: Record, properties: dict[str, str]
 ) -> None:

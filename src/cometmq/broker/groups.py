@@ -3,6 +3,8 @@
 Rules kept here:
 - A group that nobody has made is made by the first who asks for it (`find`), if that is switched on and its
   name is legal; `get` never makes one.
+- With `maxAutoCreateSubscriptionGroups` groups none is made like that any more, and with
+  `maxSubscriptionGroups` none at all.
 - Every change makes a new data version and is saved.
 """
 
@@ -17,6 +19,7 @@ from cometmq.broker.topic_names import SYSTEM_GROUPS, is_system_group, legal_nam
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
+from cometmq.ports.rarely import Rarely
 from cometmq.store.config_tables import SubscriptionGroupTable
 
 log = logging.getLogger("cometmq.broker")
@@ -31,6 +34,7 @@ class Groups:
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._clock = clock
         self.config = config
+        self._refusals = Rarely()
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in SYSTEM_GROUPS}
         self.forbidden: dict[str, dict[str, int]] = {}
@@ -75,7 +79,23 @@ class Groups:
             config.enable_create_sys_group and is_system_group(group)
         ):
             return False
-        return refuse_group(group) is None
+        return refuse_group(group) is None and self._has_room(group)
+
+    def _has_room(self, group: str) -> bool:
+        if len(self.table) < self.config.max_auto_create_subscription_groups:
+            return True
+        if count := self._refusals.count():
+            log.warning(
+                "group %s is not made, nor were %d more: there are %d groups "
+                "(maxAutoCreateSubscriptionGroups)",
+                *(group, count - 1, len(self.table)),
+            )
+        return False
+
+    def has_room_for(self, groups: Iterable[str]) -> bool:
+        """Whether an administrator may make all of these that are not there."""
+        new = len(set(groups) - self.table.keys())
+        return not new or len(self.table) + new <= self.config.max_subscription_groups
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Make a group, or change it."""

@@ -135,6 +135,9 @@ class SendAnswers:
     def not_stored(self, status: PutStatus) -> Answer:
         self._state.counters.put_failures += 1
         known = _UNSTORED.get(status)
+        failure = self._state.store.log.allocation_failure
+        if known is not None and failure is not None and status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+            return self.refuse(known[0], f"{known[1]} {failure.message}; make room on the broker's disk")
         if known is not None:
             return self.refuse(*known)
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):

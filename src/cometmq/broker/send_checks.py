@@ -128,10 +128,15 @@ class SendChecks:
         made = topics.create_by_default(
             topic, header.default_topic, header.default_topic_queue_nums, peer, sys_flag
         )
-        if made is None and is_retry:
+        if made is None and is_retry and topics.has_room_for(topic):
             made = topics.ensure(topic, 1, sys_flag=sys_flag)
         if made is None:
             remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
+            if len(topics.table) >= topics.config.max_auto_create_topics:
+                remark += (
+                    f" This broker has {len(topics.table)} topics and makes no more by itself "
+                    "(maxAutoCreateTopics); an administrator can."
+                )
             raise SendRefused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return made
 

@@ -27,15 +27,18 @@ from cometmq.broker.slow_groups import disable_slow_groups
 from cometmq.broker.start_checks import refuse_settings, refuse_store
 from cometmq.broker.state import BrokerState
 from cometmq.broker.statistics import SAMPLE_S as STATISTICS_S
+from cometmq.model.errors import StoreError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.descriptor_shares import shares
 from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.open_ports import warn_if_open
 from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk_space import room_advice
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.ids import pack_host
@@ -163,6 +166,13 @@ class Broker:
         """Recover the store, listen, and announce the broker; what fails leaves nothing running."""
         try:
             await self._start()
+        except OSError as error:
+            await self.stop()
+            root, advice = (
+                self.state.store_config.root,
+                room_advice(self.state.disk, self.state.store_config, error),
+            )
+            raise StoreError(f"the broker with the store {root} cannot start: {error}{advice}") from error
         except BaseException:
             await self.stop()
             raise
@@ -186,6 +196,7 @@ class Broker:
             work.start()
         await self.server.start()
         await self.fast_server.start()
+        log.info("%s; at most %d queue files are mapped", shares(), state.store.queues.open_files.limit)
         self._ports.release()
         self._is_started = True
         ports = (self.port, self.fast_port)

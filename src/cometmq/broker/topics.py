@@ -5,6 +5,9 @@ Rules kept here:
 - A topic that nobody has made is made from the default topic if that may be inherited: with the smaller of
   both sides' numbers of queues, and its permission without the inheritance.
 - System topics exist from the start, whatever the file says; the file wins where it has them too.
+- With `maxAutoCreateTopics` topics none is made for a message any more; with `maxTopics` neither an
+  administrator nor a group that wants to retry gets one. The dead letters of a group, and what was popped
+  already, always have a topic: there are not more of them than groups, or than pops that were let in.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from cometmq.model.topic import (
     TopicConfig,
 )
 from cometmq.ports.clock import Clock
+from cometmq.ports.rarely import Rarely
 from cometmq.store.config_tables import TopicTable
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 
@@ -62,6 +66,7 @@ class Topics:
         self._clock = clock
         self.config = config
         self.data_version = DataVersion(0, clock.now_ms(), 0)
+        self._refusals = Rarely()
         self.generation = 0
         """Counts changes; what was derived from the table is good as long as this stays."""
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
@@ -132,6 +137,13 @@ class Topics:
         if template is None:
             log.warning("%s wants %s made like %s, which does not exist", peer, topic, default_topic)
             return None
+        if len(self.table) >= self.config.max_auto_create_topics:
+            if count := self._refusals.count():
+                log.warning(
+                    "%s wants %s made, and %d more were refused: there are %d topics (maxAutoCreateTopics)",
+                    *(peer, topic, count - 1, len(self.table)),
+                )
+            return None
         perm = template.perm
         if default_topic == DEFAULT_TOPIC and not self.config.auto_create_topic_enable:
             perm = _READ_WRITE
@@ -162,9 +174,26 @@ class Topics:
             self.update(found)
         return found
 
-    def ensure_retry_topic(self, group: str, queues: int, *, has_unit_sub: bool = False) -> TopicConfig:
-        """The topic in which messages of a group wait to be delivered again."""
-        return self.ensure(retry_topic(group), queues, sys_flag=TOPIC_UNIT_SUB if has_unit_sub else 0)
+    def ensure_retry_topic(
+        self, group: str, queues: int, *, has_unit_sub: bool = False
+    ) -> TopicConfig | None:
+        """The topic in which messages of a group wait to be delivered again; None if it may not be made."""
+        name = retry_topic(group)
+        if not self.has_room_for(name):
+            return None
+        return self.ensure(name, queues, sys_flag=TOPIC_UNIT_SUB if has_unit_sub else 0)
+
+    def has_room_for(self, *topics: str) -> bool:
+        """Whether all of these are there or may be made."""
+        new = len(set(topics) - self.table.keys())
+        if not new or len(self.table) + new <= self.config.max_topics:
+            return True
+        if count := self._refusals.count():
+            log.warning(
+                "topic %s is not made, nor were %d more: there are %d topics (maxTopics)",
+                *(topics[-1], count - 1, len(self.table)),
+            )
+        return False
 
     def ensure_dead_letter_topic(self, group: str) -> TopicConfig:
         """The topic of messages that a group could not consume."""

@@ -23,6 +23,7 @@ from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.files import Files, SystemFiles
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.descriptor_shares import shares
 from cometmq.remoting.handler import HandlerTable
 from cometmq.remoting.open_ports import warn_if_open
 from cometmq.remoting.server import RemotingServer
@@ -91,6 +92,7 @@ class Namesrv:
         await self.server.start()
         what = "routes, brokers and settings can be read, changed and deleted"
         warn_if_open(log, what, self.state.config.bind_address, (self.port,), "bindAddress")
+        log.info("%s", shares())
         if self.exporter is not None:
             self.exporter.is_serving = True
         self._schedule_scan()

@@ -6,10 +6,13 @@ Rules kept here:
 - Room is reserved before it is written: a write into a hole of a full disk would kill the process.
 - `sync` and everything that creates, removes or lists blocks; it belongs on a worker thread.
 - A mapping lives as long as somebody holds a view of it; closing or removing the file does not hurt readers.
+- A mapped file holds no descriptor and needs none to be synced. What has to open a file for a moment has
+  spare descriptors for it (`descriptors.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -19,11 +22,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cometmq.ports import residency
+from cometmq.ports import mappings, residency
+from cometmq.ports.descriptors import hold_spares, open_descriptor, opened, with_spare
 from cometmq.ports.files import Files, SystemFiles
 
 _FETCH_BYTES: Final = 1024 * 1024
 _MANY_BYTES: Final = 16 * 1024
+_CLOSED: Final = mmap.mmap(-1, 1)
+_CLOSED.close()
 
 Buffer = mmap.mmap | bytearray
 """What both a real and a simulated file give: sliced, assigned to, packed into."""
@@ -130,9 +136,12 @@ class Disk(Files, Protocol):
 class SystemDisk(SystemFiles):
     """The machine's disk."""
 
+    def __init__(self) -> None:
+        hold_spares()
+
     def entries(self, folder: Path) -> list[Entry]:
         try:
-            with os.scandir(folder) as found:
+            with with_spare(lambda: os.scandir(folder)) as found:
                 entries = [_entry(each) for each in found]
         except FileNotFoundError:
             return []
@@ -140,19 +149,17 @@ class SystemDisk(SystemFiles):
 
     def create(self, path: Path, size: int, *, scattered: bool = False) -> DiskFile:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            os.ftruncate(handle, size)
-            return SystemFile(path, handle, writable=True, scattered=scattered)
-        finally:
-            os.close(handle)
+        with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as handle:
+            try:
+                os.ftruncate(handle, size)
+                return SystemFile(path, handle, writable=True, scattered=scattered)
+            except OSError:  # half a file is of no use, and in the way of the next attempt
+                path.unlink(missing_ok=True)
+                raise
 
     def open(self, path: Path, *, writable: bool = True, scattered: bool = False) -> DiskFile:
-        handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-        try:
+        with opened(path, os.O_RDWR if writable else os.O_RDONLY) as handle:
             return SystemFile(path, handle, writable=writable, scattered=scattered)
-        finally:
-            os.close(handle)
 
     def remove(self, path: Path) -> None:
         try:
@@ -167,11 +174,8 @@ class SystemDisk(SystemFiles):
         path.rename(path.with_name(name))
 
     def sync_folder(self, folder: Path) -> None:
-        handle = os.open(folder, os.O_RDONLY)
-        try:
+        with opened(folder, os.O_RDONLY) as handle:
             os.fsync(handle)
-        finally:
-            os.close(handle)
 
     def usage(self, path: Path) -> DiskUsage | None:
         try:
@@ -184,40 +188,52 @@ class SystemDisk(SystemFiles):
 
     def lock(self, path: Path) -> DiskLock | None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             # A record lock on the first byte is what a Java process takes too.
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            os.pwrite(handle, b"lock", 0)
         except OSError:
             os.close(handle)
             return None
+        with contextlib.suppress(OSError):  # what is in it is of no importance, and the disk may be full
+            os.pwrite(handle, b"lock", 0)
         return SystemLock(handle)
 
 
 class SystemFile:
     """A mapped file of the machine."""
 
-    __slots__ = ("_address", "_scattered", "buffer", "path", "size")
+    __slots__ = ("_address", "_has_holes", "_inode", "_scattered", "buffer", "path", "size")
 
     def __init__(self, path: Path, handle: int, *, writable: bool, scattered: bool) -> None:
         self.path = path
-        self.size = os.fstat(handle).st_size
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self.buffer: Buffer = mmap.mmap(handle, self.size, access=access) if self.size else bytearray()
+        facts = os.fstat(handle)
+        self.size, self._inode = facts.st_size, facts.st_ino
+        self._has_holes = writable and mappings.has_holes_to_avoid(handle)
+        self.buffer: Buffer = (
+            mappings.map_file(handle, self.size, writable=writable) if self.size else bytearray()
+        )
         self._scattered = False
         self.expect(scattered=scattered)
         self._address = residency.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
 
     def reserve(self, start: int, end: int) -> None:
-        handle = os.open(self.path, os.O_RDWR)
-        try:
-            os.posix_fallocate(handle, start, end - start)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # this file system cannot reserve
-                raise
-        finally:
-            os.close(handle)
+        if start >= end:
+            return
+        with opened(self.path, os.O_RDWR) as handle:
+            try:
+                os.posix_fallocate(handle, start, end - start)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+                self._fill_holes(handle, start, end)  # this file system cannot reserve
+            if self._has_holes and isinstance(self.buffer, mmap.mmap):
+                mappings.show(self.buffer, handle, start, end)
+
+    def _fill_holes(self, handle: int, start: int, end: int) -> None:
+        for begin, behind in mappings.holes(handle, start, end):
+            for at in range(begin, behind, _FETCH_BYTES):
+                os.pwrite(handle, bytes(min(behind - at, _FETCH_BYTES)), at)
 
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
@@ -228,14 +244,10 @@ class SystemFile:
             self.buffer[start:end] = data
             return
         try:
-            handle = os.open(self.path, os.O_WRONLY)
-            try:
-                with memoryview(data) as rest:
-                    at = start
-                    while at < end:
-                        at += os.pwrite(handle, rest[at - start :], at)
-            finally:
-                os.close(handle)
+            with opened(self.path, os.O_WRONLY) as handle, memoryview(data) as rest:
+                at = start
+                while at < end:
+                    at += os.pwrite(handle, rest[at - start :], at)
         except OSError:  # the way that every other write takes
             self.buffer[start:end] = data
 
@@ -246,47 +258,35 @@ class SystemFile:
                 self.buffer.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 
     def fetch(self, start: int, end: int) -> None:
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
+        with opened(self.path, os.O_RDONLY) as handle:
             if self._scattered:
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
             while start < end and (read := os.pread(handle, min(end - start, _FETCH_BYTES), start)):
                 start += len(read)
-        finally:
-            os.close(handle)
 
     def is_in_memory(self, start: int, end: int) -> bool:
         return self._address is not None and residency.is_in_memory(self._address, start, end)
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
-        ranges: list[tuple[int, int]] = []
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            while start < self.size:
-                begin = os.lseek(handle, start, os.SEEK_DATA)
-                start = os.lseek(handle, begin, os.SEEK_HOLE)
-                ranges.append((begin, start))
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # which says that nothing follows
-                ranges.append((start, self.size))  # this file system cannot tell
-        finally:
-            os.close(handle)
-        return ranges
+        with opened(self.path, os.O_RDONLY) as handle:
+            return mappings.data_ranges(handle, start, self.size)
 
     def sync(self) -> None:
+        if os.stat(self.path).st_ino != self._inode:  # what is synced must be found again
+            raise FileNotFoundError(errno.ENOENT, "another file has taken its place", str(self.path))
         # Not `mmap.flush`, which stops the whole interpreter while it writes.
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
+        if isinstance(self.buffer, mmap.mmap) and mappings.sync(self.buffer):
+            return
+        with opened(self.path, os.O_RDONLY) as handle:
             os.fdatasync(handle)
-        finally:
-            os.close(handle)
 
     def close(self) -> None:
+        self._address = None
         if isinstance(self.buffer, mmap.mmap):
             try:
                 self.buffer.close()
             except BufferError:  # a reader holds a view; the mapping goes with its last view
-                pass
+                self.buffer = _CLOSED
 
 
 class SystemLock:

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from cometmq.ports.descriptors import opened, with_spare
+
 
 class Files(Protocol):
     """Reads and replaces whole files."""
@@ -28,7 +30,7 @@ class SystemFiles:
 
     def read(self, path: Path) -> bytes | None:
         try:
-            return path.read_bytes()
+            return with_spare(path.read_bytes)
         except FileNotFoundError:
             return None
 
@@ -38,17 +40,14 @@ class SystemFiles:
         if previous is not None:
             _write_and_rename(path.with_name(path.name + ".bak"), previous)
         _write_and_rename(path, data)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
+        with opened(path.parent, os.O_RDONLY) as folder:
             os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _write_and_rename(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".tmp")
     try:
-        with draft.open("wb") as file:
+        with with_spare(lambda: draft.open("wb")) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -86,7 +86,8 @@ class Channel(Outlet):
             self._descriptor = sock.fileno()
         refusal = self.endpoint.opened(cast(Any, self))
         if refusal is not None:
-            log.warning("refused %s: %s", self.remote_address, refusal)
+            if count := self.endpoint.refusals.count():
+                log.warning("refused %s and %d more: %s", self.remote_address, count - 1, refusal)
             self.close(refusal, abort=True)
 
     def pause_writing(self) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.ports.rarely import Rarely
 from cometmq.remoting.handler import HandlerTable, RequestHook
 from cometmq.remoting.limits import Limits
 from cometmq.remoting.metrics import RemotingMetrics
@@ -79,6 +80,7 @@ class Endpoint:
         self._round_bytes = 0
         self._emptied: asyncio.Event | None = None
         self._draining = False
+        self.refusals: Final = Rarely()
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -105,11 +107,7 @@ class Endpoint:
     def opened(self, connection: Connection) -> str | None:
         """A connection was made; the answer is why it is refused, or None."""
         self.metrics.accepted += 1
-        refusal = None
-        if self._draining:
-            refusal = "endpoint stopped"
-        elif len(self.connections) >= self.limits.max_connections:
-            refusal = "too many connections"
+        refusal = "endpoint stopped" if self._draining else self._refusal()
         if refusal is not None:
             self.metrics.refused += 1
             return refusal
@@ -117,6 +115,12 @@ class Endpoint:
         self.metrics.connections = len(self.connections)
         if self._house_timer is None:
             self._house_timer = self.loop.call_later(self._house_period(), self._keep_house)
+        return None
+
+    def _refusal(self) -> str | None:
+        """Why there may not be one more connection; None if there may."""
+        if len(self.connections) >= self.limits.max_connections:
+            return f"there are {self.limits.max_connections} connections (maxConnections)"
         return None
 
     def closed(self, connection: Connection) -> None:

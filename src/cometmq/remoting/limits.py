@@ -21,7 +21,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_answer_header_bytes: int = MAX_ANSWER_HEADER_BYTES
     """An answer to one of our calls with a larger header fails that call."""
     max_connections: int = 50_000
-    """A connection beyond this is closed as soon as it is accepted."""
+    """A connection beyond this is closed as soon as it is accepted, and so is one beyond what the limit of
+    open files leaves for connections (`descriptor_shares.py`)."""
     max_running_per_connection: int = 1_024
     """With this many handlers of one connection running, a server does not read it until one ends; a client
     reads on, for the answers to its own calls, and answers further requests SYSTEM_BUSY."""

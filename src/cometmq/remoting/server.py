@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from cometmq.model.errors import CometError
+from cometmq.remoting import descriptor_shares
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import HandlerTable, RequestHook
@@ -40,6 +41,15 @@ class RemotingServer(Endpoint):
         self._backlog = backlog
         self._listener: asyncio.Server | None = None
 
+    def _refusal(self) -> str | None:
+        refusal = super()._refusal()
+        if refusal is None and not descriptor_shares.has_room():
+            return (
+                f"{descriptor_shares.connection_share()} connections are open, and the process may have no "
+                "more files open; raise the limit (ulimit -n)"
+            )
+        return refusal
+
     async def start(self) -> None:
         """Listen; raises `CometError` if the port or the certificate cannot be had."""
         if self.tls_contexts is not None and self.tls_contexts.has_files:
@@ -53,6 +63,7 @@ class RemotingServer(Endpoint):
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error}; "
                 "stop what uses the port, or choose another listenPort"
             ) from None
+        descriptor_shares.take_part(self)
         self.port = self._listener.sockets[0].getsockname()[1]
         log.info("listening on %s:%d", self.host, self.port)
 

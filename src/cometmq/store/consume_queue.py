@@ -21,6 +21,7 @@ from typing import Final
 from cometmq.ports.disk import Disk
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_ext_address
 from cometmq.store.mapped_files import MappedFile
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
 from cometmq.store.queue_units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, sizes_of
 from cometmq.store.skipped import Skipped
@@ -52,6 +53,8 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
+        "_found_last",
+        "_min_physical_offset",
         "_skipped",
         "ext",
         "max_offset",
@@ -73,12 +76,17 @@ class ConsumeQueue:
         ext: ConsumeQueueExt | None = None,
         writable: bool = True,
         skipped: Skipped | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
-        """The folder is `<topic>/<queue id>` in the folder of all queues."""
+        """The folder is `<topic>/<queue id>` in the folder of all queues; for `open_files` see there."""
         self.topic = folder.parent.name
         self.queue_id = int(folder.name)
         self.min_offset = 0
         """The offset of the first unit whose message is still there."""
+        self._min_physical_offset = -1
+        """Where the record of that unit is in the commit log; -1 if that is not known."""
+        self._found_last: tuple[int, Unit] | None = None
+        """The last unit that a start found, with its offset."""
         self.max_offset = 0
         """The offset behind the last unit."""
         self.next_offset = 0
@@ -91,7 +99,7 @@ class ConsumeQueue:
         """By how much more the offsets of records are than those of their units, which Apache's can be."""
         self.ext = ext
         self._skipped = skipped
-        self._files = QueueFiles(disk, folder, file_size, writable=writable)
+        self._files = QueueFiles(disk, folder, file_size, writable=writable, open_files=open_files)
 
     # Writing
 
@@ -167,9 +175,11 @@ class ConsumeQueue:
         if queue_offset != self.max_offset:
             if self.max_physical_offset < 0:
                 self._files.begin_at(queue_offset)
+                self._min_physical_offset = -1
                 self.min_offset = self.max_offset = queue_offset
             elif queue_offset == 0:  # the topic was deleted here, and made anew
                 self._files.remove_all()
+                self._min_physical_offset = -1
                 self.min_offset = self.max_offset = 0
             elif queue_offset < self.max_offset and self._files.repair(queue_offset, UNIT.pack(*unit)):
                 self.max_physical_offset = unit[0] + unit[1]
@@ -198,6 +208,7 @@ class ConsumeQueue:
             self._skipped.message(self.topic, self.queue_id, self.max_offset, _LOST, count=count)
         if self.max_physical_offset < 0:
             self._files.begin_at(queue_offset)
+            self._min_physical_offset = -1
             self.min_offset = self.max_offset = queue_offset
             return
         unit = UNIT.pack(self.max_physical_offset, LOST_SIZE, 0)
@@ -224,7 +235,10 @@ class ConsumeQueue:
         if mapped is None:
             return b""
         at -= mapped.start
-        return mapped.buffer[at : min(at + count * UNIT_SIZE, mapped.wrote)]
+        try:
+            return mapped.buffer[at : min(at + count * UNIT_SIZE, mapped.wrote)]
+        except ValueError:  # this is not the thread that writes, which has just unmapped the file
+            return b""
 
     def units(self, queue_offset: int, count: int) -> Iterator[Unit]:
         """The same, as numbers."""
@@ -256,17 +270,24 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin with the first message that is still in the commit log."""
+        if 0 <= log_start <= self._min_physical_offset:
+            return  # without a look at the files, which may not be mapped
+        if 0 <= self.max_physical_offset <= log_start:
+            self.min_offset = self.max_offset
+            return
         first = max(self.min_offset, self._files.first_unit)
         offsets = range(first, self.max_offset)
         # A blank unit is at -1, before every log.
         self.min_offset = first + bisect_left(offsets, log_start, key=self._files.physical_offset)
+        if self.min_offset < self.max_offset:
+            self._min_physical_offset = self._files.physical_offset(self.min_offset)
 
     def detach_expired(self, log_start: int) -> list[MappedFile]:
         """Take out the files that have only messages from before the commit log's start; erase them later."""
         self.correct_min_offset(log_start)
         expired = []
         for mapped in self._files.files[:-1]:
-            if UNIT.unpack_from(mapped.buffer, mapped.size - UNIT_SIZE)[0] >= log_start:
+            if UNIT.unpack_from(self._files.map(mapped).buffer, mapped.size - UNIT_SIZE)[0] >= log_start:
                 break
             self._files.detach(mapped)
             expired.append(mapped)
@@ -299,6 +320,14 @@ class ConsumeQueue:
         The units before it are in order. Behind it they may be torn, so that one seems to be before it: with
         `is_right`, the last unit that stays is one that the record which it refers to agrees with.
         """
+        found = self._found_last
+        if (
+            found is not None
+            and found[0] == self.max_offset - 1
+            and self.max_physical_offset <= log_end
+            and (is_right is None or is_right(*found))
+        ):
+            return  # without a look at the files, which may not be mapped any more
         files = self._files
         first = files.first_unit
         end = first + bisect_left(range(first, self.max_offset), log_end, key=files.physical_offset)
@@ -315,12 +344,15 @@ class ConsumeQueue:
 
     def _end_at(self, end: int) -> None:
         self._files.end_at(end)
+        self._min_physical_offset = -1
         self.max_offset = self.next_offset = end // UNIT_SIZE
         self.max_physical_offset = -1
+        self._found_last = None
         if self.max_offset > self._files.first_unit:
-            physical_offset, size, _ = self._files.unit(self.max_offset - 1)
+            physical_offset, size, _ = unit = self._files.unit(self.max_offset - 1)
             if size != BLANK_SIZE:
                 self.max_physical_offset = physical_offset + (0 if size == LOST_SIZE else size)
+                self._found_last = self.max_offset - 1, unit
 
     def _last_ext_address(self) -> int | None:
         for queue_offset in range(self.max_offset - 1, self._files.first_unit - 1, -1):

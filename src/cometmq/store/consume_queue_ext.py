@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from cometmq.ports.disk import Disk
 from cometmq.store.mapped_files import MappedFile
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles
 
 _HEAD: Final = struct.Struct(">hqqh")
@@ -49,9 +50,17 @@ class ExtUnit(NamedTuple):
 class ConsumeQueueExt:
     """The extensions of one consume queue."""
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int, *, writable: bool = True) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        *,
+        writable: bool = True,
+        open_files: OpenFiles | None = None,
+    ) -> None:
         """The folder is `<topic>/<queue id>` in the folder of all extensions."""
-        self._files = FolderFiles(disk, folder, file_size, writable=writable)
+        self._files = FolderFiles(disk, folder, file_size, writable=writable, open_files=open_files)
         self._next_start = 0
         """Where the next file begins at the earliest."""
 
@@ -77,6 +86,7 @@ class ConsumeQueueExt:
         files = self._files.files
         last = files[-1] if files and files[-1].end > self._next_start else None
         if last is not None and not last.is_full:
+            self._files.map(last)
             if size <= last.size - last.wrote - _END_ROOM:
                 return last
             self._end(last)
@@ -111,7 +121,7 @@ class ConsumeQueueExt:
         """Map the files and find the end; `cut_behind` has to follow."""
         self._files.load()
         if self._files.files:
-            last = self._files.files[-1]
+            last = self._files.map(self._files.files[-1])
             at = 0
             while size := _size_at(last, at, last.size):
                 at += size

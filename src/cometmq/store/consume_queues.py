@@ -22,6 +22,7 @@ from cometmq.ports.disk import Disk
 from cometmq.ports.names import child
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles, Unit
 from cometmq.store.queue_units import whole_units
 from cometmq.store.side_by_side import SideBySide
@@ -45,6 +46,7 @@ class ConsumeQueues:
         writable: bool = True,
         side_by_side: SideBySide | None = None,
         skipped: Skipped | None = None,
+        most_open_files: int | None = None,
     ) -> None:
         """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
 
@@ -58,6 +60,7 @@ class ConsumeQueues:
         self._writable = writable
         self._skipped = skipped
         self._side_by_side = side_by_side or SideBySide()
+        self.open_files = OpenFiles(most_open_files)
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
         self.leaving: Final[set[str]] = set()
@@ -97,12 +100,21 @@ class ConsumeQueues:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         disk, names, writable = self._disk, (topic, str(queue_id)), self._writable
-        ext = None
+        ext, open_files = None, self.open_files
         if self._ext_folder is not None:
             ext_folder = child(self._ext_folder, *names)
-            ext = ConsumeQueueExt(disk, ext_folder, self._ext_file_size, writable=writable)
-        folder = child(self._folder, *names)
-        return ConsumeQueue(disk, folder, self._file_size, ext=ext, writable=writable, skipped=self._skipped)
+            ext = ConsumeQueueExt(
+                disk, ext_folder, self._ext_file_size, writable=writable, open_files=open_files
+            )
+        return ConsumeQueue(
+            disk,
+            child(self._folder, *names),
+            self._file_size,
+            ext=ext,
+            writable=writable,
+            skipped=self._skipped,
+            open_files=open_files,
+        )
 
     @property
     def max_physical_offset(self) -> int:
@@ -132,6 +144,7 @@ class ConsumeQueues:
 
     def load(self, *, crashed: bool = False) -> None:
         """Open every queue that has a folder, and find its end; after a crash, what is left of it."""
+        self.open_files.own()
         for topic in self._disk.entries(self._folder):
             if not topic.is_folder:
                 continue

@@ -5,6 +5,8 @@ Rules kept here:
   asks while it runs shares the next one, which begins at once.
 - Success is answered only for what a sync that succeeded covers. What takes longer than `syncFlushTimeout`
   is answered with `FLUSH_DISK_TIMEOUT`: stored, and not known to be safe.
+- A sync that could not begin, because no file could be opened (too many are), is tried again until it can;
+  whoever waits meanwhile waits, at most for the time above.
 - After a sync that failed there is no other. The kernel forgets the pages that it could not write, and a
   second sync would succeed without them. Whoever waits, or asks later, gets `FLUSH_DISK_TIMEOUT`; the store
   is told and has to refuse writes.
@@ -25,12 +27,14 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from cometmq.model.histogram import Histogram
+from cometmq.ports.descriptors import NotOpenedError
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus
 
 log = logging.getLogger("cometmq.store")
 
 PAGE: Final = 4096
+_TRY_AGAIN_S: Final = 0.1
 SYNC_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Done = Callable[[PutStatus], None]
@@ -87,6 +91,7 @@ class Flusher:
         """Up to where the log is known to be on the disk."""
         self.has_news = False
         """Whether `tell` has something to tell."""
+        self._could_not_open = False
         self.failure: BaseException | None = None
         """What the sync that failed failed with."""
         self.sync_times = Histogram(SYNC_BOUNDS_S)
@@ -186,9 +191,15 @@ class Flusher:
         self.is_busy = False
         self._idle.set()
         error = asyncio.CancelledError() if sync.cancelled() else sync.exception()
+        if isinstance(error, NotOpenedError):
+            self._try_later(error)
+            return
         if error is not None:
             self._fail(error)
             return
+        if self._could_not_open:
+            log.info("the log is put on the disk again")
+            self._could_not_open = False
         self.flushed_offset = max(self.flushed_offset, sync.result())
         waiting = self._waiting
         flushed: list[Done] = []
@@ -203,6 +214,16 @@ class Flusher:
     def _tell_in_time(self) -> None:
         if not self._begins_soon:
             self.tell()
+
+    def _try_later(self, error: NotOpenedError) -> None:
+        if not self._could_not_open:  # said once, not once a try
+            log.error(
+                "the log cannot be put on the disk for now: %s; close connections or raise the limit of open "
+                "files (ulimit -n); it is tried again every %d ms",
+                *(error, _TRY_AGAIN_S * 1000),
+            )
+        self._could_not_open = True
+        self._loop.call_later(_TRY_AGAIN_S, self._request)
 
     def _fail(self, error: BaseException) -> None:
         log.critical("the log could not be put on the disk and takes no more messages: %s", error)

@@ -6,7 +6,8 @@ Rules kept here:
 - `wrote` positions only move forward by writing and backward by `truncate`; `flushed` never passes `wrote`.
 - Room is reserved ahead of the writes, in steps, so that a full disk is an error and never a dead process.
 - A sync that failed once has failed for good. The kernel forgets which pages it could not write, so that a
-  second sync would succeed without having saved them.
+  second sync would succeed without having saved them. A file that could not be opened was not synced at all;
+  that is tried again.
 - The list of files is replaced and never changed, so that other threads always find a whole one.
 - `sync`, `create`, `remove` and `erase` block and belong on a worker thread; `load`, `truncate` and `close`
   into start and stop.
@@ -20,6 +21,7 @@ from threading import Lock
 from typing import Final
 
 from cometmq.model.errors import StoreError
+from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile
 
 NAME_DIGITS: Final = 20
@@ -35,22 +37,19 @@ class MappedFile:
         "file",
         "flushed",
         "is_gone",
+        "is_mapped",
         "modified_ms",
         "report",
         "reserved",
         "size",
         "start",
         "view",
+        "was_read",
         "wrote",
     )
 
     def __init__(self, file: DiskFile, start: int, modified_ms: int = 0) -> None:
-        self.file = file
-        self.buffer = file.buffer
-        self.view = memoryview(file.buffer)
-        """Slices of it are what readers get: they cost no copy, and keep the mapping as long as they live."""
-        self.report = None if isinstance(file, SystemFile) else file.wrote
-        """What a write of a message is reported to; None where the kernel knows, and no call is needed."""
+        self.map(file)
         self.start = start
         """The offset of the first byte in the stream."""
         self.size = file.size
@@ -63,8 +62,27 @@ class MappedFile:
         self.modified_ms = modified_ms
         self.is_gone = False
         """Whether the file was taken off the disk; nobody needs it there any more."""
+        self.was_read = False
+        """Whether somebody read from it since that was asked last; see `OpenFiles`."""
         self._sync_error: OSError | None = None
         self._settling: Lock | None = None
+
+    def map(self, file: DiskFile) -> None:
+        """Read and write through a mapping of this file."""
+        self.file = file
+        self.buffer = file.buffer
+        self.view = memoryview(file.buffer)
+        """Slices of it are what readers get: they cost no copy, and keep the mapping as long as they live."""
+        self.report = None if isinstance(file, SystemFile) else file.wrote
+        """What a write of a message is reported to; None where the kernel knows, and no call is needed."""
+        self.is_mapped = True
+
+    def unmap(self) -> None:
+        """Let go of the mapping until `map` is called; the file can be synced all the same."""
+        self.is_mapped = False
+        self.view.release()
+        self.file.close()
+        self.buffer = self.file.buffer
 
     @property
     def end(self) -> int:
@@ -96,7 +114,8 @@ class MappedFile:
         except OSError as error:
             if self.is_gone:
                 return
-            self._sync_error = error
+            if not isinstance(error, NotOpenedError):
+                self._sync_error = error
             raise
         # Not more than is still written: a truncation may have come in between.
         self.flushed = min(max(self.flushed, wrote), self.wrote)
@@ -112,12 +131,11 @@ class MappedFile:
             try:
                 self.file.sync()
             except OSError as error:
-                if not self.is_gone:
+                if not self.is_gone and not isinstance(error, NotOpenedError):
                     self._sync_error = error
 
     def close(self) -> None:
-        self.view.release()
-        self.file.close()
+        self.unmap()
 
 
 class MappedFiles:

@@ -121,6 +121,7 @@ class MessageStore:
         except BaseException:
             self._dismiss_workers()
             raise
+        self.queues.open_files.own()
         self._look_again()
         self.flusher.start()
         if self._waits_for_flush or not self._config.flush_commit_log_timed:

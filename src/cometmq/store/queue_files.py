@@ -9,15 +9,19 @@ Rules kept here:
 - What was found at a start may be in the system's memory only, so it counts as not synced. A crash may have
   taken a file, or its size, and left the one behind it; units are made anew from there on.
 - Files that are opened only to be read are never changed, whatever their state is.
+- A file may be unmapped while nobody uses it (`open_files.py`), and is mapped again by whoever needs it.
 """
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from cometmq.ports.disk import Disk
 from cometmq.store.mapped_files import MappedFile, MappedFiles
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_units import BLANK_SIZE, BLANK_UNIT, UNIT, UNIT_SIZE, end_of_units
 
 Unit = tuple[int, int, int]
@@ -25,7 +29,10 @@ Unit = tuple[int, int, int]
 
 _NEW_FILE_STEP: Final = 64 * 1024
 _OLD_FILE_STEP: Final = 4 * 1024
-"""How much room is reserved at a time; in a file of an earlier run that much is erased, too."""
+"""How much room is reserved at a time at most; in a file of an earlier run that much is erased, too."""
+
+_mapping = Lock()
+"""Held by whoever maps a file again, which is rare: two threads must not do it at once."""
 
 _MEASURED_FILES: Final = 3
 """How many files, counted from the last, are looked through after a start."""
@@ -34,14 +41,60 @@ _MEASURED_FILES: Final = 3
 class FolderFiles(MappedFiles):
     """The files in a folder `<topic>/<queue id>`, which comes and goes with them."""
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int, *, writable: bool = True) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        *,
+        writable: bool = True,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """With `open_files`, files are unmapped when too many of all queues are mapped."""
         super().__init__(disk, folder, file_size, writable=writable, scattered=True)
+        self._open_files = open_files
         self.names_changed = False
         """Whether a name in the folder, or the way to it, may not be on the disk yet."""
 
     def load(self) -> None:
         super().load()
         self.names_changed = bool(self.files)  # by the process before, and maybe in memory only
+        if self._open_files is not None:
+            for mapped in self.files:
+                self._open_files.add(self, mapped)
+
+    def at(self, offset: int) -> MappedFile | None:
+        # As in `MappedFiles`, without a call more for every read.
+        files = self.files
+        index = (offset - files[0].start) // self.file_size if files else -1
+        mapped = files[index] if 0 <= index < len(files) else None
+        if mapped is None or not mapped.start <= offset < mapped.start + mapped.size:
+            mapped = super().at(offset)
+            if mapped is None:
+                return None
+        mapped.was_read = True
+        return mapped if mapped.is_mapped else self.map(mapped)
+
+    def map(self, mapped: MappedFile) -> MappedFile:
+        """Map a file again if it was unmapped; the same file."""
+        if mapped.is_mapped or mapped.is_gone:
+            return mapped
+        with _mapping:
+            if mapped.is_mapped:
+                return mapped
+            file = self._disk.open(mapped.file.path, writable=self._writable, scattered=self._scattered)
+            if file.size != mapped.size:
+                file.close()
+                raise OSError(
+                    errno.EIO, f"it has {file.size} bytes now, and had {mapped.size}", str(file.path)
+                )
+            mapped.map(file)
+        if self._open_files is not None:
+            self._open_files.add(self, mapped)
+        return mapped
+
+    def unmapped(self, mapped: MappedFile) -> None:
+        """A file was unmapped; nothing depends on it."""
 
     @property
     def unsynced(self) -> int:
@@ -50,7 +103,21 @@ class FolderFiles(MappedFiles):
 
     def add(self, mapped: MappedFile) -> MappedFile:
         self.names_changed = True
-        return super().add(mapped)
+        super().add(mapped)
+        if self._open_files is not None:
+            self._open_files.add(self, mapped)
+        return mapped
+
+    def detach(self, mapped: MappedFile) -> None:
+        super().detach(mapped)
+        if self._open_files is not None:
+            self._open_files.forget(mapped)
+
+    def close(self) -> None:
+        if self._open_files is not None:
+            for mapped in self.files:
+                self._open_files.forget(mapped)
+        super().close()
 
     def erase(self, mapped: MappedFile) -> None:
         if self._writable:
@@ -98,8 +165,16 @@ class FolderFiles(MappedFiles):
 class QueueFiles(FolderFiles):
     """The files of a consume queue."""
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int, *, writable: bool = True) -> None:
-        super().__init__(disk, folder, file_size, writable=writable)
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        *,
+        writable: bool = True,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        super().__init__(disk, folder, file_size, writable=writable, open_files=open_files)
         self.last: MappedFile | None = None
         """The file that is written to."""
         self.full_at = 0
@@ -112,12 +187,15 @@ class QueueFiles(FolderFiles):
         return self.min_offset // UNIT_SIZE
 
     def unit(self, queue_offset: int) -> Unit:
-        """The unit of an offset; a blank one if its file was just deleted."""
+        """The unit of an offset; a blank one if its file was just deleted or unmapped."""
         at = queue_offset * UNIT_SIZE
         mapped = self.at(at)
         if mapped is None:
             return 0, BLANK_SIZE, 0
-        physical_offset, size, tags_code = UNIT.unpack_from(mapped.buffer, at - mapped.start)
+        try:
+            physical_offset, size, tags_code = UNIT.unpack_from(mapped.buffer, at - mapped.start)
+        except ValueError:
+            return 0, BLANK_SIZE, 0
         return physical_offset, size, tags_code
 
     def physical_offset(self, queue_offset: int) -> int:
@@ -132,8 +210,12 @@ class QueueFiles(FolderFiles):
         last = self.last
         if last is None or last.is_full:
             last = self._add_file(0 if last is None else last.end)
-        self._reserve(last, last.wrote + UNIT_SIZE)
+        self._reserve(self.map(last), last.wrote + UNIT_SIZE)
         return last
+
+    def unmapped(self, mapped: MappedFile) -> None:
+        if mapped is self.last:
+            self.full_at = 0  # so that the next append asks for a place
 
     def begin_at(self, queue_offset: int) -> None:
         """Start over, with blank units up to this offset; there must be nothing to lose."""
@@ -143,7 +225,7 @@ class QueueFiles(FolderFiles):
         if last is None or last.start != start:
             self.remove_all()
             last = self._add_file(start)
-        self._reserve(last, blank)
+        self._reserve(self.map(last), blank)
         last.wrote = blank
         if blank:
             last.buffer[:blank] = BLANK_UNIT * (blank // UNIT_SIZE)
@@ -160,6 +242,7 @@ class QueueFiles(FolderFiles):
         if found != unit:
             if any(old not in (0, new) for old, new in zip(found, unit, strict=True)):
                 return False
+            mapped.file.reserve(at, at + UNIT_SIZE)  # what a crash took may be a hole of the file
             mapped.buffer[at : at + UNIT_SIZE] = unit
             mapped.flushed = min(mapped.flushed, at)
             mapped.file.wrote(at, at + UNIT_SIZE)
@@ -174,7 +257,9 @@ class QueueFiles(FolderFiles):
     def _reserve(self, mapped: MappedFile, end: int) -> None:
         """Make room up to a place, and for one more unit behind it."""
         known = mapped.reserved
-        mapped.reserve(min(end + UNIT_SIZE, mapped.size), self._step)
+        # Small at first, and then twice as much each time: most queues of a large store hold little.
+        step = min(self._step, max(known, _OLD_FILE_STEP))
+        mapped.reserve(min(end + UNIT_SIZE, mapped.size), step)
         if self._step == _OLD_FILE_STEP and mapped.reserved > known:
             mapped.buffer[known : mapped.reserved] = bytes(mapped.reserved - known)
             mapped.file.wrote(known, mapped.reserved)
@@ -204,9 +289,9 @@ class QueueFiles(FolderFiles):
         """Where the units end that a start finds, as a place in the stream."""
         files = self.files
         index = max(0, len(files) - _MEASURED_FILES)
-        while index > 0 and _measure(files[index]) == 0:
+        while index > 0 and _measure(self.map(files[index])) == 0:
             index -= 1
-        while index < len(files) and _measure(files[index]) == self.file_size:
+        while index < len(files) and _measure(self.map(files[index])) == self.file_size:
             index += 1
         return files[index].start + files[index].wrote if index < len(files) else self.max_offset
 
@@ -219,6 +304,7 @@ class QueueFiles(FolderFiles):
         self.full_at = 0
         if last is None:
             return
+        self.map(last)
         last.wrote = last.reserved = end - last.start
         last.flushed = 0
         self._step = _OLD_FILE_STEP

@@ -40,6 +40,7 @@ from cometmq.store.findings import first_set_byte
 from cometmq.store.index import Index
 from cometmq.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
 from cometmq.store.log_reader import LogReader
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.survey import (
     INDEX_FOLDER,
@@ -131,6 +132,7 @@ class _Rebuild:
         self._file_size = survey.queue_file_size or settings.consume_queue_file_size
         self._folder = survey.root / (QUEUE_FOLDER + NEW)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._open_files = OpenFiles()
         has_index = config is None or config.message_index_enable
         index_folder = survey.root / (INDEX_FOLDER + NEW)
         self._index = Index(disk, clock, index_folder, *shape) if has_index else None
@@ -224,7 +226,8 @@ class _Rebuild:
 
     def _new_queue(self, place: QueuePlace) -> ConsumeQueue:
         folder = child(self._folder, place.topic, str(place.queue_id))
-        queue = self._queues[place[:2]] = ConsumeQueue(self._disk, folder, self._file_size)
+        queue = ConsumeQueue(self._disk, folder, self._file_size, open_files=self._open_files)
+        self._queues[place[:2]] = queue
         return queue
 
 

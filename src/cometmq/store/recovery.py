@@ -277,7 +277,7 @@ class Recovery:
             places += further_places(record.properties_block, record.queue_id)
         return record.physical_offset == unit[0] and any(
             (topic, queue_id) == (queue.topic, queue.queue_id)
-            and offset - queue_offset in (0, self._shift(queue))
+            and (offset == queue_offset or offset - queue_offset == self._shift(queue))
             for topic, queue_id, offset in places
         )
 

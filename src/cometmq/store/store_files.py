@@ -25,6 +25,7 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import open_commit_log
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.disk_space import room_advice
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.index import Index
@@ -107,7 +108,9 @@ class StoreFiles:
                 self._let_go(in_order=False)
                 raise
         except OSError as error:
-            raise StoreError(f"{root} cannot be opened: {error}") from error
+            raise StoreError(
+                f"{root} cannot be opened: {error}{room_advice(self._disk, self._config, error)}"
+            ) from error
         log.info(
             "%s is open: log from %d to %d, %d queues; after %s stop %d records from %d on were looked at",
             *(root, self.log.min_offset, recovered.end, len(self.queues)),
@@ -180,6 +183,7 @@ class StoreFiles:
     def close(self) -> bool:
         """Put everything on the disk and give the directory back; False if it could not be left in order."""
         in_order = False
+        self.queues.open_files.own()
         try:
             self.log.sync()
             if self.dispatcher.catch_up(self.log.max_offset):

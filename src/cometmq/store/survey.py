@@ -26,6 +26,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.index_layout import IndexShape, find_shape
 from cometmq.store.log_reader import LogReader
 from cometmq.store.mapped_files import NAME_DIGITS, MappedFile, MappedFiles
+from cometmq.store.open_files import OpenFiles
 
 LOG_FOLDER: Final = "commitlog"
 QUEUE_FOLDER: Final = "consumequeue"
@@ -145,9 +146,11 @@ def open_log(disk: Disk, survey: Survey) -> LogReader:
     return LogReader(files)
 
 
-def open_queue(disk: Disk, survey: Survey, found: FoundQueue) -> ConsumeQueue:
-    """One queue for reading."""
-    queue = ConsumeQueue(disk, found.folder, survey.queue_file_size, writable=False)
+def open_queue(
+    disk: Disk, survey: Survey, found: FoundQueue, open_files: OpenFiles | None = None
+) -> ConsumeQueue:
+    """One queue for reading; those that are open at the same time have `open_files` in common."""
+    queue = ConsumeQueue(disk, found.folder, survey.queue_file_size, writable=False, open_files=open_files)
     queue.load()
     return queue
 

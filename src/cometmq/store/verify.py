@@ -36,6 +36,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.findings import Finding, Findings, first_set_byte
 from cometmq.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
+from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_units import UNIT_SIZE
 from cometmq.store.survey import (
     CHECKPOINT,
@@ -154,10 +155,11 @@ def _check_sizes(files: list[FoundFile], size: int, findings: Findings) -> None:
 def _open_queues(disk: Disk, survey: Survey, findings: Findings) -> dict[QueueName, ConsumeQueue]:
     """The queues that can be read at all; what is wrong with the others was found by their files."""
     queues: dict[QueueName, ConsumeQueue] = {}
+    open_files = OpenFiles()
     for found in survey.queues:
         before = findings.total
         try:
-            queues[found.topic, found.queue_id] = open_queue(disk, survey, found)
+            queues[found.topic, found.queue_id] = open_queue(disk, survey, found, open_files)
         except StoreError as error:
             if findings.total == before:
                 findings.add(found.folder, 0, "a queue that can be read", error)

@@ -19,6 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from cometmq.ports.clock import Clock
+from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Readable
 from cometmq.testing.sim_content import PAGE_SIZE, Content
 from cometmq.testing.sim_folder import Tree, no_such_file
@@ -126,6 +127,8 @@ class Machine:
         with self.guard:
             try:
                 self.enter("sync", path)
+            except NotOpenedError:
+                raise
             except OSError:
                 content.forget(writes)
                 raise
@@ -216,4 +219,5 @@ class SimulatedFile:
 
 
 def os_error(number: int, path: Path) -> OSError:
-    return OSError(number, os.strerror(number), str(path))
+    kind = NotOpenedError if number in (errno.EMFILE, errno.ENFILE) else OSError
+    return kind(number, os.strerror(number), str(path))

@@ -29,6 +29,30 @@ def shape(topic: TopicConfig | None) -> tuple[int, int, int] | None:
 # Topics
 
 
+def test_with_so_many_topics_none_is_made_for_a_message() -> None:
+    """B2: those that are there stay, an administrator can make more, and a group has its retry topic."""
+    table = topics(max_auto_create_topics=15, max_topics=18)
+    made = [table.create_by_default(f"topic-{number}", "TBW102", 4, PEER) for number in range(5)]
+    assert [each is not None for each in made] == [True, True, False, False, False]
+    assert table.has_room_for("new-1", "new-2", "new-3", "topic-0")
+    assert not table.has_room_for("new-1", "new-2", "new-3", "new-4")
+    retries = [table.ensure_retry_topic(f"group-{number}", 1) for number in range(5)]
+    assert [each is not None for each in retries] == [True, True, True, False, False]
+    assert table.ensure_retry_topic("group-0", 1) is retries[0]
+    assert table.ensure_dead_letter_topic("group-0").topic_name == "%DLQ%group-0"
+
+
+def test_with_so_many_groups_none_is_made_for_a_consumer() -> None:
+    config = BrokerConfig(broker_name="broker-a", max_auto_create_subscription_groups=20)
+    groups = Groups(config, VirtualClock())
+    for number in range(40):
+        groups.find(f"group-{number}")
+    assert len(groups.table) == 20
+    assert groups.find("group-0") is not None
+    assert groups.find("group-39") is None
+    assert groups.has_room_for(["group-39"])
+
+
 def test_a_broker_has_rocketmqs_system_topics() -> None:
     """B2: with their numbers of queues and permissions."""
     assert {name: shape(topic) for name, topic in topics().table.items()} == {
@@ -126,7 +150,9 @@ def test_topics_of_units_are_marked() -> None:
     found = table.get("Orders")
     assert found is not None
     assert found.topic_sys_flag == 3
-    assert table.ensure_retry_topic("billing", 1, has_unit_sub=True).topic_sys_flag == 2
+    retry = table.ensure_retry_topic("billing", 1, has_unit_sub=True)
+    assert retry is not None
+    assert retry.topic_sys_flag == 2
 
 
 def test_name_servers_make_topics_ordered_and_never_the_other_way() -> None:

@@ -298,3 +298,19 @@ def test_what_was_synced_survives_every_crash_and_the_rest_is_dispatched_again()
         assert offsets_in(queue) == list(range(3, 71)), mode
         queue.close()
         assert offsets_in(a_queue(after, units_per_file=30)) == list(range(3, 71)), mode
+
+
+def test_a_unit_of_which_a_crash_took_the_second_page_is_repaired_where_there_is_room(tmp_path: Path) -> None:
+    """B5: the rest of the unit lies in a hole, and to write there without room would kill the process."""
+    units = [UNIT.pack(*unit_of(offset)) for offset in range(205)]
+    size = 600 * UNIT_SIZE
+    torn = b"".join(units)[:4096].ljust(size, b"\0")  # of the last unit, 16 bytes are before the page ends
+    path = tmp_path / "orders" / "3" / f"{0:020}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(torn)
+    disk = SimulatedDisk()
+    disk.load_from(tmp_path, FOLDER.parents[1])
+    queue = a_queue(disk, units_per_file=600)
+    assert queue.max_offset == 205
+    put(queue, 204)
+    assert queue.unit(204) == unit_of(204)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
 from cometmq.store.flush import PAGE, Flusher
@@ -210,6 +211,42 @@ async def test_a_sync_that_fails_is_never_answered_as_success_and_never_repeated
     flusher.wake()
     assert await flusher.stop() is False
     assert (log.syncs, flusher.flushed_offset) == (1, 0)
+
+
+async def test_a_sync_for_which_no_file_can_be_opened_is_tried_again_until_it_can(
+    log: GatedLog, worker: ThreadPoolExecutor
+) -> None:
+    """B5: nothing was lost, because nothing was tried. Connections that use up all descriptors go away."""
+    told: list[BaseException] = []
+    flusher = Flusher(log, worker, quiet(), on_failure=told.append)
+    flusher.start()
+    log.error = NotOpenedError(errno.EMFILE, os.strerror(errno.EMFILE))
+    waiting = flusher.wait_flushed(log.append())
+    for _ in range(3):
+        await begun(log)
+        log.gate.release()
+    await begun(log)
+    assert not waiting.done()
+    log.error = None
+    log.gate.release()
+
+    assert await waiting is OK
+    assert (told, flusher.failure) == ([], None)
+    assert await flusher.stop() is True
+
+
+async def test_a_real_log_for_which_no_file_can_be_opened_is_safe_once_it_can(
+    worker: ThreadPoolExecutor,
+) -> None:
+    disk = SimulatedDisk()
+    commit_log = a_log(disk)
+    assert commit_log.append(message(b"hello")) is PutStatus.PUT_OK
+    disk.fail("sync", number=errno.EMFILE, times=3)
+    flusher = Flusher(commit_log, worker, quiet())
+    flusher.start()
+
+    assert await flusher.wait_flushed(commit_log.max_offset) is OK
+    assert commit_log.flushed_offset == commit_log.max_offset
 
 
 async def test_a_real_log_that_cannot_be_synced_stays_unsynced(worker: ThreadPoolExecutor) -> None:

@@ -80,6 +80,12 @@ class GroupAdminHandlers:
         for group in groups:
             self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
+        if not self._state.groups.has_room_for(group.group_name for group in groups):
+            raise CometError(
+                f"this broker has {len(self._state.groups.table)} groups, {len(groups)} more are too many; "
+                "delete groups that nobody needs, or raise maxSubscriptionGroups",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
         if groups:
             self._state.groups.update_all(groups)
             await self._state.group_file.saved()

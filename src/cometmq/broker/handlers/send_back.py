@@ -6,7 +6,13 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from cometmq.broker.dead_letters import FIRST_RETRY_LEVEL, group_not_found, most_retries, sent_back
+from cometmq.broker.dead_letters import (
+    FIRST_RETRY_LEVEL,
+    group_not_found,
+    most_retries,
+    no_room_for,
+    sent_back,
+)
 from cometmq.broker.delay_levels import put_aside
 from cometmq.broker.send_checks import SendRefused
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
@@ -52,6 +58,8 @@ class SendBackHandlers:
         retries = state.topics.ensure_retry_topic(
             header.group, group.retry_queue_nums, has_unit_sub=header.unit_mode
         )
+        if retries is None:
+            raise SendRefused(ResponseCode.TOPIC_NOT_EXIST, no_room_for(state, retry_topic(header.group)))
         if not retries.perm & PERM_WRITE:
             remark = f"the topic[{retries.topic_name}] sending message is forbidden"
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)

@@ -165,7 +165,7 @@ class SessionHandlers:
         retry = state.topics.ensure_retry_topic(
             name, group_config.retry_queue_nums, has_unit_sub=consumer.unit_mode
         )
-        if retry.order != ordered and not data.without_sub:
+        if retry is not None and retry.order != ordered and not data.without_sub:
             state.topics.update(msgspec.structs.replace(retry, order=ordered))
         known = state.clients.consumers.get(name)
         fingerprint = data.heartbeat_fingerprint

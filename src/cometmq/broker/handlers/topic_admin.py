@@ -129,6 +129,12 @@ class TopicAdminHandlers:
 
     async def _put(self, topics: list[TopicConfig]) -> Answer:
         state = self._state
+        if not state.topics.has_room_for(*(topic.topic_name for topic in topics)):
+            raise CometError(
+                f"this broker has {len(state.topics.table)} topics, and {len(topics)} more are too many; "
+                "delete topics that nobody needs, or raise maxTopics",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
         for topic in topics:
             self._warn_of_hidden(topic)
         if state.topics.update_all(topics):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.dead_letters import no_room_for
 from cometmq.broker.filters import PullFilter, SqlFilter, tag_filter
 from cometmq.broker.pop.names import PopRefused, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pull_checks import LONGEST_REMEMBERED
 from cometmq.broker.subscriptions import is_tag_type, make_subscription
-from cometmq.broker.topic_names import FAQ
+from cometmq.broker.topic_names import FAQ, RETRY_PREFIX
 from cometmq.model.errors import ProtocolError
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
@@ -137,8 +138,18 @@ class PopChecks:
         if not group.consume_enable:
             remark = f"subscription group no permission, {header.consumer_group}"
             raise PopRefused(ResponseCode.NO_PERMISSION, remark)
+        made_later = self._retry_topic(header.topic, header.consumer_group)
+        if not self._state.topics.has_room_for(made_later):
+            raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, no_room_for(self._state, made_later))
         wanted = _filter_of(topic.topic_name, exp, exp_type) if exp else None
         return PopPermit(topic, header.consumer_group, wanted)
+
+    def _retry_topic(self, topic: str, group: str) -> str:
+        """Where messages go that were popped and not acknowledged."""
+        if topic.startswith(RETRY_PREFIX):
+            return topic
+        is_second = self._state.config.enable_retry_topic_v2
+        return retry_topic_v2(topic, group) if is_second else retry_topic_v1(topic, group)
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._state.topics.get(name)

@@ -1,0 +1,190 @@
+"""Files in memory, without a descriptor for each and without holes that can kill.
+
+Python's own mappings keep a descriptor of the file as long as they live, and sync with the interpreter held.
+Both is done here through the C library: room in memory is taken first, and the file is mapped over it.
+
+Rules kept here:
+- A mapping needs no descriptor, neither to live nor to be synced.
+- On a file system in memory (tmpfs) a hole of a file takes room when it is read, and a process that reads one
+  when there is no room left gets a signal. Holes are not mapped there: zeros are, which cannot be written.
+  `show` puts the file in their place when room was reserved. Who only reads sees the holes, too, as long as
+  there is room for all of them: the process that writes may be filling them.
+- Where the C library cannot do that, Python's mapping is used, with its descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import sys
+from typing import Final
+
+_FIXED: Final = 0x10
+_NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_MS_SYNC: Final = 4
+_FAILED: Final = ctypes.c_void_p(-1).value
+_MEMORY_FILE_SYSTEMS: Final = (0x01021994, 0x858458F6)
+"""The kernel's numbers of tmpfs and ramfs."""
+_STATFS_SIZE: Final = 512
+_MANY_RANGES: Final = 64
+"""A file with more ranges of data than that, and holes between them, is filled up instead."""
+
+
+class _PyBuffer(ctypes.Structure):
+    """What the interpreter tells about memory that it lends."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def _find(name: str, *argtypes: type) -> ctypes._NamedFuncPointer | None:
+    try:
+        found = ctypes.CDLL(None, use_errno=True)[name]
+    except (AttributeError, OSError):
+        return None
+    found.argtypes = argtypes
+    return found
+
+
+_mmap: Final = _find(
+    "mmap", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+)
+_msync: Final = _find("msync", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_fstatfs: Final = _find("fstatfs", ctypes.c_int, ctypes.c_char_p)
+if _mmap is not None:
+    _mmap.restype = ctypes.c_void_p
+
+HOLDS_NO_DESCRIPTOR: Final = _mmap is not None and _msync is not None
+
+_in_memory: dict[int, bool] = {}
+"""Of each device that was asked about: whether its file system is in memory."""
+
+
+def map_file(handle: int, size: int, *, writable: bool) -> mmap.mmap:
+    """The first so many bytes of a file, without its holes if it `has_holes_to_avoid`."""
+    if not HOLDS_NO_DESCRIPTOR:
+        return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+    prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    try:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, prot=prot)
+    except OSError:  # a system that lends no more memory than it has
+        if has_holes_to_avoid(handle):
+            raise
+        return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+    if not has_holes_to_avoid(handle) or (not writable and _has_room_for(handle, size)):
+        _map_over(mapping, handle, 0, size, prot)
+        return mapping
+    if writable:
+        _map_over(mapping, -1, 0, size, mmap.PROT_READ)
+    ranges = data_ranges(handle, 0, size)
+    if writable and len(ranges) > _MANY_RANGES:
+        os.posix_fallocate(handle, 0, size)
+        ranges = [(0, size)]
+    for start, end in ranges:
+        _map_over(mapping, handle, start, end, prot)
+    return mapping
+
+
+def show(mapping: mmap.mmap, handle: int, start: int, end: int) -> None:
+    """Map a part of a file for which room was reserved where a hole was left out."""
+    _map_over(mapping, handle, start, end, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def sync(mapping: mmap.mmap) -> bool:
+    """Put everything written to a mapping on the disk; False if it was closed meanwhile, or cannot be told.
+
+    Other threads go on while it waits.
+    """
+    if _msync is None:
+        return False
+    try:
+        with memoryview(mapping) as held:  # so that it stays where it is
+            if _msync(_address_of(mapping), len(held), _MS_SYNC) == 0:
+                return True
+    except ValueError:  # it is closed
+        return False
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))
+
+
+def has_holes_to_avoid(handle: int) -> bool:
+    """Whether to read a file could need room that there is none of."""
+    facts = os.fstat(handle)
+    if facts.st_blocks * 512 >= facts.st_size or _fstatfs is None:
+        return False
+    known = _in_memory.get(facts.st_dev)
+    if known is None:
+        told = ctypes.create_string_buffer(_STATFS_SIZE)
+        width = ctypes.sizeof(ctypes.c_long)
+        known = (
+            _fstatfs(handle, told) == 0
+            and int.from_bytes(told.raw[:width], sys.byteorder) & 0xFFFFFFFF in _MEMORY_FILE_SYSTEMS
+        )
+        _in_memory[facts.st_dev] = known
+    return known
+
+
+def data_ranges(handle: int, start: int, size: int) -> list[tuple[int, int]]:
+    """Where something may have been written, from a place on; everywhere else zeros are read."""
+    ranges: list[tuple[int, int]] = []
+    try:
+        while start < size:
+            begin = os.lseek(handle, start, os.SEEK_DATA)
+            start = os.lseek(handle, begin, os.SEEK_HOLE)
+            ranges.append((begin, start))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that nothing follows
+            ranges.append((start, size))  # this file system cannot tell
+    return ranges
+
+
+def holes(handle: int, start: int, end: int) -> list[tuple[int, int]]:
+    """Where nothing was ever written, between two places."""
+    found = []
+    for begin, behind in data_ranges(handle, start, end):
+        if begin >= end:
+            break
+        if begin > start:
+            found.append((start, begin))
+        start = behind
+    if start < end:
+        found.append((start, end))
+    return found
+
+
+def _has_room_for(handle: int, size: int) -> bool:
+    facts = os.fstatvfs(handle)
+    return facts.f_bavail * facts.f_frsize >= size
+
+
+def _map_over(mapping: mmap.mmap, handle: int, start: int, end: int, prot: int) -> None:
+    """Put pages of a file, or zeros without a handle, in the place of what a mapping shows."""
+    if _mmap is None or start >= end:
+        return
+    start -= start % mmap.PAGESIZE
+    flags = _FIXED | (mmap.MAP_SHARED if handle >= 0 else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = _address_of(mapping) + start
+    if _mmap(address, end - start, prot, flags, handle, start if handle >= 0 else 0) == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _address_of(mapping: mmap.mmap) -> int:
+    told = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(told), 0)
+    address: int = told.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(told))
+    return address
