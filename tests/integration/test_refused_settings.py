@@ -52,7 +52,6 @@ OUT_OF_RANGE = [
     ("storeType", "defaultRocksDB"),
     ("flushDiskType", "SYNCFLUSH"),
     ("fileReservedTime", "-1"),
-    ("fileReservedTime", "0"),
     ("fileReservedTime", "three days"),
     ("diskMaxUsedSpaceRatio", "101"),
     ("diskSpaceWarningLevelRatio", "-1"),

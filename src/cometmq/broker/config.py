@@ -288,7 +288,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     print_channel_groups_min_num: Natural = 5  # no effect
     split_registration_size: Natural = 800
     config_black_list: BlackListed[str] = "configBlackList;brokerConfigPath"
-    skip_when_ck_re_put_reach_max_times: bool = field(name="skipWhenCKRePutReachMaxTimes", default=False)
+    skip_when_ck_re_put_reach_max_times: bool = field(  # no effect: what can never be put is set aside
+        name="skipWhenCKRePutReachMaxTimes", default=False
+    )
     append_ack_async: bool = False  # no effect
     append_ck_async: bool = False  # no effect
     clear_retry_topic_when_delete_topic: bool = True

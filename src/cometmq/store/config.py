@@ -191,7 +191,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clean_swaped_map_interval: Long = 300_000  # no effect
 
     # Retention
-    file_reserved_time: Positive = 72
+    file_reserved_time: Natural = 72
     delete_when: str = "04"
     clean_resource_interval: Positive = 10_000
     delete_commit_log_files_interval: Natural = 100
@@ -249,7 +249,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
     timer_skip_unknown_error: bool = False  # no effect
-    timer_enable_retry_until_success: bool = False
+    timer_enable_retry_until_success: bool = False  # no effect: what can never be put is set aside
     timer_intercept_delay_level: bool = False  # no effect
     timer_enable_check_metrics: bool = True
     timer_check_metrics_when: str = "05"

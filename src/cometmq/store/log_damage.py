@@ -21,6 +21,8 @@ from cometmq.wire.record_walk import WalkEnd
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT: Final = 4
+_CHUNK: Final = 1024 * 1024
+_ZEROS: Final = bytes(_CHUNK + _MAGIC_AT)
 
 
 def next_in_file(mapped: MappedFile, position: int, limit: int | None = None) -> int | None:
@@ -61,7 +63,15 @@ def walk_over_damage(log: LogReader, start: int, limit: int) -> Iterator[RecordG
 
 
 def _next_magic(mapped: MappedFile, start: int, limit: int) -> int | None:
-    """The next place where a record could begin."""
-    found = [mapped.buffer.find(magic, start + _MAGIC_AT, limit) for magic in _MAGICS]
-    place = min((at - _MAGIC_AT for at in found if at >= 0), default=None)
-    return None if place is None or place > mapped.wrote - MIN_RECORD_SIZE else place
+    """The next place where a record could begin. Most of what follows the end of a log are zeros."""
+    at = start + _MAGIC_AT
+    limit = min(limit, mapped.wrote - MIN_RECORD_SIZE + 2 * _MAGIC_AT)
+    while at < limit:
+        end = min(at + _CHUNK + _MAGIC_AT, limit)
+        chunk = mapped.buffer[at:end]
+        if chunk != _ZEROS[: end - at]:
+            places = [place for place in map(chunk.find, _MAGICS) if place >= 0]
+            if places:
+                return at + min(places) - _MAGIC_AT
+        at += _CHUNK
+    return None

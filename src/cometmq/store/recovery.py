@@ -314,9 +314,11 @@ class Recovery:
         if mapped is None or measured.error is None:
             return
         at = measured.end - mapped.start
-        written = max((end for _, end in mapped.file.data_ranges(at)), default=at)
+        written = ((max(start, at + 1), end) for start, end in mapped.file.data_ranges(at))
         following = (each.start for each in self._log.files.files if each.start > mapped.start)
-        if next_in_file(mapped, at + 1, written) is not None or any(map(self._log.record_at, following)):
+        if any(next_in_file(mapped, *part) is not None for part in written) or any(
+            map(self._log.record_at, following)
+        ):
             self._skipped.log_range(
                 measured.end,
                 self._log.max_offset,

@@ -16,7 +16,6 @@ from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
-from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
@@ -101,10 +100,10 @@ class TopicAdminHandlers:
         """The topic as it will be; raises if it cannot be like that."""
         self._refuse_name(topic.topic_name)
         numbers = (topic.read_queue_nums, topic.write_queue_nums)
-        if min(numbers) < 0 or max(numbers) > MAX_QUEUES or abs(topic.topic_sys_flag) > LARGEST_INT:
+        if min(numbers) < 0 or max(numbers) > MAX_QUEUES:
             raise _invalid(
                 f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
-                f"have to be from 0 to {MAX_QUEUES}, and topicSysFlag {topic.topic_sys_flag} has 32 bits"
+                f"have to be from 0 to {MAX_QUEUES}"
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
