@@ -346,7 +346,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enable_reconnect_for_go_away: bool = True  # no effect: always so
     reject_inconsistent_subscription: bool = False
     """Refuse a consumer whose subscriptions differ from those of its group, instead of only saying so."""
-    max_auto_create_topics: Natural = 20_000
+    max_auto_create_topics: Natural = 5_000
     """With so many topics none is made for a message any more."""
     max_topics: Positive = 200_000
     """With so many topics none is made, not even by an administrator."""

@@ -156,8 +156,11 @@ class ConsumeQueues:
         self, log_end: int, is_right: Callable[[ConsumeQueue, int, Unit], bool] | None = None
     ) -> None:
         """Forget the units of all records that begin at or behind this end of the commit log."""
-        for queue in self:
+
+        def truncate(queue: ConsumeQueue) -> None:
             queue.truncate(log_end, None if is_right is None else partial(is_right, queue))
+
+        self._side_by_side.each(truncate, list(self))  # what is cut off is synced, queue by queue
 
     def sync(self, least_pages: int = 0) -> None:
         """Put on the disk what was written to the queues that have so many pages to write, or anything."""

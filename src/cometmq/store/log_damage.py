@@ -68,6 +68,7 @@ def _next_magic(mapped: MappedFile, start: int, limit: int) -> int | None:
     limit = min(limit, mapped.wrote - MIN_RECORD_SIZE + 2 * _MAGIC_AT)
     while at < limit:
         end = min(at + _CHUNK + _MAGIC_AT, limit)
+        mapped.file.fetch(at, end)  # cheaper than a fault for every page
         chunk = mapped.buffer[at:end]
         if chunk != _ZEROS[: end - at]:
             places = [place for place in map(chunk.find, _MAGICS) if place >= 0]
