@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from operator import sub
 from typing import Final, Protocol
@@ -49,10 +50,11 @@ def all_belong(
 ) -> bool:
     """Whether records, at these places of the log, are those of these offsets of a queue."""
     try:
+        offsets, sizes = list(offsets), list(map(len, records))
+        if _are_alike(queue, offsets, starts, sizes, records):
+            return True
         found: list[Fields] = list(map(FIELDS.unpack_from, records))
-        return _are(found, queue, offsets, starts, map(len, records)) and _have_tails(
-            records, queue.topic, found[0][1]
-        )
+        return _are(found, queue, offsets, starts, sizes) and _have_tails(records, queue.topic, found[0][1])
     except (struct.error, KeyError, IndexError, OverflowError):
         return False
 
@@ -86,10 +88,47 @@ def _are(
     return found == list(zip(sizes, repeat(found[0][1]), repeat(queue.queue_id), offsets, starts))
 
 
+def _are_alike(
+    queue: NamedQueue,
+    offsets: Sequence[int],
+    starts: Sequence[int],
+    sizes: Sequence[int],
+    records: Sequence[memoryview],
+) -> bool:
+    """The same for records with bodies and properties of one size, at half the cost: one look at each.
+
+    False says nothing about them but that they are not all alike.
+    """
+    if sizes.count(sizes[0]) != len(sizes):
+        return False
+    magic = FIELDS.unpack_from(records[0])[1]
+    flags, body_length = _FLAGS_AND_BODY.unpack_from(records[0])
+    name = _encoded_name(queue.topic, magic)
+    properties_length = sizes[0] - _V4_BODY_AT - body_length - len(name) - 2
+    if flags & HOST_V6_MASK or body_length < 0 or properties_length < 0:
+        return False
+    tail = name + properties_length.to_bytes(2, "big")
+    alike = (repeat(flags), repeat(body_length), repeat(tail))
+    expected = zip(sizes, repeat(magic), repeat(queue.queue_id), offsets, starts, *alike)
+    return list(map(_whole_head(body_length, len(tail)).unpack_from, records)) == list(expected)
+
+
+@lru_cache(256)
+def _whole_head(body_length: int, tail_length: int) -> struct.Struct:
+    """`FIELDS`, flags, length of the body, and what follows the body up to the properties."""
+    return struct.Struct(f">iI4xi4xqqi44xi{body_length}x{tail_length}s")
+
+
+@lru_cache(256)
+def _encoded_name(topic: str, magic: int) -> bytes:
+    """A topic with its length, as a record of this version has it."""
+    encoded = topic.encode("utf-8", "surrogatepass")
+    return len(encoded).to_bytes(_LENGTH_BYTES[magic], "big") + encoded
+
+
 def _have_tails(records: Iterable[memoryview], topic: str, magic: int) -> bool:
     """Whether the topic is behind the body of each record, and properties up to its end."""
-    encoded = topic.encode("utf-8", "surrogatepass")
-    name = len(encoded).to_bytes(_LENGTH_BYTES[magic], "big") + encoded
+    name = _encoded_name(topic, magic)
     length = len(name) + 2
     for record in records:
         flags, body_length = _FLAGS_AND_BODY.unpack_from(record)
