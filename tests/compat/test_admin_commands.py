@@ -44,10 +44,11 @@ NO_SUCH_GROUP = (
 # the client then commits that.
 EMPTY_RETRIES = (r"(?m)^%RETRY%readers .*\n", r".* of %RETRY%readers before it.*\n")
 # Apache sizes two thread pools by the machine and its bloom filter by two other settings, and does not show
-# the path of its file; the last key is ours.
+# the path of its file; the last keys are ours.
 OWN_SETTINGS = (
     r"(?m)^(sendMessageThreadPoolNums|putMessageFutureThreadPoolNums|bitMapLengthConsumeQueueExt|"
-    r"brokerConfigPath|rejectInconsistentSubscription) .*\n",
+    r"brokerConfigPath|rejectInconsistentSubscription|max(AutoCreate)?(Topics|SubscriptionGroups)|"
+    r"recoverWhatIsLeft) .*\n",
 )
 
 TRACED = Step(

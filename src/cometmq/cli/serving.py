@@ -92,7 +92,8 @@ def set_up_logging(level: str, form: str = LogFormat.TEXT) -> None:
     is_json = form == LogFormat.JSON
     handler.setFormatter(JsonLines() if is_json else logging.Formatter(_TEXT_LINE))
     logging.basicConfig(level=number, handlers=[handler])
-    faulthandler.enable(sys.__stderr__)  # a process that a signal ends says where it was
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)  # a process that a signal ends says where it was
 
 
 def raise_file_limit() -> None:

@@ -24,6 +24,7 @@ from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.command import Command
 from cometmq.wire.header import Header
+from cometmq.wire.takeovers import ClusterInfoRequest
 
 MOST_AT_ONCE: Final = 16
 
@@ -84,11 +85,12 @@ class AdminBase:
 
     async def cluster_info(self, namesrv: str | None = None) -> ClusterInfo:
         """All brokers and clusters, as one name server knows them, or this one."""
-        code = RequestCode.GET_BROKER_CLUSTER_INFO
+        code, header = RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfoRequest(takeovers=True)
         if namesrv is not None:
-            answer = await self._ask(namesrv, code)
+            answer = await self._ask(namesrv, code, header)
         else:
-            answer = await self._instance.name_servers.call_ok(code, timeout_s=self.settings.call_timeout_s)
+            timeout_s = self.settings.call_timeout_s
+            answer = await self._instance.name_servers.call_ok(code, header, timeout_s=timeout_s)
         return decode_answer(ClusterInfo, answer.body)
 
     async def masters(self, cluster: str | None = None) -> Mapping[str, str]:

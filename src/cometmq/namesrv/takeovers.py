@@ -8,7 +8,7 @@ Rules kept here:
 - A move between two addresses is logged when it happens first, and again at most every `SAY_AGAIN_MS`. It is
   counted every time.
 - The record has the last `MOST_KEPT` moves of the last hour; the oldest goes first. The answer to
-  GET_BROKER_CLUSTER_INFO shows it, and `cometmq doctor` reads it there.
+  GET_BROKER_CLUSTER_INFO shows it to who asks for it, and `cometmq doctor` reads it there.
 """
 
 from __future__ import annotations

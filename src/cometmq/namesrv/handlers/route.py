@@ -5,11 +5,12 @@ from __future__ import annotations
 from cometmq.namesrv.pickup import only_zone
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.wire.bodies.route import encode_cluster_info, encode_route
 from cometmq.wire.codes import V4_9_4, RequestCode, ResponseCode
 from cometmq.wire.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
+from cometmq.wire.takeovers import ClusterInfoRequest
 
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -46,9 +47,9 @@ class RouteHandlers:
         remark = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
         return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
 
-    @handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader)
-    def cluster_info(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """All brokers, by name and by cluster; beside them the routes that moved, if any did."""
+    @handles(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfoRequest)
+    def cluster_info(self, header: ClusterInfoRequest, request: Command, connection: Connection) -> Answer:
+        """All brokers, by name and by cluster; beside them the routes that moved, if that is wanted."""
         tables = self._state.tables
-        takeovers = self._state.takeovers.recent()
+        takeovers = self._state.takeovers.recent() if header.takeovers else ()
         return Answer(body=encode_cluster_info(tables.brokers, tables.clusters, takeovers))
