@@ -77,7 +77,7 @@ class Stream(Channel):
         write_high_bytes = endpoint.limits.write_high_bytes
         max_running = endpoint.max_running_per_connection
         self._rests = False
-        until = perf_counter() + _TURN_S
+        until = 0.0
         try:
             while not self._backed_up and self._running < max_running:
                 parts = splitter.next_parts()
@@ -91,7 +91,9 @@ class Stream(Channel):
                     self.flush()
                 if splitter.empty:  # the common end of a read, known without another look
                     break
-                if perf_counter() > until:
+                if until == 0.0:  # asked for when there is more than one frame, as the clock costs as well
+                    until = perf_counter() + _TURN_S
+                elif perf_counter() > until:
                     self._rests = True
                     self._pause_reading()
                     endpoint.loop.call_soon(self._go_on)

@@ -101,12 +101,10 @@ class BulkReader(MessageReader):
         if not count or ends[-1] - base > mapped.wrote or total != totals[count - 1]:
             return None  # something is not as it usually is
         behind = offset + count
-        if starts[0] < self._fresh_from:
-            first, last = self._looked_at.get(queue, (0, 0))
-            if not first <= offset <= behind <= last:
-                if not all_lie_in(view, base, queue, offset, starts[:count], sizes[:count]):
-                    return None
-                self._looked_at[queue] = (first, behind) if first <= offset <= last else (offset, behind)
+        if starts[0] < self._fresh_from and self._looked_at.get((queue, offset), 0) < behind:
+            if not all_lie_in(view, base, queue, offset, starts[:count], sizes[:count]):
+                return None
+            self._note_right(queue, offset, behind)
         return GetResult(
             GetStatus.FOUND,
             behind,

@@ -43,6 +43,8 @@ MAX_SCAN: Final = 16_384
 FILTER_S: Final = 0.05
 """So long a read looks for messages that are wanted; what it has found by then is what it found."""
 
+_MOST_LOOKED_AT: Final = 16_384
+"""So many reads are remembered; with one more all are forgotten, and are looked at again."""
 _NO_QUEUE_FILE: Final = "a file of the consume queue is missing"
 _NOT_THERE: Final = "their entries lead to no record of the commit log"
 _NOT_ITS_OWN: Final = "their entries lead to other records, or to none"
@@ -126,8 +128,8 @@ class MessageReader:
         self._find_queue = find_queue
         self._check_crc = check_crc
         self._skipped = skipped or Skipped()
-        self._looked_at: dict[ReadableQueue, tuple[int, int]] = {}
-        """Offsets of queues, from one to another, whose entries were found to be right a moment ago."""
+        self._looked_at: dict[tuple[ReadableQueue, int], int] = {}
+        """Where reads began whose entries were found to be right a moment ago, and where they ended."""
         self._fresh_from = log.max_offset
         """Where the log ended a moment ago: what is behind was written since, by this process."""
         self._hot_bytes = int(memory_bytes * (config.access_message_in_memory_max_ratio / 100))
@@ -175,14 +177,16 @@ class MessageReader:
     ) -> bool:
         """Whether the entries from an offset on lead to these records, and rightly so."""
         behind = offset + len(records)
-        first, last = self._looked_at.get(queue, (0, 0))
-        if first <= offset and behind <= last:
-            return True
         starts = [unit[0] for unit in islice(UNIT.iter_unpack(units), len(records))]
         if not all_belong(queue, range(offset, behind), starts, records):
             return False
-        self._looked_at[queue] = (first, behind) if first <= offset <= last else (offset, behind)
+        self._note_right(queue, offset, behind)
         return True
+
+    def _note_right(self, queue: ReadableQueue, offset: int, behind: int) -> None:
+        if len(self._looked_at) >= _MOST_LOOKED_AT:
+            self._looked_at.clear()
+        self._looked_at[queue, offset] = behind
 
     def cold_places(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
@@ -258,10 +262,14 @@ class MessageReader:
             records.append(view[at:end])
         if not records:
             return None
-        # What was appended just now is as it was written.
-        if first_start < self._fresh_from and not self._are_right(queue, offset, units, records):
-            return None
         behind = offset + len(records)
+        # What was appended just now is as it was written.
+        if (
+            first_start < self._fresh_from
+            and self._looked_at.get((queue, offset), 0) < behind
+            and not self._are_right(queue, offset, units, records)
+        ):
+            return None
         return GetResult(
             GetStatus.FOUND, behind, queue.min_offset, queue.max_offset, records, range(offset, behind), total
         )
