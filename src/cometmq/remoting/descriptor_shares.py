@@ -4,7 +4,7 @@ Rules kept here:
 - Connections that come in take what the rest does not need, over all servers of the process together. One
   more is closed as soon as it is accepted; those that are there stay.
 - The rest is for files that are open for a moment, the listening ports, calls to other servers, the port of
-  the metrics. Mapped files hold no descriptors.
+  the metrics. Queue files hold no descriptors.
 - The limit is asked for each time, because it may be changed while a process runs.
 """
 

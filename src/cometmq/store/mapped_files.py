@@ -119,6 +119,8 @@ class MappedFile:
             raise
         # Not more than is still written: a truncation may have come in between.
         self.flushed = min(max(self.flushed, wrote), self.wrote)
+        if self.flushed == self.size and isinstance(self.file, SystemFile):
+            self.file.release()
 
     def settle(self) -> None:
         """Put on the disk what is there, while others sync.

@@ -15,6 +15,7 @@ import pytest
 from cometmq.ports import descriptors
 from cometmq.ports.descriptors import NotOpenedError, hold_spares, opened
 from cometmq.ports.disk import SystemDisk
+from cometmq.store.mapped_files import MappedFiles
 
 MORE = 40
 
@@ -78,7 +79,7 @@ def test_a_file_that_cannot_be_opened_even_so_is_told_apart_from_one_that_cannot
 def test_a_mapped_file_holds_no_descriptor(tmp_path: Path) -> None:
     disk = SystemDisk()
     before = open_descriptors()
-    files = [disk.create(tmp_path / str(number), 8192) for number in range(50)]
+    files = [disk.create(tmp_path / str(number), 8192, scattered=True) for number in range(50)]
     files += [disk.open(tmp_path / str(number), writable=False) for number in range(50)]
     for file in files[:50]:
         file.reserve(0, 4096)
@@ -86,6 +87,28 @@ def test_a_mapped_file_holds_no_descriptor(tmp_path: Path) -> None:
         file.sync()
     assert open_descriptors() == before
     assert files[50].buffer[:2] == b"x\0"
+
+
+def test_a_file_of_the_log_keeps_one_for_its_syncs_until_it_is_full(tmp_path: Path) -> None:
+    """B5: a sync with it needs no other, and one without it needs none."""
+    before = open_descriptors()
+    log = MappedFiles(SystemDisk(), tmp_path, 4096)
+    mapped = log.create(0)
+    mapped.reserve(4096, 4096)
+    for wrote in (100, 200):
+        mapped.wrote = wrote
+        with no_descriptor_left():
+            mapped.sync()
+        assert open_descriptors() == before
+    mapped.wrote = 300
+    mapped.sync()
+    assert open_descriptors() == before + 1
+    with no_descriptor_left():
+        mapped.wrote = 400
+        mapped.sync()
+    mapped.wrote = mapped.size
+    mapped.sync()
+    assert open_descriptors() == before
 
 
 def test_a_mapping_goes_with_its_file(tmp_path: Path) -> None:
