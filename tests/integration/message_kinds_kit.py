@@ -136,7 +136,7 @@ NEVER = DEFERRED
 def kill(kit: BrokerKit, folder: Path) -> Path:
     """What a broker that is killed now leaves behind: its files, as they are at this moment."""
     source = kit.embedded.folder.parent
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("lock", "namesrv"))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("lock", "namesrv", "*.tmp"))
     return folder
 
 
