@@ -631,7 +631,7 @@ async def test_thousands_of_calls_time_out_without_holding_up_the_loop() -> None
     """Each of them has a deadline of its own; looking through all of them must not take all the time."""
     async with mute_server() as (address, peers), calling() as client:
         opening = asyncio.ensure_future(client.call(address, ECHO, timeout_s=20))
-        await eventually(lambda: peers)
+        await eventually(lambda: peers and client.connections)
         (connection,) = client.connections
         calls = [connection.call(ECHO, None, timeout_s=0.3 + n / 20_000) for n in range(6_000)]
         used = time.process_time()

@@ -48,11 +48,13 @@ class Turns(Generic[T]):
         """Do as much as one turn allows."""
         self._is_scheduled = False
         waiting, until = self._waiting, perf_counter() + TURN_S
-        while waiting:
-            self._do(waiting.popleft())
-            if perf_counter() > until:
-                self.add(())
-                return
+        try:
+            while waiting:
+                self._do(waiting.popleft())
+                if perf_counter() > until:
+                    return
+        finally:  # also when one of them failed: the others have nobody else to wait for
+            self.add(())
 
     def run_all(self) -> None:
         """Do everything now, because there is no later."""

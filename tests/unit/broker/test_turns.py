@@ -60,6 +60,23 @@ async def test_everything_is_done_at_once_where_there_is_no_later() -> None:
     assert done == list(range(5))
 
 
+async def test_one_that_fails_leaves_the_others_their_turn() -> None:
+    done: list[int] = []
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+
+    def do(number: int) -> None:
+        if number == 1:
+            raise ValueError(number)
+        done.append(number)
+
+    Turns(do).add(range(4))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == [0, 2, 3]
+    assert len(failures) == 1
+
+
 async def test_who_cannot_be_asked_in_this_turn_counts_as_interested() -> None:
     filters, slow = ArrivalFilters(), Slow()
     outcomes = [filters.wants(slow, 0, b"") for _ in range(10)]
