@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cometmq.model.errors import CometError
+from cometmq.remoting.client import CALL_TIMEOUT_S
 from cometmq.wire.codes import RequestCode
+from cometmq.wire.command import Command
 from cometmq.wire.headers.namesrv import BrokerHeartbeatRequest, QueryDataVersionRequest
 
 if TYPE_CHECKING:
@@ -83,19 +85,22 @@ class BrokerHeartbeats:
                     address, RequestCode.BROKER_HEARTBEAT, heartbeat, timeout_s=timeout_s
                 )
                 return
-            answer = await state.remoting.call_ok(
-                address,
-                RequestCode.QUERY_DATA_VERSION,
-                QueryDataVersionRequest(
-                    broker_name=config.broker_name,
-                    broker_addr=state.address,
-                    cluster_name=config.broker_cluster_name,
-                    broker_id=config.broker_id,
-                ),
-                body=msgspec.json.encode(state.topics.data_version),
-                timeout_s=timeout_s,
-            )
+            answer = await query_data_version(state, address, timeout_s)
         except CometError:
             return
         if not answer.body:
             self._register()
+
+
+async def query_data_version(state: BrokerState, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
+    """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
+    config = state.config
+    header = QueryDataVersionRequest(
+        broker_name=config.broker_name,
+        broker_addr=state.address,
+        cluster_name=config.broker_cluster_name,
+        broker_id=config.broker_id,
+    )
+    body = msgspec.json.encode(state.topics.data_version)
+    code = RequestCode.QUERY_DATA_VERSION
+    return await state.remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.broker.broker_heartbeats import BrokerHeartbeats
+from cometmq.broker.broker_heartbeats import BrokerHeartbeats, query_data_version
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
 from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
@@ -31,7 +31,6 @@ from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import (
-    QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
     RegisterTopicRequest,
@@ -262,18 +261,7 @@ class Registration:
 
     async def _is_news(self, address: str) -> bool:
         """Whether a name server does not know the topics as they are."""
-        state, config = self._state, self._state.config
-        answer = await state.remoting.call_ok(
-            address,
-            RequestCode.QUERY_DATA_VERSION,
-            QueryDataVersionRequest(
-                broker_name=config.broker_name,
-                broker_addr=state.address,
-                cluster_name=config.broker_cluster_name,
-                broker_id=config.broker_id,
-            ),
-            body=msgspec.json.encode(state.topics.data_version),
-        )
+        answer = await query_data_version(self._state, address)
         return answer.header(QueryDataVersionResponse).changed
 
     async def _unregister(self, address: str) -> None:
