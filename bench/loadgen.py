@@ -50,7 +50,7 @@ _ALL_BUFFERS_BYTES = 64 * 1024 * 1024
 """What the receive buffers of all connections may have together, as long as no answer is larger."""
 
 
-class _Load:
+class OpenLoad:
     """All connections of a run under one epoll."""
 
     def __init__(
@@ -191,7 +191,7 @@ def load_in_this_process(
     watched: int | None = None,
 ) -> LoadResult:
     """Run the load here and now; `run_load` does it in a process of its own, which measures better."""
-    load = _Load(address, frames, shape, silence_seconds)
+    load = OpenLoad(address, frames, shape, silence_seconds)
     # The collector would walk the cycle's frames again and again in the middle of the measurement.
     gc.collect()
     gc.freeze()

@@ -53,9 +53,14 @@ class Figure:
     ours: Sequence[float]
     theirs: Sequence[float] = ()
     target: Target = field(default_factory=Target)
+    in_pairs: bool = False
+    """Whether each of ours was measured right beside one of theirs: then those two are compared."""
 
     @property
     def ratio(self) -> float | None:
+        if self.in_pairs:
+            pairs = zip(self.ours, self.theirs, strict=True)
+            return median(our / their for our, their in pairs)
         return median(self.ours) / median(self.theirs) if self.theirs and median(self.theirs) else None
 
     @property

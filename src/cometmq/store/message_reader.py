@@ -17,9 +17,12 @@ Rules kept here:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from itertools import islice
+from functools import lru_cache
+from itertools import accumulate, islice
+from struct import Struct
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -111,6 +114,12 @@ FindQueue = Callable[[str, int], ReadableQueue | None]
 """The queue of a topic and a queue id, if it is there."""
 
 
+@lru_cache(64)
+def _places_of(unit_bytes: int) -> Struct:
+    """Places and sizes of the records of so many bytes of units: one call for all of them."""
+    return Struct(">" + "qi8x" * (unit_bytes // UNIT_SIZE))
+
+
 class MessageReader:
     """Reads the messages of queues; `memory_bytes` is what the machine has."""
 
@@ -173,11 +182,10 @@ class MessageReader:
         self._fresh_from = self._log.max_offset
 
     def _are_right(
-        self, queue: ReadableQueue, offset: int, units: bytes | bytearray, records: Sequence[memoryview]
+        self, queue: ReadableQueue, offset: int, starts: Sequence[int], records: Sequence[memoryview]
     ) -> bool:
         """Whether the entries from an offset on lead to these records, and rightly so."""
         behind = offset + len(records)
-        starts = [unit[0] for unit in islice(UNIT.iter_unpack(units), len(records))]
         if not all_belong(queue, range(offset, behind), starts, records):
             return False
         self._note_right(queue, offset, behind)
@@ -232,42 +240,36 @@ class MessageReader:
         return right_offset if self._corrects else offset
 
     def _get_hot(self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int) -> GetResult | None:
-        """The common case, where all are wanted, in memory and there; None for every other."""
+        """The common case, where all are wanted, in memory and in one file; None for every other."""
         most, most_bytes = self._hot_limits
         max_bytes = min(max_bytes, most_bytes)
         units = queue.read(offset, max(min(max_count, most), 1))
-        files = self._log.files
-        coldest = files.max_offset - self._hot_bytes
-        records: list[memoryview] = []
-        total = start = wrote = last_end = 0
-        first_start = -1
-        view = memoryview(b"")
-        for physical_offset, size, _ in UNIT.iter_unpack(units):
-            at = physical_offset - start
-            if at < last_end or at + size > wrote:
-                mapped = files.at(physical_offset)
-                if mapped is None or physical_offset < coldest or at < last_end:
-                    return None
-                start, wrote, view = mapped.start, mapped.wrote, mapped.view
-                at = physical_offset - start
-                if at + size > wrote:
-                    return None
-                if not records:
-                    first_start = physical_offset
-            last_end = end = at + size
-            total += size
-            if total > max_bytes and records:
-                total -= size
-                break
-            records.append(view[at:end])
-        if not records:
+        if not units:
             return None
+        flat = _places_of(len(units)).unpack(units)
+        starts, sizes = flat[::2], flat[1::2]
+        total = sum(sizes)
+        if total > max_bytes:
+            count = bisect_right(list(accumulate(sizes)), max_bytes) or 1
+            starts, sizes = starts[:count], sizes[:count]
+            total = sum(sizes)
+        files = self._log.files
+        first_start, end = starts[0], starts[-1] + sizes[-1]
+        mapped = files.at(first_start)
+        if mapped is None or first_start < files.max_offset - self._hot_bytes:
+            return None
+        file_start, view = mapped.start, mapped.view
+        if end > file_start + mapped.wrote or total > end - first_start:
+            return None
+        records = [
+            view[(at := start - file_start) : at + size] for start, size in zip(starts, sizes, strict=True)
+        ]
         behind = offset + len(records)
         # What was appended just now is as it was written.
         if (
             first_start < self._fresh_from
             and self._looked_at.get((queue, offset), 0) < behind
-            and not self._are_right(queue, offset, units, records)
+            and not self._are_right(queue, offset, starts, records)
         ):
             return None
         return GetResult(
