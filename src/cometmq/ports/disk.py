@@ -287,8 +287,10 @@ class SystemFile:
             return mappings.data_ranges(handle, start, self.size)
 
     def sync(self) -> None:
-        if os.stat(self.path).st_ino != self._inode:  # what is synced must be found again
-            raise FileNotFoundError(errno.ENOENT, "another file has taken its place", str(self.path))
+        # What is synced must be found again. Not `stat`: after a look at its times a file gets new ones with the
+        # next write, and the next sync has to put these on the disk as well.
+        if not os.access(self.path, os.F_OK):
+            raise FileNotFoundError(errno.ENOENT, "it was removed while it was in use", str(self.path))
         if not self._scattered and self._sync_kept():
             return
         # Not `mmap.flush`, which stops the whole interpreter while it writes.
@@ -302,9 +304,13 @@ class SystemFile:
         with self._syncing:
             if self._handle is None:
                 try:
-                    self._handle = os.open(self.path, os.O_RDONLY)
+                    handle = os.open(self.path, os.O_RDONLY)
                 except OSError:
                     return False
+                if os.fstat(handle).st_ino != self._inode:
+                    os.close(handle)
+                    raise FileNotFoundError(errno.ENOENT, "another file has taken its place", str(self.path))
+                self._handle = handle
             os.fdatasync(self._handle)
             return True
 
