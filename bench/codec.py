@@ -18,15 +18,15 @@ from bench.errors import BenchmarkError
 from bench.frames import binary_request, json_request
 from bench.report import Figure, Section
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import (
+from cometmq.wire.frame.command import (
     decode_command,
     encode_request_head,
     encode_response_head,
 )
-from cometmq.wire.frame import Frame, FrameSplitter
+from cometmq.wire.frame.frame import Frame, FrameSplitter
+from cometmq.wire.frame.request_reader import request_reader
 from cometmq.wire.headers.send import SendMessageRequestV2, SendMessageResponse
-from cometmq.wire.record import Record, decode_record, encode_record_into, record_size
-from cometmq.wire.request_reader import request_reader
+from cometmq.wire.record.record import Record, decode_record, encode_record_into, record_size
 
 COUNT = 10_000
 READ_BYTES = 256 * 1024

@@ -34,9 +34,9 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.message_reader import GetStatus, MessageReader
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import BatchItem, encode_batch
-from cometmq.wire.ids import pack_host
-from cometmq.wire.record import Record
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.record import Record
 
 Say = Callable[[str], None]
 TOPIC = "orders-of-region-0001"

@@ -32,9 +32,9 @@ from cometmq.store.commit_log import CommitLog, open_commit_log
 from cometmq.store.config import StoreConfig
 from cometmq.store.flush import Flusher
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import BatchItem, decode_batch, encode_batch
-from cometmq.wire.ids import pack_host
-from cometmq.wire.record import Record
+from cometmq.wire.record.batch import BatchItem, decode_batch, encode_batch
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.record import Record
 
 COUNT = 9_600
 BATCH = 32

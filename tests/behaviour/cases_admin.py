@@ -9,7 +9,7 @@ from cometmq.model.errors import ClientError, ResponseError, RouteNotFoundError
 from cometmq.model.message import Host, Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.wire.ids import encode_offset_id, pack_host
+from cometmq.wire.record.ids import encode_offset_id, pack_host
 from tests.behaviour.server import Server, eventually
 
 

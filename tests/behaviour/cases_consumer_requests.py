@@ -6,16 +6,16 @@ from typing import Any
 
 from cometmq.model.message import StoredMessage
 from cometmq.remoting.client import RemotingClient
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,
     GetConsumerRunningInfoRequest,
     GetConsumerStatusRequest,
 )
+from cometmq.wire.json import fastjson
 from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send, until
 from tests.behaviour.server import Server, eventually
 

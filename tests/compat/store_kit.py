@@ -40,9 +40,9 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.recovery import Recovered
 from cometmq.store.status import PutStatus
 from cometmq.store.verify import verify_store
-from cometmq.wire.ids import UniqueIdGenerator, pack_host
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.record.ids import UniqueIdGenerator, pack_host
+from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.walk import to_stored_message
 from tests.compat.apache import ApacheBroker
 from tests.compat.cluster import MakeNamesrv
 from tests.compat.store_messages import BAZAAR, QUEUES, NextId, as_stored, batch_as_stored, without_checksum

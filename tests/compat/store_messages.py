@@ -17,12 +17,12 @@ from cometmq.model.message import Host, StoredMessage
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
 from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.dispatch_rules import DELAY_TOPIC
-from cometmq.wire.batch import BatchItem, encode_batch
-from cometmq.wire.compression import compress
-from cometmq.wire.ids import pack_host
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record import Record, decode_record, encode_record
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.compression import compress
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.record import Record, decode_record, encode_record
+from cometmq.wire.record.walk import to_stored_message
 
 BAZAAR = "Bazaar"
 """A topic of four queues for single messages of every kind."""

@@ -20,8 +20,8 @@ import msgspec
 from cometmq.model.message import StoredMessage
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.properties import encode_properties
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.properties import encode_properties
 from tests.compat.store_kit import open_store, store_config, store_host, unique_ids
 from tests.compat.store_messages import (
     BAZAAR,

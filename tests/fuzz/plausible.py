@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
-from cometmq.wire.ids import decode_offset_id
-from cometmq.wire.log_records import describe_records
+from cometmq.wire.record.ids import decode_offset_id
+from cometmq.wire.record.log_records import describe_records
 from tests.fuzz.properties import odd_properties
 
 CLUSTER: Final = "FuzzCluster"

@@ -18,10 +18,10 @@ from cometmq.client.broker_requests import BrokerRequests
 from cometmq.model.errors import HeaderError
 from cometmq.namesrv.handlers import HANDLERS as NAMESRV_HANDLERS
 from cometmq.wire.codes import CURRENT, RequestCode
-from cometmq.wire.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.exactly_once import OwnRequestCode
-from cometmq.wire.frame import JSON, ROCKETMQ, pack_head
-from cometmq.wire.header import REQUEST_HEADERS, Header
+from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, pack_head
+from cometmq.wire.header.header import REQUEST_HEADERS, Header
 from tests.fuzz.bodies import Bodies
 from tests.fuzz.odd_values import in_place, json_text, odd_boolean, odd_json_value, odd_name, odd_number
 from tests.fuzz.plausible import Plausible

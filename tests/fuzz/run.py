@@ -15,7 +15,7 @@ from typing import Any
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import SendMessageRequestV2
-from cometmq.wire.properties import format_properties
+from cometmq.wire.record.properties import format_properties
 from tests.fuzz.attack import Attack
 from tests.fuzz.good_clients import check_service
 from tests.fuzz.plausible import TOPICS, Plausible

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 
 from cometmq.model.errors import FramingError, HeaderError
-from cometmq.wire.command import Command, decode_command, encode_command, salvage_flag, salvage_opaque
-from cometmq.wire.frame import JSON, Frame, FrameSplitter
-from cometmq.wire.header import REQUEST_HEADERS
-from cometmq.wire.request_reader import (
+from cometmq.wire.frame.command import Command, decode_command, encode_command, salvage_flag, salvage_opaque
+from cometmq.wire.frame.frame import JSON, Frame, FrameSplitter
+from cometmq.wire.frame.request_reader import (
     LONG_START_BYTES,
     SHORT_START_BYTES,
     RequestReader,
     request_reader,
     start_of_request,
 )
+from cometmq.wire.header.header import REQUEST_HEADERS
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
 

@@ -25,7 +25,7 @@ from cometmq.model.errors import FramingError, HeaderError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.service import Namesrv
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import (
+from cometmq.wire.frame.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     decode_command,
@@ -33,7 +33,7 @@ from cometmq.wire.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame import Frame, FrameSplitter
+from cometmq.wire.frame.frame import Frame, FrameSplitter
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import SEED, how_to_repeat, share
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import encode_command
+from cometmq.wire.frame.command import encode_command
 from cometmq.wire.headers.send import SendMessageRequestV2
 from tests.fuzz.attack import Attack
 from tests.fuzz.crafted_records import CraftedRecords, put_into_store

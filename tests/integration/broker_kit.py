@@ -15,13 +15,13 @@ from cometmq.broker.service import Broker
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.message_reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
-from cometmq.wire.batch import BatchItem, encode_batch
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
-from cometmq.wire.properties import encode_properties, format_properties
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.properties import encode_properties, format_properties
+from cometmq.wire.record.record import Record, decode_record
 
 PATIENCE_S = 30.0
 CALL_S = 20.0

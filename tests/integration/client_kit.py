@@ -15,16 +15,16 @@ from cometmq.model.route import BrokerData, QueueData, TopicRoute
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, HandlerTable, NoHeader, Result, handles
 from cometmq.remoting.server import RemotingServer
-from cometmq.wire.batch import decode_batch
 from cometmq.wire.bodies.heartbeat import HeartbeatData, decode_heartbeat
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import EndTransactionRequest, SendMessageRequestV2, SendMessageResponse
 from cometmq.wire.headers.session import HeartbeatRequest, UnregisterClientRequest
-from cometmq.wire.properties import parse_properties
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.properties import parse_properties
 
 HOST = "127.0.0.1"
 PATIENCE_S = 30.0

@@ -14,15 +14,15 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, HandlerTable
 from cometmq.wire.bodies.heartbeat import HeartbeatData, ProducerData, encode_heartbeat
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
     ReplyMessageRequest,
 )
 from cometmq.wire.headers.session import HeartbeatRequest
-from cometmq.wire.ids import decode_offset_id
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.ids import decode_offset_id
+from cometmq.wire.record.record import Record, decode_record
 from tests.integration.broker_kit import CALL_S, BrokerKit, Told, told
 
 GROUP = "shop"

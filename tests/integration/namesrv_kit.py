@@ -18,12 +18,11 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.files import Files
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.handler import HandlerTable
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command, decode_command, encode_command
-from cometmq.wire.frame import JSON, ROCKETMQ, FrameSplitter
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command, decode_command, encode_command
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, FrameSplitter
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.namesrv import (
     BrokerHeartbeatRequest,
     GetRouteInfoRequest,
@@ -31,6 +30,7 @@ from cometmq.wire.headers.namesrv import (
     RegisterBrokerRequest,
     UnRegisterBrokerRequest,
 )
+from cometmq.wire.json import fastjson
 
 CLUSTER = "DefaultCluster"
 NAME = "broker-a"

@@ -19,7 +19,7 @@ from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.bodies.pop import BatchAck, decode_batch_acks
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -27,8 +27,8 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record import Record, encode_record
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client_kit import FakeNamesrv, FakeServer, eventually
 from tests.integration.queue_broker_kit import BROKER, GROUP, HOST, TOPIC, QueueBroker
 

@@ -14,11 +14,10 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, QueueData, TopicRoute
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Result, handles
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import decode_lock_request, encode_locked
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, HeartbeatData, decode_heartbeat
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
@@ -35,9 +34,10 @@ from cometmq.wire.headers.session import (
     UnlockBatchMqRequest,
     UnregisterClientRequest,
 )
-from cometmq.wire.ids import pack_host
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record import Record, encode_record
+from cometmq.wire.json import fastjson
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client_kit import FakeNamesrv, FakeServer, eventually
 
 TOPIC = "orders"

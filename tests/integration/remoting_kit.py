@@ -25,8 +25,8 @@ from cometmq.remoting.handler import DEFERRED, Answer, HandlerTable, NoHeader, R
 from cometmq.remoting.limits import Limits
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Body, Command, decode_command, encode_command
-from cometmq.wire.frame import JSON, Frame
+from cometmq.wire.frame.command import Body, Command, decode_command, encode_command
+from cometmq.wire.frame.frame import JSON, Frame
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
 HOST: Final = "127.0.0.1"

@@ -9,17 +9,17 @@ import time
 from collections.abc import Awaitable, Callable
 
 from cometmq.remoting.client import RemotingClient
-from cometmq.wire.batch import BatchItem, encode_batch
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.group import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, ResetOffsetRequest
 from cometmq.wire.headers.pop import NotificationRequest, PopMessageRequest
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.headers.session import HeartbeatRequest, LockBatchMqRequest, UnlockBatchMqRequest
 from cometmq.wire.headers.topic import CreateTopicListRequest, CreateTopicRequest, GetTopicStatsInfoRequest
-from cometmq.wire.properties import encode_properties
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.properties import encode_properties
 from tests.integration.broker_kit import send_header
 
 GROUP, TOPIC, WIDE, MANY = "billing", "Orders", "Wide", "Many"

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.group import (
     DeleteSubscriptionGroupRequest,
@@ -26,6 +25,7 @@ from cometmq.wire.headers.topic import (
     GetTopicConfigRequest,
 )
 from cometmq.wire.java_properties import parse_properties
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import BrokerKit, Told, eventually, running_broker
 
 DONE = Told(0, None, {}, b"")

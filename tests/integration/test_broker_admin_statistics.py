@@ -9,7 +9,6 @@ import pytest
 
 from cometmq.broker import cold_reads as cold_reads_module
 from cometmq.broker import get_statistics, pulling, put_statistics
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.admin import SetCommitLogReadModeRequest, ViewBrokerStatsDataRequest
@@ -17,6 +16,7 @@ from cometmq.wire.headers.group import DeleteSubscriptionGroupRequest, GetConsum
 from cometmq.wire.headers.pull import PullMessageRequest, QueryConsumeQueueRequest
 from cometmq.wire.headers.topic import DeleteTopicRequest, GetTopicStatsInfoRequest
 from cometmq.wire.java_properties import parse_properties
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import ID, BrokerKit, Told, eventually, running_broker
 from tests.integration.consumer_kit import Visitor, tags
 from tests.integration.pop_kit import QUICK, Consumer, filled

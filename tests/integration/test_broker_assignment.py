@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cometmq.remoting.client import RemotingClient
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
@@ -17,6 +16,7 @@ from cometmq.wire.bodies.heartbeat import (
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import BrokerKit, Told, running_broker
 from tests.integration.pop_kit import GROUP, TOPIC
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from cometmq.remoting.handler import Answer
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import HeartbeatData, ProducerData, encode_heartbeat
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.group import (
     GetConsumeStatsInBroker,
     GetConsumeStatsRequest,
@@ -30,7 +29,8 @@ from cometmq.wire.headers.session import (
     HeartbeatRequest,
 )
 from cometmq.wire.headers.topic import GetTopicStatsInfoRequest, QueryTopicConsumeByWhoRequest
-from cometmq.wire.record import decode_record
+from cometmq.wire.json import fastjson
+from cometmq.wire.record.record import decode_record
 from tests.integration.consumer_kit import GROUP, TOPIC, running_broker, tags
 
 RUNNING_INFO = b'{"mqTable":{{"brokerName":"broker-a","queueId":0,"topic":"Orders"}:{"droped":false}}}'

@@ -9,7 +9,7 @@ import pytest
 from cometmq.model.errors import StoreError
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.walk import RecordWalk
 from tests.integration.broker_kit import BrokerKit, running_broker
 from tests.integration.test_broker_cli import FREE, READY_S, Start, start
 

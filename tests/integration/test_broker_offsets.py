@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import (
     CloneGroupOffsetRequest,
@@ -22,6 +21,7 @@ from cometmq.wire.headers.offset import (
     SearchOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
+from cometmq.wire.json import fastjson
 from tests.integration.consumer_kit import GROUP, TOPIC, Told, Visitor, eventually, running_broker, tags
 
 

@@ -13,9 +13,9 @@ import pytest
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header import Header
+from cometmq.wire.header.header import Header
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import BrokerKit, Told, eventually, running_broker, send_header, told
 from tests.integration.message_kinds_kit import kill
 from tests.integration.pop_kit import (

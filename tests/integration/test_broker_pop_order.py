@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from cometmq.wire import fastjson
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import BrokerKit, eventually, running_broker
 from tests.integration.message_kinds_kit import kill
 from tests.integration.pop_kit import GROUP, QUICK, SAFE, TOPIC, Consumer, Popped, filled

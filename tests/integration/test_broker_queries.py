@@ -10,7 +10,7 @@ import pytest
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.pull import QueryMessageRequest, ViewMessageRequest
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.consumer_kit import TOPIC, Told, Visitor, running_broker
 
 FOREVER = 2**63 - 1

@@ -8,9 +8,9 @@ import pytest
 
 from cometmq.remoting.handler import Answer
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header import Header
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.send import SendMessageRequest
-from cometmq.wire.properties import format_properties, parse_properties
+from cometmq.wire.record.properties import format_properties, parse_properties
 from tests.integration.broker_kit import BORN_MS, BrokerKit, Told, eventually, running_broker, send_header
 from tests.integration.message_kinds_kit import NEVER, Producer, now_ms
 

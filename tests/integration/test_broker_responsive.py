@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from cometmq.store.config_tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
-from cometmq.wire.batch import BatchItem, encode_batch
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest
-from cometmq.wire.properties import encode_properties
+from cometmq.wire.json.pretty import dumps_table
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.properties import encode_properties
 from tests.integration.broker_kit import send_header
 from tests.integration.responsive_kit import (
     GROUP,

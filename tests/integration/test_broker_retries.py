@@ -9,7 +9,7 @@ import pytest
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.store.dispatch_rules import DELAY_TOPIC
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker_kit import DELAYS, ID, BrokerKit, Told, eventually, running_broker
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."

@@ -20,7 +20,7 @@ from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.embedded import SMALL
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker_kit import ID, BrokerKit, eventually, running_broker, send_header
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}

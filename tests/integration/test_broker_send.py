@@ -9,9 +9,9 @@ import pytest
 
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.frame import JSON, ROCKETMQ
 from cometmq.wire.headers.send import SendMessageRequest
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker_kit import BORN_MS, ID, BrokerKit, eventually, running_broker, send_header
 
 BOTH = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

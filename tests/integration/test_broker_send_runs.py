@@ -12,8 +12,8 @@ from cometmq.broker.sending import Sending
 from cometmq.broker.topic_names import TRANS_HALF_TOPIC
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import ONEWAY_FLAG, Command, decode_command, encode_command
-from cometmq.wire.frame import ROCKETMQ, FrameSplitter
+from cometmq.wire.frame.command import ONEWAY_FLAG, Command, decode_command, encode_command
+from cometmq.wire.frame.frame import ROCKETMQ, FrameSplitter
 from cometmq.wire.headers.send import SendMessageRequestV2
 from tests.integration.broker_kit import (
     PATIENCE_S,

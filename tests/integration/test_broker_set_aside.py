@@ -25,9 +25,9 @@ from cometmq.store.dump import dump_topic
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint, encode_checkpoint
-from cometmq.wire.ids import pack_host
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, encode_properties
-from cometmq.wire.record import Record
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties
+from cometmq.wire.record.record import Record
 from tests.integration.broker_kit import DELAYS, BrokerKit, eventually, running_broker
 from tests.integration.cli_kit import Cometmq
 from tests.integration.message_kinds_kit import COMMIT, Producer, now_ms, transaction

@@ -16,7 +16,6 @@ from cometmq.broker.topic_names import (
     TRANSACTION_GROUP,
 )
 from cometmq.store.dispatch_rules import DELAY_TOPIC
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode, SendOnceRequest, StandingRequest
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest
@@ -27,6 +26,7 @@ from cometmq.wire.headers.send import (
     SendMessageRequest,
 )
 from cometmq.wire.headers.topic import CreateTopicListRequest
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import DELAYS, ID, BrokerKit, Told, eventually, running_broker, send_header
 from tests.integration.message_kinds_kit import COMMIT, Half, Producer, kill, now_ms
 from tests.integration.pop_kit import GROUP, QUICK, Consumer

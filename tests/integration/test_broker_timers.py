@@ -11,9 +11,9 @@ import pytest
 
 from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.store.timer_checkpoint import TimerProgress
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest
+from cometmq.wire.json import fastjson
 from tests.integration.broker_kit import ID, BrokerKit, Told, eventually, running_broker
 from tests.integration.message_kinds_kit import kill, now_ms
 

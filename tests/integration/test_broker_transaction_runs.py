@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.broker.topic_names import TRANS_OP_HALF_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import ONEWAY_FLAG, encode_command
+from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.headers.send import EndTransactionRequest
 from tests.integration.broker_kit import BrokerKit, eventually, running_broker
 from tests.integration.message_kinds_kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Half, half_of, transaction

@@ -10,10 +10,10 @@ from cometmq.broker.topic_names import (
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest
-from cometmq.wire.ids import encode_offset_id
+from cometmq.wire.json import fastjson
+from cometmq.wire.record.ids import encode_offset_id
 from tests.integration.broker_kit import BrokerKit, eventually, running_broker
 from tests.integration.message_kinds_kit import (
     COMMIT,

@@ -17,12 +17,11 @@ from cometmq.model.errors import CometError, StateError
 from cometmq.model.message import Host, Message, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, QueueData, TopicRoute
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, DirectResult
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command, encode_fields
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command, encode_fields
+from cometmq.wire.header.header import Header
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,
@@ -30,8 +29,9 @@ from cometmq.wire.headers.session import (
     GetConsumerStatusRequest,
     NotifyConsumerIdsChangedRequest,
 )
-from cometmq.wire.ids import pack_host
-from cometmq.wire.record import Record, encode_record
+from cometmq.wire.json import fastjson
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client_kit import TOPIC, FakeCluster, eventually, queue, running_cluster
 
 GROUP = "billing"

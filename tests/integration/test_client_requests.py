@@ -20,9 +20,9 @@ from cometmq.model.errors import (
 )
 from cometmq.model.message import Host, Message, StoredMessage
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ReplyMessageRequest
-from cometmq.wire.properties import format_properties
+from cometmq.wire.record.properties import format_properties
 from tests.integration.client_kit import HANG_UP, TOPIC, FakeBroker, FakeCluster, eventually, running_cluster
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"

@@ -9,7 +9,6 @@ from zlib import crc32
 from cometmq.broker.once_lanes import OnceTable
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config_files import ConfigFile
-from cometmq.wire.batch import BatchItem, encode_batch
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import (
     NO_BATCH,
@@ -19,8 +18,9 @@ from cometmq.wire.exactly_once import (
     StandingRequest,
     StandingResponse,
 )
-from cometmq.wire.header import decode_fields
-from cometmq.wire.properties import encode_properties, format_properties
+from cometmq.wire.header.header import decode_fields
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.properties import encode_properties, format_properties
 from tests.integration.broker_kit import BORN_MS, BrokerKit, Told, eventually, running_broker
 
 TOPIC = "Once"

@@ -13,7 +13,7 @@ from cometmq.namesrv.config import NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.ports.files import SystemFiles
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import encode_command
+from cometmq.wire.frame.command import encode_command
 from cometmq.wire.headers.namesrv import GetKVConfigRequest, PutKVConfigRequest
 from tests.integration.namesrv_kit import (
     A1,

@@ -12,7 +12,7 @@ from cometmq.remoting.handler import Answer, HandlerTable
 from cometmq.remoting.server import RemotingServer
 from cometmq.testing import VirtualClock
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import NotifyMinBrokerIdChangeRequest
 from tests.integration.namesrv_kit import A1, A2, CLUSTER, NAME, OK, Visit, eventually, running_namesrv
 

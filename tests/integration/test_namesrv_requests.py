@@ -11,8 +11,8 @@ import pytest
 
 from cometmq.namesrv.service import Namesrv
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import ONEWAY_FLAG, encode_command
-from cometmq.wire.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
+from cometmq.wire.frame.frame import JSON, ROCKETMQ
 from tests.integration.namesrv_kit import (
     A1,
     CLUSTER,

@@ -21,10 +21,10 @@ from cometmq.model.errors import (
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import CompressionType, compression_type, is_compressed
-from cometmq.wire.batch import decode_batch
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.compression import decompress
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.compression import decompress
 from tests.integration.client_kit import SILENT, TOPIC, FakeCluster, eventually, queue, running_cluster
 
 

@@ -7,7 +7,7 @@ import mmap
 import pytest
 
 from cometmq.remoting.tls import ClientTls
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from tests.integration.remoting_kit import (
     ECHO,
     LARGE,

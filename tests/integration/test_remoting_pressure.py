@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cometmq.remoting.limits import KIB, MIB, Limits
-from cometmq.wire.command import encode_command
+from cometmq.wire.frame.command import encode_command
 from tests.integration.remoting_kit import (
     ECHO,
     LARGE,

@@ -12,8 +12,8 @@ from cometmq.remoting.handler import Answer, HandlerTable, NoHeader
 from cometmq.remoting.metrics import UNKNOWN_CODE
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_command
-from cometmq.wire.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_command
+from cometmq.wire.frame.frame import JSON, ROCKETMQ
 from tests.integration.remoting_kit import (
     CRASH,
     DEFER,

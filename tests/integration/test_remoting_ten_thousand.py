@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import encode_command
+from cometmq.wire.frame.command import encode_command
 
 CONNECTIONS = 10_000
 MAX_RSS_BYTES = 150_000_000

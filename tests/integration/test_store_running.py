@@ -15,8 +15,8 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.record import decode_record
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.record import decode_record
 from tests.unit.store.log_kit import STORE_HOST
 from tests.unit.store.store_kit import a_message, messages_in, small
 

@@ -20,8 +20,8 @@ from cometmq.store.record_bulk import RecordBulk
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.record_bulk_kit import request
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small

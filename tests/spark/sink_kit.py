@@ -14,7 +14,7 @@ from cometmq.spark.sink_rows import RowEncoder
 from cometmq.spark.sink_sends import PlainSends
 from cometmq.store.message_reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.record import Record, decode_record
 
 Sends = PlainSends | OnceSends
 

@@ -12,7 +12,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from tests.spark.live_kit import Live, numbers
 
 KEYS = {"accessKey": "spark", "secretKey": "0123456789"}

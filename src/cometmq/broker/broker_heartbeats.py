@@ -21,7 +21,7 @@ import msgspec
 from cometmq.model.errors import CometError
 from cometmq.remoting.client import CALL_TIMEOUT_S
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import BrokerHeartbeatRequest, QueryDataVersionRequest
 
 if TYPE_CHECKING:

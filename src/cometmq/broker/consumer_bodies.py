@@ -10,10 +10,10 @@ from typing import Any
 
 from cometmq.broker.consumer_group import Client, ConsumerGroup
 from cometmq.model.queue import MessageQueue
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import queue_key as key_of
 from cometmq.wire.bodies.heartbeat import SubscriptionData
-from cometmq.wire.fastjson import BeanKey
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.fastjson import BeanKey
 
 
 def queue_key(broker_name: str, topic: str, queue_id: int) -> BeanKey:

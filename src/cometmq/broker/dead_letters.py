@@ -17,8 +17,8 @@ from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
-from cometmq.wire.ids import encode_offset_id
-from cometmq.wire.record import Record
+from cometmq.wire.record.ids import encode_offset_id
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

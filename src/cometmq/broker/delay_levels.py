@@ -32,7 +32,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import is_ext_address
 from cometmq.store.dispatch_rules import DELAY_TOPIC, DelayLevels
 from cometmq.store.status import PutStatus
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

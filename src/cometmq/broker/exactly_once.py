@@ -23,9 +23,9 @@ from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.marked_walk import MarkedWalk
 from cometmq.store.status import PutStatus
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -11,7 +11,7 @@ from typing import Final
 from cometmq.model.errors import CometError
 from cometmq.wire.bodies.heartbeat import HeartbeatData
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 
 MAX_HEARTBEAT_BYTES: Final = 2 * 1024 * 1024
 MAX_GROUPS_OF_HEARTBEAT: Final = 1_000

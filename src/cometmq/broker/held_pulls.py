@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.filters import PullFilter
 from cometmq.broker.turns import ArrivalFilters, Turns
 from cometmq.remoting.connection import Connection
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
 
 if TYPE_CHECKING:

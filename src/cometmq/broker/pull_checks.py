@@ -21,9 +21,9 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
 from cometmq.wire.bodies.heartbeat import ConsumeType, SubscriptionData
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.sql92 import Expression, compile_sql
+from cometmq.wire.sql92.sql92 import Expression, compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -27,8 +27,8 @@ from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
 from cometmq.store.message_reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command, Payload, encode_response_head
-from cometmq.wire.frame import FRAME_PREFIX_BYTES, JSON
+from cometmq.wire.frame.command import Command, Payload, encode_response_head
+from cometmq.wire.frame.frame import FRAME_PREFIX_BYTES, JSON
 from cometmq.wire.headers.pull import PullMessageRequest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.message_lookup import QueryResult
-from cometmq.wire.record_layout import peek_physical_offset
+from cometmq.wire.record.layout import peek_physical_offset
 
 if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore

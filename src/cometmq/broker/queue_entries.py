@@ -11,8 +11,8 @@ from cometmq.broker.consumer_bodies import subscription_members
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import is_ext_address
 from cometmq.store.queue_files import Unit
-from cometmq.wire import fastjson
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -14,10 +14,10 @@ from cometmq.store.disk_space import used_percent
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import encode_response_head
-from cometmq.wire.frame import FRAME_PREFIX_BYTES
+from cometmq.wire.frame.command import encode_response_head
+from cometmq.wire.frame.frame import FRAME_PREFIX_BYTES
 from cometmq.wire.headers.send import SendMessageResponse
-from cometmq.wire.ids import pack_host
+from cometmq.wire.record.ids import pack_host
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -26,9 +26,9 @@ from cometmq.model.errors import CometError
 from cometmq.model.histogram import Histogram
 from cometmq.model.sysflag import MULTI_TAGS
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicConfig
-from cometmq.wire.batch import BatchItem
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
+from cometmq.wire.record.batch import BatchItem
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -48,12 +48,12 @@ from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import decode_batch
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.ids import pack_host
-from cometmq.wire.properties import parse_properties
-from cometmq.wire.record import Record
+from cometmq.wire.frame.command import Command
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.properties import parse_properties
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

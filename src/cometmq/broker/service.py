@@ -41,7 +41,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.disk_space import room_advice
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.ids import pack_host
+from cometmq.wire.record.ids import pack_host
 
 log = logging.getLogger("cometmq.broker")
 

@@ -26,7 +26,7 @@ from cometmq.model.errors import CometError, StoreError
 from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.config_tables import ConfigTable
 from cometmq.store.status import PutStatus
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -7,7 +7,7 @@ from datetime import datetime
 from ipaddress import ip_address
 
 from cometmq.ports.clock import Clock
-from cometmq.wire.ids import UniqueIdGenerator
+from cometmq.wire.record.ids import UniqueIdGenerator
 
 
 class UniqueIds:

@@ -131,7 +131,7 @@ async def _by_place(admin: Admin, msg_id: str) -> StoredMessage | None:
     """The message at the place that an offset id names; only brokers of this cluster are asked."""
     from msgspec.structs import replace
 
-    from cometmq.wire.ids import IdError, decode_offset_id
+    from cometmq.wire.record.ids import IdError, decode_offset_id
 
     try:
         address = str(decode_offset_id(msg_id).store_host)

@@ -22,8 +22,8 @@ from cometmq.model.errors import ClientError, NotFoundError, RouteNotFoundError,
 from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import Header
 from cometmq.wire.takeovers import ClusterInfoRequest
 
 MOST_AT_ONCE: Final = 16

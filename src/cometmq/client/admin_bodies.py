@@ -11,9 +11,9 @@ from cometmq.client.queue_tables import queue_of_key
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, Takeover
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import SubscriptionData
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -13,7 +13,7 @@ from cometmq.client.admin_base import AdminBase
 from cometmq.model.errors import HeaderError
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,

@@ -15,10 +15,10 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ALL
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import QueryMessageRequest, ViewMessageRequest
-from cometmq.wire.ids import decode_offset_id
-from cometmq.wire.record_walk import RecordWalk, to_stored_message
+from cometmq.wire.record.ids import decode_offset_id
+from cometmq.wire.record.walk import RecordWalk, to_stored_message
 
 if TYPE_CHECKING:
     from cometmq.client.trace_query import MessageTrace

@@ -22,7 +22,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.consumer_info import encode_consume_directly_result, encode_running_info
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.send import CheckTransactionStateRequest, ReplyMessageRequest
 from cometmq.wire.headers.session import (
@@ -31,8 +31,8 @@ from cometmq.wire.headers.session import (
     GetConsumerStatusRequest,
     NotifyConsumerIdsChangedRequest,
 )
-from cometmq.wire.record import decode_record
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.walk import to_stored_message
 
 log = logging.getLogger("cometmq.client")
 

@@ -22,7 +22,6 @@ from cometmq.client.send_result import SendReceipt
 from cometmq.model.errors import ClientError, ConnectError, ResponseError
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Body
 from cometmq.wire.exactly_once import (
     OwnRequestCode,
     SendOnceRequest,
@@ -30,8 +29,9 @@ from cometmq.wire.exactly_once import (
     StandingRequest,
     StandingResponse,
 )
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.namesrv import GetKVConfigRequest, GetKVConfigResponse, PutKVConfigRequest
-from cometmq.wire.log_records import describe_records
+from cometmq.wire.record.log_records import describe_records
 
 BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
 """Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
@@ -56,7 +56,8 @@ class BulkProducer(ProducerBase):
         return await self._sender.send(found, outgoing, deadline, queue)
 
     async def takes_records(self, topic: str) -> bool:
-        """Whether all brokers of a topic take records as they are in the log; see `wire/log_records.py`."""
+        """Whether all brokers of a topic take records as they are in the log; see
+        `wire/record/log_records.py`."""
         queues = {queue.broker_name: queue for queue in await self.write_queues(topic)}
         answers = await asyncio.gather(*(self._asked_for_records(queue) for queue in queues.values()))
         return all(answers)

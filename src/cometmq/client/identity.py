@@ -20,7 +20,7 @@ from typing import Final
 from cometmq.client.settings import DEFAULT_INSTANCE_NAME, ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.ports.clock import Clock
-from cometmq.wire.ids import UniqueIdGenerator
+from cometmq.wire.record.ids import UniqueIdGenerator
 
 _LOOPBACK: Final = "127.0.0.1"
 # Addresses for documentation, to which nobody routes: no packet is sent, the system only says from where.

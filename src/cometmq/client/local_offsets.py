@@ -24,7 +24,7 @@ from cometmq.model.errors import ClientError, HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.ports.files import Files, SystemFiles
 from cometmq.ports.names import UnsafeNameError, child
-from cometmq.wire import fastjson
+from cometmq.wire.json import fastjson
 
 log = logging.getLogger("cometmq.client")
 

@@ -21,7 +21,7 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
-from cometmq.wire.properties import format_properties
+from cometmq.wire.record.properties import format_properties
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance

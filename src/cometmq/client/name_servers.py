@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from cometmq.model.errors import RemotingError, ResponseError
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command, Payload
-from cometmq.wire.header import Header
+from cometmq.wire.frame.command import Command, Payload
+from cometmq.wire.header.header import Header
 
 log = logging.getLogger("cometmq.client")
 

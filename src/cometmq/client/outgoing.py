@@ -22,11 +22,11 @@ from cometmq.model.errors import MessageError
 from cometmq.model.message import Message
 from cometmq.model.sysflag import CompressionType, with_compression
 from cometmq.ports.clock import Clock
-from cometmq.wire.batch import MIN_ITEM_SIZE, BatchItem, encode_batch
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Payload
-from cometmq.wire.compression import compress
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
+from cometmq.wire.frame.command import Payload
+from cometmq.wire.record.batch import MIN_ITEM_SIZE, BatchItem, encode_batch
+from cometmq.wire.record.compression import compress
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
 
 MAX_BATCH_MESSAGES: Final = 4_000
 """A batch of more messages becomes several requests. The header of the answer names each message, and takes

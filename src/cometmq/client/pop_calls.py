@@ -30,7 +30,7 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
-from cometmq.wire.pulled import decode_pulled
+from cometmq.wire.record.pulled import decode_pulled
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance

@@ -12,7 +12,7 @@ from cometmq.client.settings import ClientOptions, ClientSettings, check_at_leas
 from cometmq.model.errors import SettingsError
 from cometmq.model.sysflag import CompressionType
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.compression import DEFAULT_LEVEL
+from cometmq.wire.record.compression import DEFAULT_LEVEL
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

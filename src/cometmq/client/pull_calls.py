@@ -23,9 +23,9 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.codes import V4_1_0_SNAPSHOT, RequestCode, ResponseCode
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
-from cometmq.wire.pulled import decode_pulled
+from cometmq.wire.record.pulled import decode_pulled
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance

@@ -37,8 +37,8 @@ from cometmq.wire.headers.session import (
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance
-    from cometmq.wire.command import Command
-    from cometmq.wire.header import Header
+    from cometmq.wire.frame.command import Command
+    from cometmq.wire.header.header import Header
 
 OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0

@@ -8,9 +8,9 @@ from typing import Any
 from cometmq.model.errors import HeaderError
 from cometmq.model.java_numbers import long_of
 from cometmq.model.queue import MessageQueue
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import queue_key
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
 
 
 def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:

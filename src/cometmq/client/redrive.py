@@ -36,7 +36,7 @@ from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, MessageError, NotFoundError
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.ids import UniqueIdGenerator
+from cometmq.wire.record.ids import UniqueIdGenerator
 
 REDRIVEN_FROM: Final = "REDRIVEN_FROM"
 """The property of a message that was sent once more: the offset id of its dead letter."""

@@ -27,9 +27,9 @@ from cometmq.model.message import Host, StoredMessage
 from cometmq.model.sysflag import compression_type, is_compressed, without_compression
 from cometmq.remoting.client import split_address
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.compression import Body, decompress
 from cometmq.wire.headers.send import ReplyMessageRequest
-from cometmq.wire.properties import parse_properties
+from cometmq.wire.record.compression import Body, decompress
+from cometmq.wire.record.properties import parse_properties
 
 log = logging.getLogger("cometmq.client")
 

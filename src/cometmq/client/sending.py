@@ -30,7 +30,7 @@ from cometmq.model.errors import (
 )
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageResponse
 
 log = logging.getLogger("cometmq.client")

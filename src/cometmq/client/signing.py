@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from typing import Final
 
-from cometmq.wire.command import Body, Command, Payload
+from cometmq.wire.frame.command import Body, Command, Payload
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"

@@ -43,7 +43,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import EndTransactionRequest
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.record.ids import decode_offset_id
 
 log = logging.getLogger("cometmq.client")
 

@@ -23,7 +23,7 @@ from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
 log = logging.getLogger("cometmq.namesrv")

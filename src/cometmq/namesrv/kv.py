@@ -16,9 +16,9 @@ import msgspec
 
 from cometmq.model.errors import CometError, HeaderError
 from cometmq.ports.files import Files
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.json import fastjson
 
 log = logging.getLogger("cometmq.namesrv")
 

@@ -24,7 +24,7 @@ from cometmq.model.errors import (
     TooManyRequestsError,
 )
 from cometmq.remoting.stream import Stream
-from cometmq.wire.command import (
+from cometmq.wire.frame.command import (
     NO_OPAQUE,
     ONEWAY_FLAG,
     Command,
@@ -32,8 +32,8 @@ from cometmq.wire.command import (
     encode_request_head,
     payload_bytes,
 )
-from cometmq.wire.frame import JSON
-from cometmq.wire.header import Fields
+from cometmq.wire.frame.frame import JSON
+from cometmq.wire.header.header import Fields
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint

@@ -29,7 +29,7 @@ from cometmq.remoting.handler import (
 )
 from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
 from cometmq.wire.codes import V5_3_1, ResponseCode
-from cometmq.wire.command import (
+from cometmq.wire.frame.command import (
     NO_OPAQUE,
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -41,14 +41,14 @@ from cometmq.wire.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame import JSON, ROCKETMQ, Frame, pack_head
-from cometmq.wire.header import encode_fields
-from cometmq.wire.request_reader import (
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, pack_head
+from cometmq.wire.frame.request_reader import (
     LONG_START_BYTES,
     SHORT_START_BYTES,
     RequestReader,
     start_of_request,
 )
+from cometmq.wire.header.header import encode_fields
 
 log = logging.getLogger("cometmq.remoting")
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command, Payload
-from cometmq.wire.header import H, Header
-from cometmq.wire.request_reader import RequestReader, request_reader, start_of_request
+from cometmq.wire.frame.command import Command, Payload
+from cometmq.wire.frame.request_reader import RequestReader, request_reader, start_of_request
+from cometmq.wire.header.header import H, Header
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection

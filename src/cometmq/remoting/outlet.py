@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.remoting.preamble import Preamble
 from cometmq.remoting.tls import TlsSession
-from cometmq.wire.command import Body, Payload
+from cometmq.wire.frame.command import Body, Payload
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint

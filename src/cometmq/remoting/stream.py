@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import FramingError
 from cometmq.remoting.channel import Channel
-from cometmq.wire.frame import FrameSplitter
+from cometmq.wire.frame.frame import FrameSplitter
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint

@@ -4,7 +4,8 @@ Rules kept here:
 - What one producer sends to one topic mostly has properties of the same names and lengths, in the same order.
   Then a property is a block of columns in a table of bytes. Whether that is so is looked at in every batch,
   byte by byte; where it is not, the answer is None and who asks takes the way that is always right.
-- What counts as a property is as in `wire/properties.py`. Blocks that leave room for doubt are not alike.
+- What counts as a property is as in `wire/record/properties.py`. Blocks that leave room for doubt are not
+  alike.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ from cometmq.spark.property_columns import Properties, split_keys
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.record_scan import record_starts
 from cometmq.spark.slices import Mask, Places, as_text, gather, replaced
-from cometmq.wire.batch import decode_batch
-from cometmq.wire.compression import decompress
-from cometmq.wire.ids import encode_offset_id, unpack_host
-from cometmq.wire.record import decode_record, encode_record
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.compression import decompress
+from cometmq.wire.record.ids import encode_offset_id, unpack_host
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.record import decode_record, encode_record
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 __all__ = ["record_starts", "to_batch"]
 

@@ -32,7 +32,7 @@ from cometmq.spark.patience import is_passing
 from cometmq.wire.bodies.heartbeat import ALL
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.record_layout import HEAD
+from cometmq.wire.record.layout import HEAD
 
 log = logging.getLogger("cometmq.spark")
 

@@ -21,8 +21,8 @@ from cometmq.spark.log_store import LogStore, StoreState
 from cometmq.spark.log_walking import LogFile, LogFileReader
 from cometmq.store.index import Index
 from cometmq.store.survey import INDEX_FOLDER
-from cometmq.wire.ids import IdError, decode_offset_id
-from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_physical_offset
+from cometmq.wire.record.ids import IdError, decode_offset_id
+from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_physical_offset
 
 _MOST_QUESTIONS: Final = 100_000
 _MOST_PLACES: Final = 1_000_000

@@ -23,7 +23,7 @@ from cometmq.spark.slices import Places
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.queue_units import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
+from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa

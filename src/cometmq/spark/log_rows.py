@@ -30,7 +30,7 @@ from cometmq.spark.log_walking import Damage, Piece
 from cometmq.spark.pushdown import Wanted
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.slices import Mask, gather
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.layout import RecordError
 
 _LARGE: Final = 16 * 1024 * 1024
 _FIRST_COMPRESSED: Final = 8

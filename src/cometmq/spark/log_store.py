@@ -29,7 +29,7 @@ from cometmq.spark.slices import Mask
 from cometmq.store.body_checksums import body_checksums
 from cometmq.store.config import StoreConfig
 from cometmq.store.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
-from cometmq.wire.record_layout import (
+from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     RecordError,
     peek_head,

@@ -22,7 +22,7 @@ import numpy as np
 from cometmq.model.errors import StoreError
 from cometmq.spark.record_scan import HEAD_DTYPE, scan_records
 from cometmq.spark.slices import Places
-from cometmq.wire.record_layout import (
+from cometmq.wire.record.layout import (
     HEAD,
     MAGIC_V1,
     MAGIC_V2,

@@ -3,7 +3,7 @@
 Rules kept here:
 - All blocks are looked at together, as one piece of bytes: a property is what lies between two separators and
   has a third one inside. What counts as a property, and which of two with one name, is as in
-  `wire/properties.py`.
+  `wire/record/properties.py`.
 - Only a message with a separator inside a value is looked at by itself.
 """
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cometmq.model.message_properties import KEY_SEPARATOR
 from cometmq.spark.slices import Mask, Places, as_text, content_of, gather
-from cometmq.wire.properties import decode_properties
+from cometmq.wire.record.properties import decode_properties
 
 _NAME_END: Final = 1
 _ITEM_END: Final = 2

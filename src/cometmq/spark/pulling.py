@@ -34,7 +34,7 @@ from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.patience import is_passing
 from cometmq.spark.ranges import QueueRange
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 
 T = TypeVar("T")
 

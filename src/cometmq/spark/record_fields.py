@@ -1,8 +1,8 @@
 """The fields of many records as columns of numbers: where everything is, without a look at each record.
 
 Rules kept here:
-- A record counts only if its lengths add up to its size, as in `wire/record.py`. What is wrong is in `bad`,
-  and nothing of such a record may be used.
+- A record counts only if its lengths add up to its size, as in `wire/record/record.py`. What is wrong is
+  in `bad`, and nothing of such a record may be used.
 - IPv6 hosts move the fields behind them; only then the fields are read a second time.
 """
 
@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from cometmq.model.sysflag import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from cometmq.spark.slices import Mask, Places
-from cometmq.wire.ids import PACKED_IPV4_LENGTH, PACKED_IPV6_LENGTH
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record_layout import (
+from cometmq.wire.record.ids import PACKED_IPV4_LENGTH, PACKED_IPV6_LENGTH
+from cometmq.wire.record.layout import (
     BORN_HOST_AT,
     FIXED_V4,
     MAGIC_V2,
@@ -25,9 +24,10 @@ from cometmq.wire.record_layout import (
     MAX_TOPIC_LENGTH_V2,
     RecordError,
 )
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.wire.record_layout import (
+from cometmq.wire.record.layout import (
     HEAD,
     MAGIC_FILLER,
     MAGIC_V1,
@@ -27,7 +27,7 @@ from cometmq.wire.record_layout import (
 )
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 Places = npt.NDArray[np.int64]
 

@@ -28,8 +28,8 @@ from cometmq.model.message_properties import (
     TAGS,
     UNIQ_KEY,
 )
-from cometmq.wire.batch import MIN_ITEM_SIZE
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record.batch import MIN_ITEM_SIZE
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 BINARY: Final = pa.large_binary()
 _TEXT: Final = pa.large_string()

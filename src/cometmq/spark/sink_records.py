@@ -2,7 +2,7 @@
 
 Rules kept here:
 - A record is what the broker would have made of the row, as far as it can be known here; see
-  `wire/log_records.py` for what is left to it.
+  `wire/record/log_records.py` for what is left to it.
 - As in `sink_items.py`, no Python object is made for a row.
 - Rows with keys of their own go as batches: how many a row has differs, and only the unique key is hashed
   here.
@@ -29,10 +29,10 @@ from cometmq.spark.sink_items import (
 )
 from cometmq.store.index_arrays import hashes_of_letters
 from cometmq.store.record_bulk import RECORD_HEAD
-from cometmq.wire.batch import MIN_ITEM_SIZE
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from cometmq.wire.java_hash import java_hash, tags_code
-from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
+from cometmq.wire.record.batch import MIN_ITEM_SIZE
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
 
 _HEAD: Final = np.dtype(RECORD_HEAD)
 

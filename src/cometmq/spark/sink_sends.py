@@ -34,8 +34,8 @@ from cometmq.spark.sink_options import SinkOptions
 from cometmq.spark.sink_rows import Piece, RecordRows
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
-from cometmq.wire.log_records import describe_records
-from cometmq.wire.properties import format_properties
+from cometmq.wire.record.log_records import describe_records
+from cometmq.wire.record.properties import format_properties
 
 log = logging.getLogger("cometmq.spark")
 

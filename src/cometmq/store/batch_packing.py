@@ -4,7 +4,7 @@ Rules kept here:
 - Every item of a batch becomes an ordinary record; what the request says of all of them stands in each.
 - The batch's own properties follow those of each item, as Apache 5.3 writes them: of a name that occurs twice
   the last counts. A batch that has none leaves the items' properties as they are.
-- With a checksum of its own, a record ends in the property that carries it; see `wire/crc.py`.
+- With a checksum of its own, a record ends in the property that carries it; see `wire/record/crc.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import HOST_BITS
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room
+from cometmq.wire.record.layout import HOST_BITS
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record.record import Record
 
 SIGN_CLEARED: Final = 0x7FFFFFFF
 _PAIR_END: Final = b"\x02"

@@ -37,11 +37,9 @@ from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.store.record_bulk import can_take
 from cometmq.store.spread_files import SpreadFiles
 from cometmq.store.status import PutStatus
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.command import Body
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import (
+from cometmq.wire.frame.command import Body
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.layout import (
     FIXED_PARTS,
     HEAD,
     HOST_BITS,
@@ -49,6 +47,8 @@ from cometmq.wire.record_layout import (
     MAGIC_V2,
     MAX_TOPIC_LENGTH_V1,
 )
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.record_bulk import RecordBulk

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 from cometmq.model.errors import HeaderError, StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.config_tables import ConfigTable
-from cometmq.wire.fastjson_pretty import dumps_table, loads_table
+from cometmq.wire.json.pretty import dumps_table, loads_table
 
 CONFIG_FOLDER: Final = "config"
 _EMPTY: Final = "it is empty"

@@ -25,7 +25,7 @@ from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_files import FolderFiles, QueueFiles, Unit
 from cometmq.store.queue_units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, sizes_of
 from cometmq.store.skipped import Skipped
-from cometmq.wire.record_layout import MIN_RECORD_SIZE
+from cometmq.wire.record.layout import MIN_RECORD_SIZE
 
 log = logging.getLogger("cometmq.store")
 

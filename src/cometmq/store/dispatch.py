@@ -44,8 +44,8 @@ from cometmq.store.log_damage import behind_damage
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
 from cometmq.store.skipped import Skipped
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:
     from cometmq.store.put_runs import RunUnit

@@ -28,8 +28,8 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
 
 LOST_TOPIC: Final = "rmq_sys_lost_records"
 """The topic of records that stand in the commit log where others were lost, and are dispatched nowhere."""

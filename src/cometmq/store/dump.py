@@ -24,8 +24,8 @@ from cometmq.store.log_reader import LogReader
 from cometmq.store.queue_files import Unit
 from cometmq.store.record_check import is_in_queue, whole_record
 from cometmq.store.survey import Survey, open_log, open_queue, survey_store
-from cometmq.wire.record import decode_record
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.walk import to_stored_message
 
 MessageDict = dict[str, str | int | dict[str, str]]
 

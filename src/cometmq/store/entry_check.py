@@ -24,8 +24,8 @@ from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.store.dispatch_rules import QueuePlace
 from cometmq.store.queue_files import Unit
 from cometmq.store.record_check import is_in_queue
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import FIXED_PARTS, MAGIC_V1, MAGIC_V2, RecordError
+from cometmq.wire.record.layout import FIXED_PARTS, MAGIC_V1, MAGIC_V2, RecordError
+from cometmq.wire.record.record import Record, decode_record
 
 Fields = tuple[int, int, int, int, int]
 FIELDS: Final = struct.Struct(">iI4xi4xqq")

@@ -21,7 +21,7 @@ from cometmq.store.allocation import PAGE, AllocationError, FileAllocator
 from cometmq.store.log_reader import LogReader
 from cometmq.store.mapped_files import MappedFile, MappedFiles
 from cometmq.store.status import PutStatus
-from cometmq.wire.record_layout import HEAD, write_filler
+from cometmq.wire.record.layout import HEAD, write_filler
 
 log = logging.getLogger("cometmq.store")
 

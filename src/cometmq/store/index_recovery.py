@@ -25,7 +25,7 @@ from cometmq.store.index_arrays import load_arrays
 from cometmq.store.log_damage import walk_over_damage
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.record_check import whole_record
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 log = logging.getLogger("cometmq.store")
 

@@ -18,8 +18,8 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dispatch import Dispatcher
 from cometmq.store.dispatch_rules import LIGHT_QUEUE_PREFIX, is_kept_out
 from cometmq.store.status import PutStatus
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
 
 _PAIR_END: Final = b"\x02"
 

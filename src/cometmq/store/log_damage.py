@@ -15,9 +15,9 @@ from cometmq.store.log_groups import RecordGroup
 from cometmq.store.log_reader import LogReader
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.record_check import whole_record
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import WalkEnd
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT: Final = 4

@@ -22,9 +22,9 @@ from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.dispatch_rules import DELAY_TOPIC, Keyed, put_values
 from cometmq.store.log_walk import FileWalk
 from cometmq.store.mapped_files import MappedFile, MappedFiles
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record.record import Record
 
 _HEAD: Final = struct.Struct(">iIii4xqqi16xq20xi")
 """Size, magic, checksum, queue, queue offset, place, flags, store time and length of the body."""

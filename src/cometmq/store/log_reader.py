@@ -16,7 +16,7 @@ from typing import Final
 from cometmq.store.log_groups import GroupWalk
 from cometmq.store.log_walk import LogWalk
 from cometmq.store.mapped_files import MappedFiles
-from cometmq.wire.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
 
 _START: Final = struct.Struct(">iI20xq")
 """Size, magic and place of a record."""

@@ -28,10 +28,10 @@ from cometmq.store.dispatch_rules import LOST_TOPIC
 from cometmq.store.log_damage import next_in_file
 from cometmq.store.mapped_files import NAME_DIGITS, MappedFile
 from cometmq.store.skipped import Skipped
-from cometmq.wire.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
-from cometmq.wire.record import Record, encode_record
-from cometmq.wire.record_layout import FIXED_V4, HEAD, write_filler
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
+from cometmq.wire.record.layout import FIXED_V4, HEAD, write_filler
+from cometmq.wire.record.record import Record, encode_record
+from cometmq.wire.record.walk import WalkEnd
 
 log = logging.getLogger("cometmq.store")
 

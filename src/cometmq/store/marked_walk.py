@@ -13,8 +13,8 @@ from typing import Final
 from cometmq.store.log_reader import LogReader
 from cometmq.store.log_walk import FileWalk
 from cometmq.store.mapped_files import MappedFile
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.wire.record.record import Record
 
 _START: Final = struct.Struct(">iI20xq")
 """Size, magic and place of a record."""

@@ -39,8 +39,8 @@ from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.side_by_side import SideBySide
 from cometmq.store.status import PutStatus
 from cometmq.store.store_files import StoreFiles
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
 
 log = logging.getLogger("cometmq.store")
 

@@ -35,10 +35,10 @@ from cometmq.store.put_notes import PutNotes
 from cometmq.store.put_runs import Later, PlainMessage, PutRun, RunPutter, RunUnit
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
-from cometmq.wire.ids import encode_offset_id
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import MAX_TOPIC_LENGTH_V1
+from cometmq.wire.record.ids import encode_offset_id
+from cometmq.wire.record.layout import MAX_TOPIC_LENGTH_V1
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.record_bulk import RecordBulk

@@ -24,9 +24,9 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.status import PutStatus
-from cometmq.wire.command import Body
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record import Record
+from cometmq.wire.frame.command import Body
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.message_writer import PutResult

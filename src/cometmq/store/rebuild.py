@@ -51,8 +51,8 @@ from cometmq.store.survey import (
     open_queue,
     survey_store,
 )
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import WalkEnd
 
 Progress = Callable[[int, int], None]
 """Told how many bytes of the log are done, and of how many."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import MessageError
 from cometmq.store.body_checksums import body_checksums, even_checksums
-from cometmq.wire.command import Body
-from cometmq.wire.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.frame.command import Body
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
     from typing import Any

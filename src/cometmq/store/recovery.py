@@ -39,8 +39,8 @@ from cometmq.store.queue_files import Unit
 from cometmq.store.queue_units import LOST_SIZE
 from cometmq.store.record_check import whole_record
 from cometmq.store.skipped import Skipped
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
+from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
+from cometmq.wire.record.record import Record, decode_record
 
 log = logging.getLogger("cometmq.store")
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.mapped_files import MappedFile, MappedFiles
-from cometmq.wire.record_layout import MAGIC_FILLER
+from cometmq.wire.record.layout import MAGIC_FILLER
 
 RECORD_SIZE: Final = 52
 NO_POSITION: Final = -1

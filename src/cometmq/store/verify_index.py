@@ -25,7 +25,7 @@ from cometmq.store.index_keys import key_hashes
 from cometmq.store.index_layout import ENTRY, HEADER, SLOT, IndexHeader, IndexShape, read_header
 from cometmq.store.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 _BYTES_AT_ONCE: Final = 4096 * ENTRY.size
 _SECONDS_AT: Final = 12

@@ -16,8 +16,8 @@ from cometmq.store.findings import Findings, first_set_byte
 from cometmq.store.log_reader import LogReader
 from cometmq.store.mapped_files import MappedFile
 from cometmq.store.record_check import is_intact
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, FillerError, RecordError
+from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, FillerError, RecordError
+from cometmq.wire.record.record import Record, decode_record
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _MAGIC_AT: Final = 4

@@ -29,9 +29,9 @@ from cometmq.store.queue_units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.record_check import is_in_queue
 from cometmq.store.survey import QUEUE_FOLDER, FoundQueue, Survey
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record, decode_record
 
 QueueName = tuple[str, int]
 

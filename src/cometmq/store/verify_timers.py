@@ -17,7 +17,7 @@ from cometmq.store.findings import Findings, first_set_byte
 from cometmq.store.survey import FoundFile, named_files
 from cometmq.store.timer_log import NO_POSITION, RECORD_SIZE
 from cometmq.store.timer_wheel import SLOT_SIZE
-from cometmq.wire.record_layout import MAGIC_FILLER
+from cometmq.wire.record.layout import MAGIC_FILLER
 
 TIMER_LOG_FOLDER: Final = "timerlog"
 TIMER_WHEEL: Final = "timerwheel"

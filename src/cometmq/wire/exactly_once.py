@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from cometmq.model.message_properties import ONCE
-from cometmq.wire.batch import item_ends
-from cometmq.wire.header import Header, Int32, Int64
+from cometmq.wire.header.header import Header, Int32, Int64
+from cometmq.wire.record.batch import item_ends
 
 UNKNOWN_DIGEST: Final = -1
 """Where a stop of the machine cut a request in two, and nobody knows the digest of the half that is left."""

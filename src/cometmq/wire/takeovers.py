@@ -6,7 +6,7 @@ client that does not send it gets Apache's answer from ours.
 
 from __future__ import annotations
 
-from cometmq.wire.header import Header
+from cometmq.wire.header.header import Header
 
 
 class ClusterInfoRequest(Header, kw_only=True):

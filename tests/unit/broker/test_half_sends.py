@@ -11,7 +11,7 @@ from cometmq.broker.stored_properties import Stored, stored_block
 from cometmq.broker.transactions import half_sends
 from cometmq.broker.transactions.half_sends import HalfSends
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.properties import format_properties, parse_properties
+from cometmq.wire.record.properties import format_properties, parse_properties
 
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "100% ours"}
 HALF = {"TRAN_MSG": "true", "UNIQ_KEY": "0A01", "PGROUP": "shop"}

@@ -11,7 +11,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.pop.orders import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.model.topic import TopicConfig
 from cometmq.store.config_tables import ConsumerOrderTable
-from cometmq.wire.fastjson_pretty import dumps_table, loads_table
+from cometmq.wire.json.pretty import dumps_table, loads_table
 
 KEY = ("Orders", "billing", 0)
 

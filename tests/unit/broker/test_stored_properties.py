@@ -10,9 +10,9 @@ import pytest
 from cometmq.broker.stored_properties import PropertyShapes, java_order, stored_block
 from cometmq.model.message_properties import CLUSTER, MSG_REGION, TRACE_ON
 from cometmq.store.dispatch_rules import put_values
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.properties import parse_properties as parse_text
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.properties import parse_properties as parse_text
+from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.store_vectors import unpack_clean_store
 
 ADDED = {MSG_REGION: "DefaultRegion", TRACE_ON: "true", CLUSTER: "DefaultCluster"}

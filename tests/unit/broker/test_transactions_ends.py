@@ -15,7 +15,7 @@ from cometmq.model.sysflag import TransactionType
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 COMMIT, ROLLBACK = TransactionType.COMMIT, TransactionType.ROLLBACK
 

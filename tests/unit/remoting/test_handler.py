@@ -7,7 +7,7 @@ import pytest
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, HandlerTable, NoHeader, handles
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
 

@@ -12,11 +12,11 @@ from cometmq.model.sysflag import INNER_BATCH, NEED_UNWRAP, CompressionType, wit
 from cometmq.spark.arrow_records import record_starts, to_batch
 from cometmq.spark.columns import ARROW_SCHEMA
 from cometmq.spark.options import IncludeProperties
-from cometmq.wire.batch import BatchItem, encode_batch
-from cometmq.wire.compression import compress
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record import Record
-from cometmq.wire.record_layout import MAGIC_V2, RecordError
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.compression import compress
+from cometmq.wire.record.layout import MAGIC_V2, RecordError
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import (
     BORN_MS,
     BROKER_V6,

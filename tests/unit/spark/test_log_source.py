@@ -24,8 +24,8 @@ from cometmq.spark.log_source import FilteringLogReader, RocketmqLogSource
 from cometmq.spark.log_walking import LogFile, LogFileReader
 from cometmq.spark.record_scan import scan_records
 from cometmq.store.queue_units import UNIT
-from cometmq.wire.compression import compress
-from cometmq.wire.record_layout import write_filler
+from cometmq.wire.record.compression import compress
+from cometmq.wire.record.layout import write_filler
 from tests.unit.spark.records_kit import consumer_row, placed, record
 from tests.unit.spark.stores_kit import lines_of, unpacked
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.spark.record_scan import record_starts, scan_records
-from cometmq.wire.record import encode_record
-from cometmq.wire.record_layout import FillerError, RecordError, write_filler
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.layout import FillerError, RecordError, write_filler
+from cometmq.wire.record.record import encode_record
+from cometmq.wire.record.walk import RecordWalk
 from tests.unit.spark.records_kit import placed, record
 
 

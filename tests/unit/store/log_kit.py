@@ -14,9 +14,9 @@ from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.commit_log import CommitLog, open_commit_log
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.batch import BatchItem, encode_batch
-from cometmq.wire.ids import pack_host
-from cometmq.wire.record import Record
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.record import Record
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from cometmq.store.dispatch_rules import put_values
 from cometmq.store.index_keys import key_hash
 from cometmq.store.record_bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash
-from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
 from tests.unit.store.log_kit import START_MS
 
 TOPIC, QUEUE = b"orders", 0

@@ -14,8 +14,8 @@ from cometmq.store.index import Index
 from cometmq.store.message_reader import MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record import Record
+from cometmq.wire.record.properties import encode_properties
+from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import START_MS, a_log, config, message
 
 LOG_FILE_SIZE = 4096

@@ -9,8 +9,8 @@ import pytest
 
 from cometmq.store.bulk_reader import BulkReader
 from cometmq.store.message_reader import GetResult, GetStatus
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.small_store import LOG_FILE_SIZE, PLENTY_OF_MEMORY, UNITS_PER_FILE, SmallStore
 
 

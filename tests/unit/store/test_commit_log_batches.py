@@ -7,8 +7,8 @@ import pytest
 from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.record_layout import MAGIC_FILLER, peek_head
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.layout import MAGIC_FILLER, peek_head
 from tests.unit.store.log_kit import (
     FILE_SIZE,
     START_MS,

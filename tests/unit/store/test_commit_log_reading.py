@@ -11,10 +11,10 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.record import decode_record
-from cometmq.wire.record_layout import MAGIC_V1
-from cometmq.wire.record_walk import WalkEnd
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.layout import MAGIC_V1
+from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import FILE_SIZE, ROOT, START_MS, a_log, batch_of, config, message, message_of
 
 

@@ -20,11 +20,11 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.batch import BatchItem, encode_batch
-from cometmq.wire.crc import CRC_PROPERTY_LENGTH
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import RecordWalk, WalkEnd
+from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import RecordWalk, WalkEnd
 from tests.unit.store.log_kit import FILE_SIZE, a_log, config, fold_of
 from tests.unit.store.store_vectors import unpack_clean_store
 

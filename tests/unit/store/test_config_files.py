@@ -29,7 +29,7 @@ from cometmq.store.config_tables import (
     TransactionMetricsTable,
 )
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
-from cometmq.wire.fastjson_pretty import dumps_table, loads_table
+from cometmq.wire.json.pretty import dumps_table, loads_table
 from tests.unit.store.store_vectors import DATA, unpack_clean_store
 
 FOLDER = Path("/store/config")

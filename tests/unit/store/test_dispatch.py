@@ -12,8 +12,8 @@ from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.batch import BatchItem
 from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.batch import BatchItem
 from tests.unit.store.log_kit import ROOT, START_MS
 from tests.unit.store.store_kit import Engine, a_message, bodies_in, small
 

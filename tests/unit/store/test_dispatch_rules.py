@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.store.dispatch_rules import put_values, unique_keys_of_all
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.properties import find_property
+from cometmq.wire.record.properties import find_property
 
 NAMES = st.sampled_from([b"TAGS", b"UNIQ_KEY", b"KEYS", b"INNER_NUM", b"WAIT", b"XKEYS", b"KEYSX", b""])
 VALUES = st.sampled_from([b"", b"a", b"7F0000AB", b"a b", "größe".encode(), b"\xff", b"TAGS", b"KEYS\x01x"])

@@ -14,8 +14,8 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.dump import MessageDict, dump_topic, message_dict
 from cometmq.store.message_reader import GetStatus, MessageReader
 from cometmq.store.survey import open_log, survey_store
-from cometmq.wire.record import decode_record
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.walk import to_stored_message
 from tests.unit.store.log_kit import config
 from tests.unit.store.small_store import PLENTY_OF_MEMORY, SmallStore, a_closed_store
 from tests.unit.store.store_vectors import DATA, unpack_clean_store

@@ -16,8 +16,8 @@ from cometmq.store.dispatch_rules import DELAY_TOPIC, put_values
 from cometmq.store.log_groups import RecordGroup
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.ids import pack_host
-from cometmq.wire.record import Record
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import BORN_HOST, a_log, message
 from tests.unit.store.store_kit import Engine, a_message, bodies_in, messages_in, small
 

@@ -18,8 +18,8 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import Index
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.record import Record
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.record import Record
+from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.store_vectors import DATA, unpack_clean_store
 
 QUEUE_FILE_SIZE = 60_000

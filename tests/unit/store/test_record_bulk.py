@@ -13,8 +13,8 @@ from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.batch import BatchItem
-from cometmq.wire.record import Record
+from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.record_bulk_kit import QUEUE, alike, bulk, message, record, request
 from tests.unit.store.store_kit import Engine, bodies_in, messages_in, small

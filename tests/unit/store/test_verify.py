@@ -13,7 +13,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.dump import dump_topic
 from cometmq.store.findings import Finding
 from cometmq.store.verify import verify_store
-from cometmq.wire.record_walk import RecordWalk
+from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.log_kit import config
 from tests.unit.store.small_store import LOG_FILE_SIZE, SmallStore, a_closed_store
 from tests.unit.store.store_vectors import DATA, unpack_clean_store

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.errors import MessageError
-from cometmq.wire.batch import BatchItem, decode_batch, encode_batch
-from cometmq.wire.properties import encode_properties
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.batch import BatchItem, decode_batch, encode_batch
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.properties import encode_properties
 
 FRAMES = Path(__file__).parents[2] / "data" / "frames.jsonl"
 

@@ -6,7 +6,6 @@ import pytest
 
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.consumer_info import (
     ConsumeDirectlyResult,
     ConsumerRunningInfo,
@@ -22,6 +21,7 @@ from cometmq.wire.bodies.consumer_info import (
     encode_running_info,
 )
 from cometmq.wire.bodies.heartbeat import SubscriptionData
+from cometmq.wire.json import fastjson
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

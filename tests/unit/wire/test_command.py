@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import CURRENT, LanguageCode
-from cometmq.wire.command import (
+from cometmq.wire.frame.command import (
     NO_OPAQUE,
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -23,8 +23,8 @@ from cometmq.wire.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame import JSON, ROCKETMQ, Frame, FrameSplitter
-from cometmq.wire.header import Header, Int32, encode_fields
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, FrameSplitter
+from cometmq.wire.header.header import Header, Int32, encode_fields
 from cometmq.wire.headers.send import SendMessageResponse
 
 INT32 = st.integers(min_value=-(2**31), max_value=2**31 - 1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.sysflag import CompressionType
-from cometmq.wire.compression import CompressionError, compress, decompress
+from cometmq.wire.record.compression import CompressionError, compress, decompress
 
 kinds = pytest.mark.parametrize("kind", list(CompressionType))
 BODY = b"a body that repeats itself, " * 500

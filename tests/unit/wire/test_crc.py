@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometmq.wire.crc import (
+from cometmq.wire.record.crc import (
     CRC_PROPERTY_LENGTH,
     checksum,
     crc_property,
@@ -11,8 +11,8 @@ from cometmq.wire.crc import (
     seal_record,
     with_crc_room,
 )
-from cometmq.wire.record import Record, decode_record, encode_record
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.record import Record, decode_record, encode_record
 
 
 def test_the_sign_bit_of_a_checksum_is_cleared() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.fastjson import MAX_DIALECT_CHARS, Literal, bean_key, dumps, loads
-from cometmq.wire.fastjson_writer import java_double
+from cometmq.wire.json.fastjson import MAX_DIALECT_CHARS, Literal, bean_key, dumps, loads
+from cometmq.wire.json.writer import java_double
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SCALARS = (

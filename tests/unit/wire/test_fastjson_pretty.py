@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
-from cometmq.wire.fastjson_pretty import dumps_table, loads_table
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.pretty import dumps_table, loads_table
 
 
 class Nothing(msgspec.Struct):

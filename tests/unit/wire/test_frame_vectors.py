@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cometmq.wire.command import Command, decode_command, encode_command
-from cometmq.wire.frame import JSON, ROCKETMQ, Frame, FrameSplitter
+from cometmq.wire.frame.command import Command, decode_command, encode_command
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, FrameSplitter
 
 VECTORS = [
     json.loads(line) for line in Path("tests/data/frames.jsonl").read_text(encoding="utf-8").splitlines()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cometmq.model.errors import MessageError
 from cometmq.model.message import Host
-from cometmq.wire.ids import (
+from cometmq.wire.record.ids import (
     IdError,
     OffsetId,
     UniqueId,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cometmq.wire.ids import decode_offset_id, encode_offset_id, parse_unique_id
-from cometmq.wire.properties import encode_properties, find_property
-from cometmq.wire.record import Record, decode_record, encode_record_into, record_size
-from cometmq.wire.record_walk import RecordWalk, WalkEnd, to_stored_message
+from cometmq.wire.record.ids import decode_offset_id, encode_offset_id, parse_unique_id
+from cometmq.wire.record.properties import encode_properties, find_property
+from cometmq.wire.record.record import Record, decode_record, encode_record_into, record_size
+from cometmq.wire.record.walk import RecordWalk, WalkEnd, to_stored_message
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDS_IN_LOG = 153

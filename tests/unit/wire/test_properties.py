@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.errors import MessageError
-from cometmq.wire.properties import (
+from cometmq.wire.record.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     encode_properties,

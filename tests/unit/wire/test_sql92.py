@@ -10,9 +10,9 @@ import pytest
 
 from cometmq.model.errors import ProtocolError
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.sql92 import MAX_SQL_CHARACTERS, Sql92Error, compile_sql
-from cometmq.wire.sql92_parser import MAX_OPERANDS, MAX_PARENTHESES
-from cometmq.wire.sql92_terms import MAX_DEPTH
+from cometmq.wire.sql92.parser import MAX_OPERANDS, MAX_PARENTHESES
+from cometmq.wire.sql92.sql92 import MAX_SQL_CHARACTERS, Sql92Error, compile_sql
+from cometmq.wire.sql92.terms import MAX_DEPTH
 
 
 def matches(text: str, **properties: str) -> bool:

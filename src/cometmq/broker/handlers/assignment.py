@@ -14,8 +14,8 @@ from cometmq.store.config_tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

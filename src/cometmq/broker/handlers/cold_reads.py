@@ -17,11 +17,11 @@ from cometmq.model.errors import CometError, HeaderError
 from cometmq.model.java_numbers import natural_long
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.admin import SetCommitLogReadModeRequest
 from cometmq.wire.java_properties import parse_properties
+from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

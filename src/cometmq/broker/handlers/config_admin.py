@@ -28,10 +28,10 @@ from cometmq.remoting.server_settings import ServerSettings, refuse_unsupported_
 from cometmq.store.config import StoreConfig
 from cometmq.wire.bodies.json_body import encode_kv_table
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.admin import GetBrokerConfigResponse
 from cometmq.wire.java_properties import format_properties, parse_properties
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -19,7 +19,6 @@ from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CallTimeoutError, CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import (
     V3_0_7_SNAPSHOT,
@@ -28,8 +27,8 @@ from cometmq.wire.codes import (
     ResponseCode,
     version_name,
 )
-from cometmq.wire.command import Body, Command
-from cometmq.wire.header import encode_fields
+from cometmq.wire.frame.command import Body, Command
+from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.group import QuerySubscriptionByConsumerRequest, QueryTopicsByConsumerRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,
@@ -39,7 +38,8 @@ from cometmq.wire.headers.session import (
     GetProducerConnectionListRequest,
 )
 from cometmq.wire.headers.topic import QueryTopicConsumeByWhoRequest
-from cometmq.wire.ids import decode_offset_id
+from cometmq.wire.json import fastjson
+from cometmq.wire.record.ids import decode_offset_id
 
 ASK_CLIENT_S: Final = 10.0
 ASK_STATUS_S: Final = 5.0

@@ -12,12 +12,10 @@ from cometmq.broker.turns import Breath, encode_beside
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import V3_0_7_SNAPSHOT, RequestCode, ResponseCode, version_name
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
-from cometmq.wire.header import encode_fields
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.group import (
     GetConsumeStatsInBroker,
     GetConsumeStatsRequest,
@@ -25,6 +23,8 @@ from cometmq.wire.headers.group import (
 )
 from cometmq.wire.headers.offset import CloneGroupOffsetRequest, QueryCorrectionOffset, ResetOffsetRequest
 from cometmq.wire.headers.topic import GetTopicStatsInfoRequest
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.pretty import dumps_table
 
 MAX_QUEUES_AT_ONCE: Final = 100_000
 """An answer tells of no more queues; it would not fit into a frame."""

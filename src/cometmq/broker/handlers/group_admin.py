@@ -23,8 +23,7 @@ from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.config_tables import SubscriptionGroupTable
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.group import (
     DeleteSubscriptionGroupRequest,
     GetAllSubscriptionGroupRequest,
@@ -32,6 +31,7 @@ from cometmq.wire.headers.group import (
     GetSubscriptionGroupConfigRequest,
     UpdateGroupForbiddenRequest,
 )
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

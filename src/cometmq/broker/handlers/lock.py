@@ -11,11 +11,11 @@ from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.session import LockBatchMqRequest, UnlockBatchMqRequest
+from cometmq.wire.json import fastjson
 
 MAX_QUEUES_AT_ONCE: Final = 16_384
 """A request about more queues is refused."""

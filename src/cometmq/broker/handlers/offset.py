@@ -11,7 +11,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.store.consume_queue import Boundary
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import (
     GetEarliestMsgStoretimeRequest,
     GetEarliestMsgStoretimeResponse,

@@ -24,7 +24,6 @@ from cometmq.remoting.handler import Answer, Deferred, handles
 from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
 from cometmq.wire.exactly_once import (
     OnceStep,
     OwnRequestCode,
@@ -34,6 +33,7 @@ from cometmq.wire.exactly_once import (
     StandingResponse,
     without_first,
 )
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
 
 if TYPE_CHECKING:

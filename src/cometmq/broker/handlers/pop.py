@@ -9,7 +9,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, NoHeader, Result, handles
 from cometmq.wire.bodies.pop import BatchAckRequest, decode_batch_acks
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,

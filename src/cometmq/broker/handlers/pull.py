@@ -7,7 +7,7 @@ from cometmq.broker.state import BrokerState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Result, handles
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
 
 

@@ -7,15 +7,15 @@ from cometmq.broker.queue_entries import describe_group, read_entries
 from cometmq.broker.state import BrokerState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
-from cometmq.wire import fastjson
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import (
     QueryConsumeQueueRequest,
     QueryMessageRequest,
     QueryMessageResponse,
     ViewMessageRequest,
 )
+from cometmq.wire.json import fastjson
 
 
 class QueryHandlers:

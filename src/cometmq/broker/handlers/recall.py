@@ -24,9 +24,9 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, handles
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

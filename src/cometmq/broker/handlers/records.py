@@ -1,4 +1,4 @@
-"""Records that a writer has put together itself; see `wire/log_records.py`.
+"""Records that a writer has put together itself; see `wire/record/log_records.py`.
 
 Rules kept here:
 - Topic and queue are checked as those of any send are, and the records themselves before any of them is put.
@@ -24,10 +24,10 @@ from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_array
 from cometmq.store.record_bulk import RecordBulk, can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
 from cometmq.wire.exactly_once import OwnRequestCode
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
-from cometmq.wire.log_records import read_description
+from cometmq.wire.record.log_records import read_description
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

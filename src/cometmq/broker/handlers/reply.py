@@ -21,16 +21,16 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.header import encode_fields
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.send import (
     ReplyMessageRequest,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from cometmq.wire.properties import format_properties, parse_properties
-from cometmq.wire.record import Record
+from cometmq.wire.record.properties import format_properties, parse_properties
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -29,8 +29,8 @@ from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, hand
 from cometmq.store.put_runs import Later, PlainMessage, PutRun
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.command import Command
-from cometmq.wire.frame import json_frame
+from cometmq.wire.frame.command import Command
+from cometmq.wire.frame.frame import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:

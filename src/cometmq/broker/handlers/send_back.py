@@ -22,10 +22,10 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

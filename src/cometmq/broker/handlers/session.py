@@ -17,7 +17,6 @@ from cometmq.broker.turns import Steps, at_once, in_turns
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
@@ -27,14 +26,15 @@ from cometmq.wire.bodies.heartbeat import (
 )
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.session import (
     GetConsumerListByGroupRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     UnregisterClientRequest,
 )
-from cometmq.wire.sql92 import Sql92Error, compile_sql
+from cometmq.wire.json import fastjson
+from cometmq.wire.sql92.sql92 import Sql92Error, compile_sql
 
 _MANY_GROUPS: Final = 20
 """A heartbeat with more groups is registered in several turns."""

@@ -8,8 +8,8 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.config_tables import TimerMetricsTable
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -21,8 +21,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
-from cometmq.wire.fastjson_pretty import dumps_table
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.topic import (
     CreateTopicListRequest,
     CreateTopicRequest,
@@ -31,6 +30,7 @@ from cometmq.wire.headers.topic import (
     GetAllTopicConfigResponse,
     GetTopicConfigRequest,
 )
+from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -17,10 +17,10 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command, encode_response_head
+from cometmq.wire.frame.command import Command, encode_response_head
 from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMessageRequest
-from cometmq.wire.ids import decode_offset_id
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.ids import decode_offset_id
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -27,7 +27,7 @@ from cometmq.store.message_writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, BatchAck, BatchAckRequest, Checkpoint
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,

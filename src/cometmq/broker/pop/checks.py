@@ -29,7 +29,7 @@ from cometmq.wire.headers.pop import (
     PollingInfoRequest,
     PopMessageRequest,
 )
-from cometmq.wire.sql92 import compile_sql
+from cometmq.wire.sql92.sql92 import compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -17,7 +17,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
 from cometmq.store.message_reader import GetStatus
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import (
     NotificationRequest,
     NotificationResponse,

@@ -25,8 +25,8 @@ from cometmq.model.message_properties import REAL_TOPIC, TAGS, TIMER_DEQUEUE_MS,
 from cometmq.store.config_tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
-from cometmq.wire.properties import decode_properties
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.properties import decode_properties
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

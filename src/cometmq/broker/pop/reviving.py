@@ -26,7 +26,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
 from cometmq.wire.bodies.pop import Ack, Checkpoint
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -29,10 +29,10 @@ from cometmq.model.message_properties import POP_CK
 from cometmq.store.message_reader import GetResult, GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.pop import PopMessageRequest
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import decode_record, encode_record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import decode_record, encode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

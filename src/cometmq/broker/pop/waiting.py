@@ -25,7 +25,7 @@ from cometmq.broker.filters import PullFilter
 from cometmq.broker.pop.names import retry_topic_v1, retry_topic_v2
 from cometmq.broker.turns import ArrivalFilters, Turns
 from cometmq.remoting.connection import Connection
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import NotificationRequest, PopMessageRequest
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
-from cometmq.wire.properties import find_property
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -32,7 +32,7 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

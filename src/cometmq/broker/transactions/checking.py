@@ -48,7 +48,7 @@ from cometmq.model.message_properties import (
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
 )
-from cometmq.wire.record import Record, decode_record
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -28,7 +28,7 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record import Record
+from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

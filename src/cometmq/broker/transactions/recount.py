@@ -14,7 +14,7 @@ from cometmq.broker.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.broker.transactions.checking import READ_AT_ONCE, WINDOW, TransactionChecking
 from cometmq.broker.transactions.halves import target_of
 from cometmq.model.errors import ProtocolError
-from cometmq.wire.record import decode_record
+from cometmq.wire.record.record import decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -14,7 +14,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.remoting.server_settings import refuse_unsupported_keys
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.java_properties import format_properties, parse_properties
 
 log = logging.getLogger("cometmq.namesrv")

@@ -8,7 +8,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_kv_table
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import (
     DeleteKVConfigRequest,
     GetKVConfigRequest,

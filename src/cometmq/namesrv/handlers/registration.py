@@ -20,7 +20,7 @@ from cometmq.wire.bodies.json_body import decode_json_body, encode_kv_table
 from cometmq.wire.bodies.registration import Registration, decode_registration
 from cometmq.wire.bodies.route import encode_member_group
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import (
     BrokerHeartbeatRequest,
     GetBrokerMemberGroupRequest,

@@ -8,7 +8,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.wire.bodies.route import encode_cluster_info, encode_route
 from cometmq.wire.codes import V4_9_4, RequestCode, ResponseCode
-from cometmq.wire.command import Command
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from cometmq.wire.takeovers import ClusterInfoRequest
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from cometmq.model.queue import MessageQueue
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import MessageModel
 from cometmq.wire.bodies.json_body import decode_json_body
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
 
 
 class QueryAssignmentRequest(msgspec.Struct, rename="camel"):

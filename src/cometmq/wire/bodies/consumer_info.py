@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.queue import MessageQueue
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.bodies.json_body import decode_json_body, without_nones
-from cometmq.wire.command import Body
-from cometmq.wire.fastjson import BeanKey
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.fastjson import BeanKey
 
 
 class DirectResult(StrEnum):

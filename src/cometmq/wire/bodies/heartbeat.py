@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.json import fastjson
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

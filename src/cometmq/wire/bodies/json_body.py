@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
 
 T = TypeVar("T")
 

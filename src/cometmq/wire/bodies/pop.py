@@ -21,9 +21,9 @@ from msgspec import field
 
 from cometmq.model.errors import HeaderError
 from cometmq.model.java_numbers import LARGEST_LONG
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import decode_json_body
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
+from cometmq.wire.json import fastjson
 
 MAX_ACK_SPAN: Final = 65_536
 """A batch of acknowledgements says something about offsets up to this far behind its first; a pop hands out

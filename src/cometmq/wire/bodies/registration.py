@@ -20,7 +20,7 @@ from cometmq.model.java_numbers import java_int
 from cometmq.model.topic import DataVersion, TopicConfig, TopicQueueMappingInfo
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import V3_0_11, V5_0_0
-from cometmq.wire.command import Body
+from cometmq.wire.frame.command import Body
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
 """A compressed body that gives more is refused."""

@@ -13,8 +13,8 @@ import msgspec
 
 from cometmq.model.route import BrokerData, QueueData, Takeover, TopicRoute
 from cometmq.model.topic import TopicQueueMappingInfo
-from cometmq.wire import fastjson
 from cometmq.wire.bodies.json_body import without_nones
+from cometmq.wire.json import fastjson
 
 
 def encode_route(route: TopicRoute, *, standard: bool) -> bytes:

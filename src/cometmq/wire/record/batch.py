@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.model.errors import MessageError
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, decode_properties
-from cometmq.wire.record_layout import RecordError
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, decode_properties
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 _FIXED: Final = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import ProtocolError
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.wire.ids import PACKED_IPV4_LENGTH, PACKED_IPV6_LENGTH
+from cometmq.wire.record.ids import PACKED_IPV4_LENGTH, PACKED_IPV6_LENGTH
 
 if TYPE_CHECKING:
     from mmap import mmap

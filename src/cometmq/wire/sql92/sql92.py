@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from cometmq.wire.sql92_parser import parse
-from cometmq.wire.sql92_terms import Sql92Error, Test
-from cometmq.wire.sql92_values import EvaluationError
+from cometmq.wire.sql92.parser import parse
+from cometmq.wire.sql92.terms import Sql92Error, Test
+from cometmq.wire.sql92.values import EvaluationError
 
 MAX_SQL_CHARACTERS: Final = 16 * 1024
 """The longest expression that is compiled; one of this length takes 30 ms at most."""

@@ -20,8 +20,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
-from cometmq.wire.fastjson_writer import dumps
+from cometmq.wire.json import fastjson
+from cometmq.wire.json.writer import dumps
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cometmq.model.message import StoredMessage
-from cometmq.wire.compression import MAX_BODY_SIZE
-from cometmq.wire.ids import encode_offset_id, unpack_host
-from cometmq.wire.record import Record, decode_record
-from cometmq.wire.record_layout import FillerError, RecordError
+from cometmq.wire.record.compression import MAX_BODY_SIZE
+from cometmq.wire.record.ids import encode_offset_id, unpack_host
+from cometmq.wire.record.layout import FillerError, RecordError
+from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 
 class WalkEnd(Enum):

@@ -19,11 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
-from cometmq.wire.binary_header import binary_header_bytes, read_binary_fields, read_binary_header
 from cometmq.wire.codes import CURRENT as CURRENT_VERSION
-from cometmq.wire.frame import JSON, ROCKETMQ, Frame, pack_head
-from cometmq.wire.header import (
+from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, pack_head
+from cometmq.wire.header.binary import binary_header_bytes, read_binary_fields, read_binary_header
+from cometmq.wire.header.header import (
     Fields,
     H,
     Header,
@@ -33,12 +32,13 @@ from cometmq.wire.header import (
     json_fields,
     read_json_fields,
 )
-from cometmq.wire.json_header import (
+from cometmq.wire.header.json import (
     LANGUAGE_BYTES,
     NO_FIELDS,
     language_name,
     read_json_header,
 )
+from cometmq.wire.json import fastjson
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2

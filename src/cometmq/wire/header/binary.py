@@ -17,7 +17,7 @@ from typing import Final
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import LanguageCode
-from cometmq.wire.json_header import LANGUAGE_BYTES, LANGUAGE_NAMES
+from cometmq.wire.header.json import LANGUAGE_BYTES, LANGUAGE_NAMES
 
 _FIXED: Final = Struct(">hbhiii")
 _FIXED_WITHOUT_REMARK: Final = Struct(">hbhiiii")  # with the length of the block

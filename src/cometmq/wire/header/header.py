@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
+from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
     Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]

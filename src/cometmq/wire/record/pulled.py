@@ -22,13 +22,13 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.message_properties import TAGS
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, INNER_BATCH, NEED_UNWRAP
-from cometmq.wire.batch import decode_batch
-from cometmq.wire.command import Body
-from cometmq.wire.ids import encode_offset_id, unpack_host
-from cometmq.wire.properties import decode_properties, find_property
-from cometmq.wire.record import decode_record
-from cometmq.wire.record_layout import FIXED_V4, MAGIC_V1
-from cometmq.wire.record_walk import to_stored_message
+from cometmq.wire.frame.command import Body
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.ids import encode_offset_id, unpack_host
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
+from cometmq.wire.record.properties import decode_properties, find_property
+from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.walk import to_stored_message
 
 _UNUSUAL: Final = COMPRESSED | HOST_V6_MASK | INNER_BATCH | NEED_UNWRAP
 _INNER: Final = INNER_BATCH | NEED_UNWRAP

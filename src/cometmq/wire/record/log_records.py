@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.model.errors import MessageError
-from cometmq.wire.properties import format_properties, parse_properties
+from cometmq.wire.record.properties import format_properties, parse_properties
 
 COUNT: Final = "COUNT"
 KEYED: Final = "KEYED"

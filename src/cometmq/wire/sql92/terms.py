@@ -22,7 +22,7 @@ import msgspec
 
 from cometmq.model.errors import ProtocolError
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.sql92_values import Long, Value, converter_beside, equal, order, to_boolean
+from cometmq.wire.sql92.values import Long, Value, converter_beside, equal, order, to_boolean
 
 MAX_DEPTH: Final = 200
 """How deep conditions may be nested; evaluating needs a stack frame for each level."""

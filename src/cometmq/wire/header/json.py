@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import fastjson
 from cometmq.wire.codes import LanguageCode
-from cometmq.wire.header import Int32
+from cometmq.wire.header.header import Int32
+from cometmq.wire.json import fastjson
 
 NO_FIELDS: Final = msgspec.Raw(b"null")
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.wire.record_layout import MIN_RECORD_SIZE, RecordError, check_inside
+from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, check_inside
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer, WritableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer, WritableBuffer
 
 _SIGN_CLEARED: Final = 0x7FFFFFFF
 _DIGITS: Final = 10

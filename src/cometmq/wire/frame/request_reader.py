@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from cometmq.wire.command import RESPONSE_FLAG, Command
-from cometmq.wire.frame import JSON
-from cometmq.wire.header import Header, Int32
-from cometmq.wire.json_header import LANGUAGE_BYTES, REFUSED, language_name
+from cometmq.wire.frame.command import RESPONSE_FLAG, Command
+from cometmq.wire.frame.frame import JSON
+from cometmq.wire.header.header import Header, Int32
+from cometmq.wire.header.json import LANGUAGE_BYTES, REFUSED, language_name
 
 SHORT_START_BYTES: Final = 12
 LONG_START_BYTES: Final = 15

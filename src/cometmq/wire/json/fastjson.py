@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire.fastjson_writer import BeanKey, Literal, dumps
+from cometmq.wire.json.writer import BeanKey, Literal, dumps
 
 MAX_DEPTH: Final = 64
 MAX_DIALECT_CHARS: Final = 256 * 1024

@@ -21,10 +21,10 @@ import operator
 from collections.abc import Callable
 from typing import Final
 
-from cometmq.wire import sql92_terms as terms
-from cometmq.wire.sql92_terms import Condition, Constant, Operand, Property, error_at
-from cometmq.wire.sql92_tokens import DOUBLE, END, INTEGER, NAME, SEARCH, SIZE, TEXT, Token, Tokens
-from cometmq.wire.sql92_values import EvaluationError, Long, to_double, to_int64
+from cometmq.wire.sql92 import terms as terms
+from cometmq.wire.sql92.terms import Condition, Constant, Operand, Property, error_at
+from cometmq.wire.sql92.tokens import DOUBLE, END, INTEGER, NAME, SEARCH, SIZE, TEXT, Token, Tokens
+from cometmq.wire.sql92.values import EvaluationError, Long, to_double, to_int64
 
 MAX_PARENTHESES: Final = 64
 """How deep parentheses may be nested."""

@@ -18,11 +18,10 @@ import msgspec
 
 from cometmq.model.errors import MessageError, ProtocolError
 from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, compression_type, without_compression
-from cometmq.wire.compression import MAX_BODY_SIZE, decompress
-from cometmq.wire.crc import checksum
-from cometmq.wire.ids import PACKED_IPV4_LENGTH
-from cometmq.wire.properties import MAX_PROPERTIES_LENGTH, decode_properties
-from cometmq.wire.record_layout import (
+from cometmq.wire.record.compression import MAX_BODY_SIZE, decompress
+from cometmq.wire.record.crc import checksum
+from cometmq.wire.record.ids import PACKED_IPV4_LENGTH
+from cometmq.wire.record.layout import (
     FIXED_PARTS,
     FIXED_V4,
     HEAD,
@@ -38,9 +37,10 @@ from cometmq.wire.record_layout import (
     FillerError,
     RecordError,
 )
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, decode_properties
 
 if TYPE_CHECKING:
-    from cometmq.wire.record_layout import ReadableBuffer, WritableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer, WritableBuffer
 
 _NO_HOST: Final = bytes(PACKED_IPV4_LENGTH)
 

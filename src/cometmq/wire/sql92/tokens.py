@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from cometmq.wire.sql92_terms import error_at
+from cometmq.wire.sql92.terms import error_at
 
 END: Final = "END"
 NAME: Final = "NAME"

@@ -1,0 +1,1 @@
+"""Headers of commands, as JSON and in RocketMQ's binary form."""

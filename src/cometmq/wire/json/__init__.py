@@ -1,0 +1,1 @@
+"""fastjson's dialect: reading and writing what RocketMQ's own JSON looks like."""
