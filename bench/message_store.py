@@ -29,10 +29,10 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.loop import run as run_loop
-from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.config import StoreConfig
-from cometmq.store.message_reader import GetStatus, MessageReader
 from cometmq.store.message_store import MessageStore
+from cometmq.store.put.batch import MessageBatch
+from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.ids import pack_host

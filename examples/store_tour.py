@@ -17,8 +17,8 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
-from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
+from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from cometmq.store.timer_checkpoint import TimerProgress
+from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import RecallMessageRequest

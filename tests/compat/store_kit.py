@@ -25,21 +25,21 @@ from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.config import StoreConfig
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import (
+from cometmq.store.message_store import MessageStore
+from cometmq.store.put.batch import MessageBatch
+from cometmq.store.read.lookup import MessageLookup
+from cometmq.store.read.reader import GetStatus, MessageReader
+from cometmq.store.recovery import Recovered
+from cometmq.store.status import PutStatus
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import (
     ConfigTable,
     ConsumerOffsetTable,
     SubscriptionGroupTable,
     TopicTable,
 )
-from cometmq.store.message_lookup import MessageLookup
-from cometmq.store.message_reader import GetStatus, MessageReader
-from cometmq.store.message_store import MessageStore
-from cometmq.store.recovery import Recovered
-from cometmq.store.status import PutStatus
-from cometmq.store.verify import verify_store
+from cometmq.store.tools.verify import verify_store
 from cometmq.wire.record.ids import UniqueIdGenerator, pack_host
 from cometmq.wire.record.record import Record, decode_record
 from cometmq.wire.record.walk import to_stored_message

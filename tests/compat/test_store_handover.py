@@ -12,7 +12,7 @@ import pytest
 from cometmq.model import message_properties as names
 from cometmq.model.message import StoredMessage
 from cometmq.ports.clock import SystemClock
-from cometmq.store.config_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
+from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
 from cometmq.wire.record.record import Record
 from tests.compat.apache import wait_until
 from tests.compat.cluster import MakeNamesrv

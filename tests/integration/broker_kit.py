@@ -13,7 +13,7 @@ import pytest
 
 from cometmq.broker.service import Broker
 from cometmq.remoting.client import RemotingClient
-from cometmq.store.message_reader import GetStatus
+from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command

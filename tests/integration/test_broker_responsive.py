@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.config_tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
+from cometmq.store.tables.tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest

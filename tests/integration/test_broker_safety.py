@@ -15,7 +15,7 @@ import pytest
 
 from cometmq.broker.pressure import UNFLUSHED_SHARE
 from cometmq.remoting.client import RemotingClient
-from cometmq.store.flush import Done
+from cometmq.store.log.flush import Done
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.embedded import SMALL

@@ -20,10 +20,10 @@ from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch_rules import DELAY_TOPIC
-from cometmq.store.dump import dump_topic
+from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
+from cometmq.store.tools.dump import dump_topic
 from cometmq.wire.bodies.pop import Checkpoint, encode_checkpoint
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties

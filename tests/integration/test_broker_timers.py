@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cometmq.broker.topic_names import TIMER_TOPIC
-from cometmq.store.timer_checkpoint import TimerProgress
+from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest
 from cometmq.wire.json import fastjson

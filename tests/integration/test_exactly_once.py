@@ -8,7 +8,7 @@ from zlib import crc32
 
 from cometmq.broker.once_lanes import OnceTable
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.config_files import ConfigFile
+from cometmq.store.tables.files import ConfigFile
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import (
     NO_BATCH,

@@ -11,8 +11,8 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk, SystemFile
 from cometmq.store.config import StoreConfig
-from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
+from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.record import Record, decode_record

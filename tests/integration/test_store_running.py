@@ -10,10 +10,10 @@ import pytest
 
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.config import StoreConfig
-from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
+from cometmq.store.put.batch import MessageBatch
+from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.record import decode_record

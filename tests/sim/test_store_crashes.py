@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import pytest
 
-from cometmq.store.batch_packing import MessageBatch
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch_rules import put_values
-from cometmq.store.message_writer import PutResult
-from cometmq.store.put_runs import PlainMessage
-from cometmq.store.record_bulk import RecordBulk
+from cometmq.store.dispatch.rules import put_values
+from cometmq.store.put.batch import MessageBatch
+from cometmq.store.put.bulk import RecordBulk
+from cometmq.store.put.runs import PlainMessage
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk

@@ -12,7 +12,7 @@ from cometmq.spark.sink_link import SinkLink
 from cometmq.spark.sink_options import SinkOptions, sink_options
 from cometmq.spark.sink_rows import RowEncoder
 from cometmq.spark.sink_sends import PlainSends
-from cometmq.store.message_reader import GetStatus
+from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.record.record import Record, decode_record
 

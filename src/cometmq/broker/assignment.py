@@ -23,7 +23,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ
-from cometmq.store.config_tables import MessageRequestMode
+from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
 from cometmq.wire.bodies.json_body import decode_answer

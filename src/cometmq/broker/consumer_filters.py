@@ -21,7 +21,7 @@ import msgspec
 
 from cometmq.broker.subscriptions import is_tag_type
 from cometmq.model.errors import CometError
-from cometmq.store.config_tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
+from cometmq.store.tables.tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.sql92.sql92 import MAX_SQL_CHARACTERS, Expression, Sql92Error, compile_sql

@@ -27,11 +27,11 @@ from cometmq.broker.stored_properties import TIMER_PROPERTIES, stored_block
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.topic import DataVersion
-from cometmq.store.config_tables import DelayOffsetTable
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.consume_queue_ext import is_ext_address
-from cometmq.store.dispatch_rules import DELAY_TOPIC, DelayLevels
+from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.tables import DelayOffsetTable
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:

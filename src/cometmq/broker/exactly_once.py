@@ -19,9 +19,9 @@ from cometmq.broker.once_lanes import OnceLanes, OnceTable
 from cometmq.broker.periodic import SavedTable
 from cometmq.broker.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.marked_walk import MarkedWalk
+from cometmq.store.log.marked_walk import MarkedWalk
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record

@@ -15,7 +15,7 @@ from typing import Protocol
 from cometmq.broker.subscriptions import is_everything, tags_of
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import RETRY_TOPIC
-from cometmq.store.consume_queue_ext import ExtUnit
+from cometmq.store.queue.extension import ExtUnit
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import decode_properties

@@ -20,7 +20,7 @@ from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
 from cometmq.ports.rarely import Rarely
-from cometmq.store.config_tables import SubscriptionGroupTable
+from cometmq.store.tables.tables import SubscriptionGroupTable
 
 log = logging.getLogger("cometmq.broker")
 

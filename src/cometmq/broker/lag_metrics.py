@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.topic_names import RETRY_PREFIX, is_system_group
 from cometmq.remoting.families import Families, Labels, paced
-from cometmq.store.config_tables import TOPIC_GROUP_SEPARATOR
+from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from cometmq.broker.state import BrokerState
-    from cometmq.store.consume_queue import ConsumeQueue
+    from cometmq.store.queue.consume_queue import ConsumeQueue
 
 MOST_QUEUES: Final = 10_000
 """So many series the lag by queue has at most."""

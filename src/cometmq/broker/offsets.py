@@ -21,7 +21,7 @@ from cometmq.broker.topic_names import OWN_GROUPS
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
-from cometmq.store.config_tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable, QueueOffsets
+from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable, QueueOffsets
 
 log = logging.getLogger("cometmq.broker")
 

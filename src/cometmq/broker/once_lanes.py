@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from cometmq.model.errors import CometError
-from cometmq.store.config_tables import ConfigTable
+from cometmq.store.tables.tables import ConfigTable
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import NO_BATCH, UNKNOWN_DIGEST, OnceStep
 

@@ -16,8 +16,8 @@ from concurrent.futures import Executor
 from typing import Final, Generic, TypeVar
 
 from cometmq.model.errors import StoreError
-from cometmq.store.config_files import ConfigFile
-from cometmq.store.config_tables import ConfigTable
+from cometmq.store.tables.files import ConfigFile
+from cometmq.store.tables.tables import ConfigTable
 
 log = logging.getLogger("cometmq.broker")
 

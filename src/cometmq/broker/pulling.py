@@ -24,7 +24,7 @@ from cometmq.broker.pull_checks import Permit, PullChecks
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
-from cometmq.store.message_reader import GetResult, GetStatus
+from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload, encode_response_head

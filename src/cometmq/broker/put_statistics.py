@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.series import Series
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queue.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.consume_queue import Boundary
-from cometmq.store.message_lookup import QueryResult
+from cometmq.store.queue.consume_queue import Boundary
+from cometmq.store.read.lookup import QueryResult
 from cometmq.wire.record.layout import peek_physical_offset
 
 if TYPE_CHECKING:

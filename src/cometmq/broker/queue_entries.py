@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.consumer_bodies import subscription_members
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.consume_queue_ext import is_ext_address
-from cometmq.store.queue_files import Unit
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.extension import is_ext_address
+from cometmq.store.queue.files import Unit
 from cometmq.wire.json import fastjson
 from cometmq.wire.json.pretty import dumps_table
 

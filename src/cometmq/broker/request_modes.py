@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.topic_names import RETRY_PREFIX
-from cometmq.store.config_tables import MessageRequestMode, MessageRequestModeTable
+from cometmq.store.tables.tables import MessageRequestMode, MessageRequestModeTable
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

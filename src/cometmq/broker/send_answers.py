@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.model.message_properties import MSG_REGION, TRACE_ON
 from cometmq.remoting.handler import Answer
 from cometmq.store.disk_space import used_percent
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import encode_response_head

@@ -23,9 +23,9 @@ import msgspec
 
 from cometmq.broker.periodic import SavedTable
 from cometmq.model.errors import CometError, StoreError
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import ConfigTable
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import ConfigTable
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:

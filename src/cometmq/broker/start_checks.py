@@ -21,9 +21,9 @@ from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.settings import refuse_unsupported
 from cometmq.ports.disk import Disk
 from cometmq.store.config import NO_REPLICAS, StoreConfig
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import TopicTable
-from cometmq.store.survey import BATCH_QUEUE_FOLDER, QUEUE_FOLDER
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import TopicTable
+from cometmq.store.tools.survey import BATCH_QUEUE_FOLDER, QUEUE_FOLDER
 
 _LAST_PORT: Final = 65_535
 _MOST_NAMED: Final = 5

@@ -43,15 +43,15 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import (
+from cometmq.store.message_store import USUAL_MEMORY, MessageStore
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import (
     ConsumerFilterTable,
     DelayOffsetTable,
     MessageRequestModeTable,
     SubscriptionGroupTable,
     TopicTable,
 )
-from cometmq.store.message_store import USUAL_MEMORY, MessageStore
 
 
 class Counters(msgspec.Struct):

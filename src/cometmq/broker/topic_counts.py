@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
-from cometmq.store.config_tables import Metric
+from cometmq.store.tables.tables import Metric
 
 
 class TopicCounts:

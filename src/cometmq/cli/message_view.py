@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cometmq.model.message import StoredMessage
-    from cometmq.store.dump import MessageDict
+    from cometmq.store.tools.dump import MessageDict
 
 SHOWN_OF_BODY: Final = 200
 
 
 def as_dict(message: StoredMessage) -> MessageDict:
     """A message for JSON."""
-    from cometmq.store.dump import message_dict
+    from cometmq.store.tools.dump import message_dict
 
     return {**message_dict(message), "brokerName": message.broker_name}
 

@@ -25,7 +25,7 @@ from cometmq.model.peer_text import escaped, escaped_json
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
-    from cometmq.store.inspect import StoreSummary
+    from cometmq.store.tools.inspect import StoreSummary
 
 app = group_app("store")
 
@@ -49,8 +49,8 @@ Examples:
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
     """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs."""
     from cometmq.ports.disk import SystemDisk
-    from cometmq.store.inspect import inspect_store
-    from cometmq.store.survey import alone_with
+    from cometmq.store.tools.inspect import inspect_store
+    from cometmq.store.tools.survey import alone_with
 
     disk = SystemDisk()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
@@ -75,8 +75,8 @@ The exit code is 0 if nothing was found, and 1 otherwise.
 def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
     """Read every file of a store that is not in use, change none, and report what is not right."""
     from cometmq.ports.disk import SystemDisk
-    from cometmq.store.survey import alone_with
-    from cometmq.store.verify import verify_store
+    from cometmq.store.tools.survey import alone_with
+    from cometmq.store.tools.verify import verify_store
 
     disk = SystemDisk()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
@@ -126,8 +126,8 @@ def dump(
     import msgspec
 
     from cometmq.ports.disk import SystemDisk
-    from cometmq.store.dump import dump_topic
-    from cometmq.store.survey import alone_with
+    from cometmq.store.tools.dump import dump_topic
+    from cometmq.store.tools.survey import alone_with
 
     disk, encoder = SystemDisk(), msgspec.json.Encoder()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
@@ -169,7 +169,7 @@ def set_aside(directory: Directory, as_json: AsJson = False) -> None:
     """Show the records that the broker could not process, and set aside. Also while it runs."""
     from cometmq.broker.set_aside import SetAsideTable
     from cometmq.ports.disk import SystemDisk
-    from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
+    from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 
     with _one_line_errors():
         if not directory.is_dir():
@@ -225,7 +225,7 @@ def rebuild(
     from cometmq.ports.clock import SystemClock
     from cometmq.ports.disk import SystemDisk
     from cometmq.ports.folders import SystemFolders
-    from cometmq.store.rebuild import rebuild_store
+    from cometmq.store.tools.rebuild import rebuild_store
 
     settings = store_settings(config)
     confirm(f"Replace the queues and the index of {directory}?", yes=yes)

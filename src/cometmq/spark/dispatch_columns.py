@@ -1,7 +1,7 @@
 """What follows from records for queues and index, many at a time: units and entries as columns.
 
 Rules kept here:
-- The rules are those of `store/dispatch_rules.py`; single messages are only looked at where they are special:
+- The rules are those of `store/dispatch/rules.py`; single messages are only looked at where they are special:
   delayed ones, ones in further queues, ones with keys beside their unique one.
 - A record that is not whole is an error: queues without it would hide it, and what is behind it, for good.
 """
@@ -24,8 +24,8 @@ from cometmq.spark.log_walking import Damage, Piece
 from cometmq.spark.property_columns import Properties
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.slices import Mask, Places, gather
-from cometmq.store.dispatch_rules import DELAY_TOPIC, DelayLevels, delay_level, further_places
-from cometmq.store.index_keys import hashes_of_all, key_hashes
+from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels, delay_level, further_places
+from cometmq.store.index.key_hash import hashes_of_all, key_hashes
 from cometmq.wire.java_hash import java_hash, tags_code
 
 UNIT_ROW: Final = np.dtype([("queue_offset", "<i8"), ("place", "<i8"), ("size", "<i4"), ("code", "<i8")])

@@ -19,8 +19,8 @@ from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.spark.log_store import LogStore, StoreState
 from cometmq.spark.log_walking import LogFile, LogFileReader
-from cometmq.store.index import Index
-from cometmq.store.survey import INDEX_FOLDER
+from cometmq.store.index.index import Index
+from cometmq.store.tools.survey import INDEX_FOLDER
 from cometmq.wire.record.ids import IdError, decode_offset_id
 from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_physical_offset
 

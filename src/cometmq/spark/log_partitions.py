@@ -25,8 +25,8 @@ from cometmq.spark.log_options import LogOptions, StorePlace
 from cometmq.spark.log_store import LogStore, StoreState, first_store_time, look_at
 from cometmq.spark.log_walking import LogFile
 from cometmq.spark.pushdown import CLOCK_SLACK_MS, Wanted
-from cometmq.store.queue_units import BLANK_SIZE
-from cometmq.store.survey import FoundQueue, open_queue
+from cometmq.store.queue.units import BLANK_SIZE
+from cometmq.store.tools.survey import FoundQueue, open_queue
 
 _SMALL_PART: Final = 0.25
 """Up to this part of the log it is quicker to read messages one by one."""

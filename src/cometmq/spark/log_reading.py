@@ -20,8 +20,8 @@ from cometmq.spark.log_rows import LogRows
 from cometmq.spark.log_walking import CHUNK, Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.record_scan import HEAD_DTYPE
 from cometmq.spark.slices import Places
-from cometmq.store.dispatch_rules import DELAY_TOPIC
-from cometmq.store.queue_units import BLANK_SIZE, UNIT_SIZE
+from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.queue.units import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
 

@@ -26,9 +26,9 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.spark.log_walking import Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.record_fields import RecordFields
 from cometmq.spark.slices import Mask
-from cometmq.store.body_checksums import body_checksums
 from cometmq.store.config import StoreConfig
-from cometmq.store.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
+from cometmq.store.put.body_checksums import body_checksums
+from cometmq.store.tools.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
 from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     RecordError,

@@ -39,11 +39,11 @@ from cometmq.spark.rebuild_tasks import (
     write_queues,
 )
 from cometmq.store.config import StoreConfig
-from cometmq.store.findings import first_set_byte
-from cometmq.store.index import index_name
-from cometmq.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
-from cometmq.store.rebuild import NEW, Progress, Rebuilt, exchange, keep_ends, seen_delays
-from cometmq.store.survey import INDEX_FOLDER, LOCK, QUEUE_FOLDER, Survey, open_log, survey_store
+from cometmq.store.index.index import index_name
+from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
+from cometmq.store.tools.findings import first_set_byte
+from cometmq.store.tools.rebuild import NEW, Progress, Rebuilt, exchange, keep_ends, seen_delays
+from cometmq.store.tools.survey import INDEX_FOLDER, LOCK, QUEUE_FOLDER, Survey, open_log, survey_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.ports.files import SystemFiles
 from cometmq.spark.dispatch_columns import ENTRY_ROW, UNIT_ROW, Dispatched, DispatchRules, Rows
 from cometmq.spark.log_walking import LogFile, LogFileReader
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.index_file import IndexFile
-from cometmq.store.index_layout import IndexShape
+from cometmq.store.index.file import IndexFile
+from cometmq.store.index.layout import IndexShape
+from cometmq.store.queue.consume_queue import ConsumeQueue
 
 _UNITS: Final = "units"
 _ENTRIES: Final = "entries"

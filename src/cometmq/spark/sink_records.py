@@ -27,8 +27,8 @@ from cometmq.spark.sink_items import (
     properties_block,
     rows_of,
 )
-from cometmq.store.index_arrays import hashes_of_letters
-from cometmq.store.record_bulk import RECORD_HEAD
+from cometmq.store.index.arrays import hashes_of_letters
+from cometmq.store.put.bulk import RECORD_HEAD
 from cometmq.wire.frame.command import Body
 from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record.batch import MIN_ITEM_SIZE

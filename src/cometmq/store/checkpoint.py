@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.ports.disk import Disk, DiskFile
-from cometmq.store.config_files import move_away
+from cometmq.store.tables.files import move_away
 
 log = logging.getLogger("cometmq.store")
 

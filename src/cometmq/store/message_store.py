@@ -26,19 +26,19 @@ import msgspec
 from cometmq.model.message_properties import WAIT
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.bulk_reader import BulkReader
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.flush import Done, Flusher
-from cometmq.store.message_lookup import MessageLookup
-from cometmq.store.message_reader import MAX_READ_BYTES, GetResult, MessageFilter, MessageReader
-from cometmq.store.message_writer import MessageWriter, PutResult
+from cometmq.store.directory import StoreFiles
+from cometmq.store.log.flush import Done, Flusher
+from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.put.writer import MessageWriter, PutResult
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.read.bulk import BulkReader
+from cometmq.store.read.lookup import MessageLookup
+from cometmq.store.read.reader import MAX_READ_BYTES, GetResult, MessageFilter, MessageReader
 from cometmq.store.recovery import Recovered
 from cometmq.store.retention import Retention
 from cometmq.store.running_flags import RunningFlags, Trouble
-from cometmq.store.side_by_side import SideBySide
 from cometmq.store.status import PutStatus
-from cometmq.store.store_files import StoreFiles
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record
 

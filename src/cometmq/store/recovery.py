@@ -21,24 +21,24 @@ import msgspec
 
 from cometmq.model.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.dispatch import Dispatcher
-from cometmq.store.dispatch_rules import QueuePlace, further_places, is_queued
-from cometmq.store.index import Index
-from cometmq.store.index_arrays import load_arrays
-from cometmq.store.index_recovery import IndexRecovery
-from cometmq.store.log_damage import next_in_file
-from cometmq.store.log_groups import GroupWalk, RecordGroup
-from cometmq.store.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
-from cometmq.store.mapped_files import MappedFile
-from cometmq.store.queue_ends import QueueName, RecoveryTables, ends_of
-from cometmq.store.queue_files import Unit
-from cometmq.store.queue_units import LOST_SIZE
-from cometmq.store.record_check import whole_record
-from cometmq.store.skipped import Skipped
+from cometmq.store.dispatch.dispatcher import Dispatcher
+from cometmq.store.dispatch.rules import QueuePlace, further_places, is_queued
+from cometmq.store.index.arrays import load_arrays
+from cometmq.store.index.index import Index
+from cometmq.store.index.recovery import IndexRecovery
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.damage import next_in_file
+from cometmq.store.log.group_walk import GroupWalk, RecordGroup
+from cometmq.store.log.mapped_files import MappedFile
+from cometmq.store.log.record_check import whole_record
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.queue.ends import QueueName, RecoveryTables, ends_of
+from cometmq.store.queue.files import Unit
+from cometmq.store.queue.units import LOST_SIZE
+from cometmq.store.read.skipped import Skipped
+from cometmq.store.tools.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
 from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
 from cometmq.wire.record.record import Record, decode_record
 

@@ -21,10 +21,10 @@ from typing import Final, Protocol, TypeVar
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
+from cometmq.store.directory import StoreFiles
 from cometmq.store.disk_space import UNKNOWN, used_percent
-from cometmq.store.mapped_files import MappedFile
+from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.running_flags import RunningFlags, Trouble
-from cometmq.store.store_files import StoreFiles
 
 log = logging.getLogger("cometmq.store")
 

@@ -14,8 +14,8 @@ import pytest
 from cometmq.broker.periodic import Periodic, SavedTable
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.config_files import ConfigFile
-from cometmq.store.config_tables import DelayOffsetTable
+from cometmq.store.tables.files import ConfigFile
+from cometmq.store.tables.tables import DelayOffsetTable
 
 
 class SlowDisk(SystemDisk):

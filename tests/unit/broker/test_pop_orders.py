@@ -10,7 +10,7 @@ import pytest
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.pop.orders import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.model.topic import TopicConfig
-from cometmq.store.config_tables import ConsumerOrderTable
+from cometmq.store.tables.tables import ConsumerOrderTable
 from cometmq.wire.json.pretty import dumps_table, loads_table
 
 KEY = ("Orders", "billing", 0)

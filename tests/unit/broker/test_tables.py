@@ -11,7 +11,7 @@ from cometmq.broker.topic_names import refuse_group, refuse_topic
 from cometmq.broker.topics import Topics
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.store.config_tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
+from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
 from cometmq.testing import VirtualClock
 
 PEER = "127.0.0.1:5000"

@@ -12,8 +12,8 @@ from cometmq.broker.timers.enqueuing import TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.store.config import StoreConfig
-from cometmq.store.timer_checkpoint import TimerProgress
-from cometmq.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerRecord
+from cometmq.store.timer.checkpoint import TimerProgress
+from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerRecord
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.record import Record

@@ -12,7 +12,7 @@ from cometmq.broker.transactions import ends as ends_module
 from cometmq.broker.transactions.ends import TransactionEnds, read_ends
 from cometmq.model.message import Host
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.record import Record

@@ -15,7 +15,7 @@ import pytest
 from cometmq.ports import descriptors
 from cometmq.ports.descriptors import NotOpenedError, hold_spares, opened
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.mapped_files import MappedFiles
+from cometmq.store.log.mapped_files import MappedFiles
 
 MORE = 40
 

@@ -23,7 +23,7 @@ from cometmq.spark.log_partitions import LogRange, QueueParts
 from cometmq.spark.log_source import FilteringLogReader, RocketmqLogSource
 from cometmq.spark.log_walking import LogFile, LogFileReader
 from cometmq.spark.record_scan import scan_records
-from cometmq.store.queue_units import UNIT
+from cometmq.store.queue.units import UNIT
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.layout import write_filler
 from tests.unit.spark.records_kit import consumer_row, placed, record

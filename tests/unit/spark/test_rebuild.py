@@ -17,8 +17,8 @@ from cometmq.ports.folders import SystemFolders
 from cometmq.spark import rebuild_tasks
 from cometmq.spark.dispatch_columns import Dispatched, DispatchRules
 from cometmq.spark.rebuild import WORK_FOLDER, rebuild
-from cometmq.store.rebuild import Rebuilt, rebuild_store
-from cometmq.store.verify import verify_store
+from cometmq.store.tools.rebuild import Rebuilt, rebuild_store
+from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
 from tests.unit.spark.stores_kit import VECTOR_SIZES, files_below, index_contents, unpacked
 from tests.unit.store.log_kit import config

@@ -8,8 +8,8 @@ import pytest
 
 from cometmq.spark.sink_items import unique_ids
 from cometmq.spark.sink_records import LogRecords, encode_records
-from cometmq.store.index_keys import key_hash
-from cometmq.store.record_bulk import RecordBulk
+from cometmq.store.index.key_hash import key_hash
+from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record.record import Record, decode_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.index import Index
+from cometmq.store.index.index import Index
 from cometmq.testing.clock import VirtualClock
 
 FOLDER = Path("/store/index")

@@ -10,9 +10,9 @@ from typing import ParamSpec, TypeVar
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.batch_packing import MessageBatch
-from cometmq.store.commit_log import CommitLog, open_commit_log
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.commit_log import CommitLog, open_commit_log
+from cometmq.store.put.batch import MessageBatch
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.ids import pack_host

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cometmq.ports.disk import Disk
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.queue_files import Unit
-from cometmq.store.queue_units import UNIT_SIZE
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.files import Unit
+from cometmq.store.queue.units import UNIT_SIZE
 
 ROOT = Path("/store/consumequeue")
 FOLDER = ROOT / "orders" / "3"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import struct
 
-from cometmq.store.dispatch_rules import put_values
-from cometmq.store.index_keys import key_hash
-from cometmq.store.record_bulk import RecordBulk
+from cometmq.store.dispatch.rules import put_values
+from cometmq.store.index.key_hash import key_hash
+from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
 from tests.unit.store.log_kit import START_MS

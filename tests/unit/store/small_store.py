@@ -6,12 +6,12 @@ from pathlib import Path
 
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.dispatch_rules import DelayLevels, index_keys, unit_code
-from cometmq.store.index import Index
-from cometmq.store.message_reader import MessageReader
+from cometmq.store.dispatch.rules import DelayLevels, index_keys, unit_code
+from cometmq.store.index.index import Index
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.read.reader import MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.properties import encode_properties

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.allocation import AllocationError, FileAllocator, touch_pages
-from cometmq.store.mapped_files import MappedFile, MappedFiles
+from cometmq.store.log.allocation import AllocationError, FileAllocator, touch_pages
+from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedDisk
 from tests.unit.store.log_kit import InPlace
 

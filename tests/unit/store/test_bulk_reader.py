@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.bulk_reader import BulkReader
-from cometmq.store.message_reader import GetResult, GetStatus
+from cometmq.store.read.bulk import BulkReader
+from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.small_store import LOG_FILE_SIZE, PLENTY_OF_MEMORY, UNITS_PER_FILE, SmallStore

@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.model.errors import MessageError
 from cometmq.model.message import Host
-from cometmq.store.commit_log import CLOCK_STEP_MS, CommitLog
+from cometmq.store.log.commit_log import CLOCK_STEP_MS, CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.store.commit_log import CommitLog
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
 from cometmq.wire.record.batch import BatchItem

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.errors import StoreError
-from cometmq.store.commit_log import CommitLog
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import Rules, SimulatedDisk
 from cometmq.wire.record.batch import BatchItem

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.commit_log import CommitLog
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk

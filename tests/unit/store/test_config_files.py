@@ -12,8 +12,8 @@ from cometmq.model.errors import StoreError
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import (
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import (
     CONFIG_TABLES,
     ConfigTable,
     ConsumerFilterTable,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.queue_units import BLANK_UNIT, LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.units import BLANK_UNIT, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.testing.sim_disk import Rules, SimulatedDisk
 from tests.unit.store.queue_kit import (
     FILE_SIZE,

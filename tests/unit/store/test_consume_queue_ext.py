@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.consume_queue import ConsumeQueue
-from cometmq.store.consume_queue_ext import MAX_UNIT_SIZE, ConsumeQueueExt, ExtUnit, is_ext_address
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.extension import MAX_UNIT_SIZE, ConsumeQueueExt, ExtUnit, is_ext_address
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.queue_kit import FILE_SIZE, FOLDER, RECORD_SIZE, place_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.consume_queue import Boundary, ConsumeQueue
+from cometmq.store.queue.consume_queue import Boundary, ConsumeQueue
 from cometmq.testing.sim_disk import SimulatedDisk
 from tests.unit.store.queue_kit import a_queue, place_of, put
 

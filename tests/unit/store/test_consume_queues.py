@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.side_by_side import SideBySide
+from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 
 FOLDER = Path("/store/consumequeue")

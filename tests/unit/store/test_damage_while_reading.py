@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.message_reader import GetStatus
 from cometmq.store.message_store import MessageStore
+from cometmq.store.read.reader import GetStatus
 from cometmq.wire.record.record import Record, decode_record
 from tests.unit.store.store_kit import a_message, running, small
 

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.batch_packing import MessageBatch
-from cometmq.store.dispatch_rules import DELAY_TOPIC
+from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.put.batch import MessageBatch
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk

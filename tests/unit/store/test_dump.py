@@ -10,10 +10,10 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.dump import MessageDict, dump_topic, message_dict
-from cometmq.store.message_reader import GetStatus, MessageReader
-from cometmq.store.survey import open_log, survey_store
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.read.reader import GetStatus, MessageReader
+from cometmq.store.tools.dump import MessageDict, dump_topic, message_dict
+from cometmq.store.tools.survey import open_log, survey_store
 from cometmq.wire.record.record import decode_record
 from cometmq.wire.record.walk import to_stored_message
 from tests.unit.store.log_kit import config

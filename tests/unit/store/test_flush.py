@@ -17,7 +17,7 @@ import pytest
 from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
-from cometmq.store.flush import PAGE, Flusher
+from cometmq.store.log.flush import PAGE, Flusher
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
 from tests.unit.store.log_kit import ROOT, a_log, config, message

@@ -11,9 +11,9 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.message_reader import GetStatus, MessageReader
-from cometmq.store.queue_units import LOST_SIZE
-from cometmq.store.verify import verify_store
+from cometmq.store.queue.units import LOST_SIZE
+from cometmq.store.read.reader import GetStatus, MessageReader
+from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.record import decode_record
 from tests.unit.store.log_kit import START_MS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.index import Index
-from cometmq.store.index_file import index_file_size
-from cometmq.store.index_keys import hashes_of_all, hashes_of_each, key_hash
+from cometmq.store.index.file import index_file_size
+from cometmq.store.index.index import Index
+from cometmq.store.index.key_hash import hashes_of_all, hashes_of_each, key_hash
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.java_hash import java_hash

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store import index as index_module
-from cometmq.store.dispatch_rules import Keyed
-from cometmq.store.index_arrays import AT_ONCE, LARGE_GROUP, key_hashes_of
-from cometmq.store.index_file import IndexFile
-from cometmq.store.index_keys import key_hash
+from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.index import index as index_module
+from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, key_hashes_of
+from cometmq.store.index.file import IndexFile
+from cometmq.store.index.key_hash import key_hash
 from cometmq.testing.sim_disk import SimulatedDisk
 from tests.unit.store.index_kit import START_MS, an_index, files, found
 
@@ -107,7 +107,7 @@ def test_loading_is_left_to_those_who_have_the_time() -> None:
     """B10: a broker starts without NumPy, and has it when it is asked for it."""
     program = (
         "import sys; import cometmq.store.message_store; import cometmq.broker.handlers; "
-        "from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_arrays; "
+        "from cometmq.store.index.arrays import arrays_are_loaded, has_arrays, load_arrays; "
         "print(arrays_are_loaded(), has_arrays(), 'numpy' in sys.modules, load_arrays(), arrays_are_loaded())"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

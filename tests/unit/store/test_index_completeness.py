@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.verify import verify_store
+from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 from tests.unit.store.log_kit import START_MS

@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.index import Index
+from cometmq.store.index.index import Index
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.index_kit import ENTRIES, FOLDER, SLOTS, START_MS, an_index, files, found, put

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.index_layout import IndexShape
-from cometmq.store.inspect import inspect_store
-from cometmq.store.survey import survey_store
+from cometmq.store.index.layout import IndexShape
+from cometmq.store.tools.inspect import inspect_store
+from cometmq.store.tools.survey import survey_store
 from tests.unit.store.log_kit import START_MS
 from tests.unit.store.small_store import (
     ENTRIES,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cometmq.model.message import Host
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.dispatch_rules import DELAY_TOPIC, put_values
-from cometmq.store.log_groups import RecordGroup
+from cometmq.store.dispatch.rules import DELAY_TOPIC, put_values
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.record.ids import pack_host

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk, SystemFile
-from cometmq.store.log_reader import LogReader
-from cometmq.store.mapped_files import MappedFiles
+from cometmq.store.log.mapped_files import MappedFiles
+from cometmq.store.log.reader import LogReader
 
 FILE_SIZE = 256 * 1024
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.consume_queue_ext import ExtUnit
-from cometmq.store.message_reader import GetResult, GetStatus, MessageReader
+from cometmq.store.queue.extension import ExtUnit
+from cometmq.store.read.reader import GetResult, GetStatus, MessageReader
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.record import decode_record
 from tests.unit.store.small_store import UNITS_PER_FILE, SmallStore

@@ -12,8 +12,8 @@ from typing import Any
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
+from cometmq.store.directory import StoreFiles
 from cometmq.store.status import PutStatus
-from cometmq.store.store_files import StoreFiles
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import RecordWalk, to_stored_message

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import Disk, SystemDisk
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.queue_units import UNIT_SIZE
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.queue.units import UNIT_SIZE
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 
 QUEUES = 25

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.allocation import FileAllocator
-from cometmq.store.commit_log import CommitLog
-from cometmq.store.mapped_files import MappedFile, MappedFiles
-from cometmq.store.page_faults import make_writable
+from cometmq.store.log.allocation import FileAllocator
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.store.log.page_faults import make_writable
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk

@@ -10,8 +10,8 @@ import pytest
 from cometmq.model.sysflag import TransactionType
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch_rules import put_values
-from cometmq.store.put_runs import PlainMessage
+from cometmq.store.dispatch.rules import put_values
+from cometmq.store.put.runs import PlainMessage
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock

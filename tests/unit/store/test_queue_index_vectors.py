@@ -13,9 +13,9 @@ from cometmq.model.message_properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from cometmq.model.sysflag import TransactionType, transaction_type
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.consume_queue import Boundary
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.index import Index
+from cometmq.store.index.index import Index
+from cometmq.store.queue.consume_queue import Boundary
+from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.record import Record

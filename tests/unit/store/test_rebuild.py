@@ -10,9 +10,9 @@ import pytest
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.rebuild import Rebuilt, rebuild_store
-from cometmq.store.verify import verify_store
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.tools.rebuild import Rebuilt, rebuild_store
+from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
 from tests.unit.store.log_kit import config
 from tests.unit.store.small_store import LOG_FILE_SIZE, UNITS_PER_FILE, SmallStore, a_closed_store

@@ -9,8 +9,8 @@ import pytest
 
 from cometmq.model.errors import MessageError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.batch_packing import MessageBatch
-from cometmq.store.dispatch_rules import put_values
+from cometmq.store.dispatch.rules import put_values
+from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem

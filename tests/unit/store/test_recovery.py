@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from cometmq.model.errors import StoreError
-from cometmq.store.message_reader import GetStatus, MessageReader
-from cometmq.store.queue_units import UNIT_SIZE
+from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk

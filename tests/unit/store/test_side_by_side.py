@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from cometmq.store.side_by_side import SideBySide
+from cometmq.store.parallel_sync import SideBySide
 from tests.unit.store.log_kit import InPlace
 
 

@@ -9,7 +9,7 @@ import pytest
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import DiskUsage, SystemDisk
 from cometmq.store.disk_space import UNKNOWN, used_percent
-from cometmq.store.spread_files import SpreadFiles
+from cometmq.store.log.spread_files import SpreadFiles
 
 SIZE = 4096
 

@@ -11,7 +11,7 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskUsage, SystemDisk
-from cometmq.store.timer_log import (
+from cometmq.store.timer.log import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
     MAGIC_ROLL,

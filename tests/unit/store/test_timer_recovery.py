@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, RECORD_SIZE, TimerLog
-from cometmq.store.timer_recovery import recover_timers
-from cometmq.store.timer_wheel import Slot, TimerWheel
+from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, RECORD_SIZE, TimerLog
+from cometmq.store.timer.recovery import recover_timers
+from cometmq.store.timer.wheel import Slot, TimerWheel
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
 
 ROOT = Path("/store")

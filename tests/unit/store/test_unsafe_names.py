@@ -9,10 +9,10 @@ import pytest
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
 from cometmq.ports.names import UnsafeNameError
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.rebuild import rebuild_store
+from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus
-from cometmq.store.verify import verify_store
+from cometmq.store.tools.rebuild import rebuild_store
+from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
 from tests.unit.store.store_kit import Engine, a_message, small
 

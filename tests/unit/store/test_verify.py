@@ -10,9 +10,9 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.dump import dump_topic
-from cometmq.store.findings import Finding
-from cometmq.store.verify import verify_store
+from cometmq.store.tools.dump import dump_topic
+from cometmq.store.tools.findings import Finding
+from cometmq.store.tools.verify import verify_store
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.log_kit import config
 from tests.unit.store.small_store import LOG_FILE_SIZE, SmallStore, a_closed_store

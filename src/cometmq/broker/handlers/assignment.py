@@ -10,7 +10,7 @@ from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.broker.turns import encode_beside
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.store.config_tables import MessageRequestMode
+from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode

@@ -20,7 +20,7 @@ from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.store.config_tables import SubscriptionGroupTable
+from cometmq.store.tables.tables import SubscriptionGroupTable
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command

@@ -9,7 +9,7 @@ from cometmq.broker.state import BrokerState
 from cometmq.broker.topic_names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
-from cometmq.store.consume_queue import Boundary
+from cometmq.store.queue.consume_queue import Boundary
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import (

@@ -21,7 +21,7 @@ from cometmq.broker.sending import Sending
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, handles
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import (

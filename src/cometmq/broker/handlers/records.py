@@ -20,8 +20,8 @@ from cometmq.broker.sending import Sending
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
-from cometmq.store.index_arrays import arrays_are_loaded, has_arrays, load_arrays
-from cometmq.store.record_bulk import RecordBulk, can_take
+from cometmq.store.index.arrays import arrays_are_loaded, has_arrays, load_arrays
+from cometmq.store.put.bulk import RecordBulk, can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode

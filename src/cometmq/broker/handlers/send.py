@@ -26,7 +26,7 @@ from cometmq.broker.transactions.halves import HALF_QUEUE
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
-from cometmq.store.put_runs import Later, PlainMessage, PutRun
+from cometmq.store.put.runs import Later, PlainMessage, PutRun
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command

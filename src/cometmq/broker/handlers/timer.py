@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.store.config_tables import TimerMetricsTable
+from cometmq.store.tables.tables import TimerMetricsTable
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.json.pretty import dumps_table

@@ -23,7 +23,7 @@ from cometmq.broker.pop.revive_log import ReviveLog, not_written
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, BatchAck, BatchAckRequest, Checkpoint
 from cometmq.wire.codes import ResponseCode

@@ -19,7 +19,7 @@ from cometmq.broker.pop.places import Places
 from cometmq.broker.pop.revive_log import ReviveLog, not_written
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack
 from cometmq.wire.codes import ResponseCode

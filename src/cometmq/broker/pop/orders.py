@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.pop.names import mark_of
-from cometmq.store.config_tables import TOPIC_GROUP_SEPARATOR, ConsumerOrderTable, OrderInfo
+from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR, ConsumerOrderTable, OrderInfo
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -21,7 +21,7 @@ from cometmq.broker.pop.waiting import Held, Waiter, Waiters
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
-from cometmq.store.message_reader import GetStatus
+from cometmq.store.read.reader import GetStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import PopMessageRequest, PopMessageResponse

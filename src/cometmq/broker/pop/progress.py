@@ -22,8 +22,8 @@ from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.errors import HeaderError, ProtocolError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.message_properties import REAL_TOPIC, TAGS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES
-from cometmq.store.config_tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
 from cometmq.wire.record.properties import decode_properties
 from cometmq.wire.record.record import Record, decode_record

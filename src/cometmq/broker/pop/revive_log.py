@@ -27,7 +27,7 @@ from cometmq.model.message_properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
-from cometmq.store.message_writer import PutResult
+from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
 from cometmq.wire.codes import ResponseCode

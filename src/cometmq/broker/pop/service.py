@@ -18,8 +18,8 @@ from cometmq.broker.pop.revive import Reviver
 from cometmq.broker.pop.revive_log import ReviveLog
 from cometmq.broker.pop.taking import Taker
 from cometmq.broker.pop.waiting import ANY_QUEUE
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import ConsumerOrderTable
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import ConsumerOrderTable
 from cometmq.wire.headers.pop import PollingInfoRequest
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from cometmq.broker.pop.places import Places
 from cometmq.broker.pop.revive_log import ReviveLog
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import POP_CK
-from cometmq.store.message_reader import GetResult, GetStatus
+from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint
 from cometmq.wire.frame.command import Body

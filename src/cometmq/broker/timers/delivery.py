@@ -36,7 +36,7 @@ from cometmq.model.message_properties import (
     TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
-from cometmq.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
+from cometmq.store.timer.log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
 

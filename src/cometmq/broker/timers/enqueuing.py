@@ -27,9 +27,9 @@ from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError
 from cometmq.model.java_numbers import java_long
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
-from cometmq.store.timer_checkpoint import TimerProgress
-from cometmq.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
-from cometmq.store.timer_wheel import SLOTS_PER_ROUND
+from cometmq.store.timer.checkpoint import TimerProgress
+from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
+from cometmq.store.timer.wheel import SLOTS_PER_ROUND
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record

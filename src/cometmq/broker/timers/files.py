@@ -18,12 +18,12 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.config_files import CONFIG_FOLDER
-from cometmq.store.mapped_files import MappedFile
-from cometmq.store.timer_checkpoint import TimerCheckpoint, TimerProgress
-from cometmq.store.timer_log import TimerLog
-from cometmq.store.timer_recovery import recover_timers
-from cometmq.store.timer_wheel import SLOTS_PER_ROUND, Changes, TimerWheel
+from cometmq.store.log.mapped_files import MappedFile
+from cometmq.store.tables.files import CONFIG_FOLDER
+from cometmq.store.timer.checkpoint import TimerCheckpoint, TimerProgress
+from cometmq.store.timer.log import TimerLog
+from cometmq.store.timer.recovery import recover_timers
+from cometmq.store.timer.wheel import SLOTS_PER_ROUND, Changes, TimerWheel
 
 log = logging.getLogger("cometmq.broker")
 

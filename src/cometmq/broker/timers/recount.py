@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.model.errors import StoreError
-from cometmq.store.timer_log import MAGIC_DELETE
+from cometmq.store.timer.log import MAGIC_DELETE
 from cometmq.wire.java_hash import java_hash
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from cometmq.broker.timers.recount import TimerRecount
 from cometmq.broker.topic_counts import TopicCounts
 from cometmq.broker.topic_names import TIMER_TOPIC
 from cometmq.model.topic import DataVersion
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import TimerMetricsTable
 from cometmq.store.status import PutStatus
-from cometmq.store.timer_checkpoint import TimerProgress
-from cometmq.store.timer_wheel import SLOTS_PER_ROUND
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import TimerMetricsTable
+from cometmq.store.timer.checkpoint import TimerProgress
+from cometmq.store.timer.wheel import SLOTS_PER_ROUND
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

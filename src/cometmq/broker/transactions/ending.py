@@ -30,8 +30,8 @@ from cometmq.model.message_properties import (
     TRANSACTION_ID,
 )
 from cometmq.model.sysflag import TransactionType, with_transaction_type
-from cometmq.store.dispatch_rules import put_values
-from cometmq.store.put_runs import Later, PlainMessage
+from cometmq.store.dispatch.rules import put_values
+from cometmq.store.put.runs import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest

@@ -21,8 +21,8 @@ from cometmq.broker.transactions.ending import TransactionEnding
 from cometmq.broker.transactions.ends import TransactionEnds
 from cometmq.broker.transactions.recount import count_open
 from cometmq.model.errors import CometError
-from cometmq.store.config_files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.config_tables import TransactionMetricsTable
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import TransactionMetricsTable
 
 if TYPE_CHECKING:
     from cometmq.broker.state import BrokerState

@@ -1,0 +1,66 @@
+"""Messages that are in further queues beside their own, as light consumers have one each.
+
+Rules kept here:
+- A message names the further queues in a property, and gets its offsets there in another one, in the same
+  order. Light queues, which have a prefix of their own, have the id 0; others that of the message.
+- Messages of the system and those on their way back to a consumer are in no further queues.
+- There are only so many light queues. A message that would need another one is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.model.message_properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from cometmq.store.config import StoreConfig
+from cometmq.store.dispatch.dispatcher import Dispatcher
+from cometmq.store.dispatch.rules import LIGHT_QUEUE_PREFIX, is_kept_out
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.consume_queues import ConsumeQueues
+from cometmq.store.status import PutStatus
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record
+
+_PAIR_END: Final = b"\x02"
+
+
+class LightQueues:
+    """Gives messages their places in further queues."""
+
+    def __init__(self, dispatcher: Dispatcher, queues: ConsumeQueues, config: StoreConfig) -> None:
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._max_queues = config.max_lmq_consume_queue_num
+        self._max_message_size = config.max_message_size
+
+    def places_for(self, record: Record) -> list[ConsumeQueue] | PutStatus:
+        """The further queues of a message, whose offsets are in its properties then; or why it is refused."""
+        block = record.properties_block
+        names = find_property(block, INNER_MULTI_DISPATCH) if block else None
+        if not names or is_kept_out(record.topic):
+            return []
+        found = []
+        for name in names.split(","):
+            queue_id = 0 if name.startswith(LIGHT_QUEUE_PREFIX) else record.queue_id
+            if is_kept_out(name):
+                return PutStatus.MESSAGE_ILLEGAL
+            if self._would_be_one_too_many(name):
+                return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+            queue = self._dispatcher.queue_of(name, queue_id)
+            if queue is None:
+                return PutStatus.MESSAGE_ILLEGAL
+            found.append(queue)
+        offsets = ",".join(str(queue.next_offset) for queue in found)
+        separator = b"" if block[-1:] == _PAIR_END else _PAIR_END
+        record.properties_block = b"".join(
+            (block, separator, f"{INNER_MULTI_QUEUE_OFFSET}\x01{offsets}\x02".encode())
+        )
+        if len(record.body) + len(record.properties_block) > self._max_message_size:
+            return PutStatus.MESSAGE_ILLEGAL
+        return found
+
+    def _would_be_one_too_many(self, name: str) -> bool:
+        if not name.startswith(LIGHT_QUEUE_PREFIX) or self._queues.find(name, 0) is not None:
+            return False
+        light = sum(topic.startswith(LIGHT_QUEUE_PREFIX) for topic in self._queues.topics())
+        return light >= self._max_queues

@@ -1,0 +1,1 @@
+"""The key index: its files, hashes and recovery."""

@@ -1,0 +1,1 @@
+"""The commit log: mapped files, append, flush, and walks over its records."""

@@ -1,0 +1,1 @@
+"""Putting messages: one, groups, batches and pre-encoded bulks."""

@@ -1,0 +1,233 @@
+"""Records that came as such, many at a time: checked, filled in and described by columns of NumPy.
+
+Rules kept here:
+- A record that is not what it says is refused, and all that came with it: whoever walks over the log has to
+  find each of them, with the right checksum, and its topic.
+- What the writer says of tags and keys is believed: if it is wrong, its own messages are not found.
+- Records of one size with bodies of one size, as most topics have them, are the same in all that is checked;
+  they are looked at together.
+- NumPy is no requirement of a broker; one without it does not know such requests.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.model.errors import MessageError
+from cometmq.store.put.body_checksums import body_checksums, even_checksums
+from cometmq.wire.frame.command import Body
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+    Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Table = np.ndarray[tuple[int], np.dtype[Any]]
+
+RECORD_HEAD: Final = [
+    ("size", ">i4"),
+    ("magic", ">u4"),
+    ("crc", ">i4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("place", ">i8"),
+    ("sys_flag", ">i4"),
+    ("born_ms", ">i8"),
+    ("born_host", "V8"),
+    ("stored_ms", ">i8"),
+    ("store_host", "V8"),
+    ("consumed", ">i4"),
+    ("prepared", ">i8"),
+    ("body", ">i4"),
+]
+"""The fixed part of a record, for NumPy."""
+_HEAD: Final = struct.Struct(">iI")
+_SYS_FLAG_AT, _CONSUMED_AT = 36, 72
+_LAST: Final = struct.Struct(">iqi")
+"""What the fixed part ends with: how often it was consumed, the prepared offset, and the size of the body."""
+_PROPERTY_END: Final = b"\x02"
+_UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
+_HOST_BYTES: Final = 8
+
+
+class RecordBulk:
+    """Records for one queue, behind one another.
+
+    They are filled in where they are, if the body can be written to.
+    """
+
+    __slots__ = (
+        "_common_body",
+        "_common_size",
+        "codes",
+        "data",
+        "hashes",
+        "heads",
+        "queue_id",
+        "sizes",
+        "starts",
+    )
+
+    def __init__(
+        self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
+    ) -> None:
+        """Raises `MessageError` if these are not such records of this topic."""
+        import numpy as np
+
+        columns = count * (SIZE_BYTES + CODE_BYTES + (HASH_BYTES if keyed else 0))
+        if not count or len(body) < columns + count * MIN_RECORD_SIZE or len(topic) > MAX_TOPIC_LENGTH_V1:
+            raise MessageError(f"{len(body)} bytes cannot be {count} records")
+        self.sizes: Numbers = np.frombuffer(body, ">i4", count).astype(np.int64)
+        at = count * SIZE_BYTES
+        self.codes: Numbers = np.frombuffer(body, ">i8", count, at).astype(np.int64)
+        at += count * CODE_BYTES
+        self.hashes: Numbers | None = None
+        if keyed:
+            self.hashes = np.frombuffer(body, ">i4", count, at).astype(np.int64)
+        ends = np.cumsum(self.sizes)
+        data = np.frombuffer(body, np.uint8, offset=columns)
+        self.data = data if data.flags.writeable else data.copy()
+        smallest, largest = int(self.sizes.min()), int(self.sizes.max())
+        if smallest < MIN_RECORD_SIZE or int(ends[-1]) != len(self.data):
+            raise MessageError("the sizes of the records are not those of the request")
+        self.starts: Numbers = ends - self.sizes
+        self.queue_id = queue_id
+        self._common_size = largest if smallest == largest else 0
+        self.heads: Table = self._table(RECORD_HEAD)
+        self._common_body = self._body_of_all(topic, max_size) if self._common_size else 0
+        if not self._common_body:
+            self._check(topic, max_size)
+        if self.hashes is not None and int(self.hashes.min()) < 0:
+            raise MessageError("the hash of a key is negative")
+
+    def _table(self, kind: list[tuple[str, str]]) -> Table:
+        """The fixed parts of the records: themselves if all are of one size, else a copy."""
+        import numpy as np
+
+        if self._common_size:
+            return np.ndarray((self.count,), kind, self.data, strides=(self._common_size,))
+        return self._rows(FIXED_V4.size, self.starts).view(kind).reshape(-1)
+
+    def _rows(self, width: int, starts: Numbers) -> Table:
+        """A copy of so many bytes from each place on."""
+        import numpy as np
+
+        rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
+        return rows
+
+    def _body_of_all(self, topic: bytes, max_size: int) -> int:
+        """The size of the body that each has, if they are of one size and right; 0 if they are not."""
+        size, name = self._common_size, bytes([len(topic)]) + topic
+        length = int(self.heads["body"][0])
+        behind = FIXED_V4.size + length
+        rest = size - behind - len(name) - 2
+        if not 0 < length <= max_size or not 0 <= rest <= MAX_PROPERTIES_LENGTH:
+            return 0
+        is_right = (
+            self._all_have(0, _HEAD.pack(size, MAGIC_V1))
+            and self._all_have(_SYS_FLAG_AT, bytes(4))
+            and self._all_have(_CONSUMED_AT, _LAST.pack(0, 0, length))
+            and self._all_have(behind, name + rest.to_bytes(2, "big"))
+            and (not rest or self._all_have(size - 1, _PROPERTY_END))
+        )
+        return length if is_right else 0
+
+    def _all_have(self, at: int, wanted: bytes) -> bool:
+        """Whether all records, which are of one size, have these bytes at this place of them."""
+        import numpy as np
+
+        found = np.ndarray((self.count,), f"V{len(wanted)}", self.data, at, (self._common_size,))
+        return found.tobytes() == wanted * self.count
+
+    def _check(self, topic: bytes, max_size: int) -> None:
+        import numpy as np
+
+        heads, sizes = self.heads, self.sizes
+        lengths = heads["body"].astype(np.int64)
+        tails = self.starts + FIXED_V4.size + lengths
+        name = bytes([len(topic)]) + topic
+        rest = sizes - FIXED_V4.size - lengths - len(name) - 2
+        is_wrong = (
+            (heads["size"] != sizes)
+            | (heads["magic"] != MAGIC_V1)
+            | (heads["sys_flag"] != 0)
+            | (heads["consumed"] != 0)
+            | (heads["prepared"] != 0)
+            | (lengths <= 0)
+            | (rest < 0)
+            | (rest > MAX_PROPERTIES_LENGTH)
+        )
+        if not is_wrong.any():
+            wanted = np.frombuffer(name, np.uint8)
+            is_wrong = (self._rows(len(name), tails) != wanted).any(axis=1)
+            block_lengths = self._rows(2, tails + len(name)).view(">u2").reshape(-1)
+            is_wrong |= block_lengths != rest
+            is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != _PROPERTY_END[0])
+        if is_wrong.any():
+            number = int(np.flatnonzero(is_wrong)[0])
+            raise MessageError(f"record {number} of {len(sizes)} is none of this topic")
+        if int(lengths.max()) > max_size:
+            raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
+
+    @property
+    def count(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def fill(
+        self, queue_offset: int, place: int, born_host: bytes, stored_ms: int, store_host: bytes
+    ) -> memoryview:
+        """The bytes of the records at a place of the log."""
+        import numpy as np
+
+        heads, data = self.heads, self.data.data
+        heads["queue_id"] = self.queue_id
+        heads["queue_offset"] = queue_offset + np.arange(self.count)
+        heads["place"] = place + self.starts
+        heads["stored_ms"] = stored_ms
+        heads["born_host"] = np.void(born_host)
+        heads["store_host"] = np.void(store_host)
+        if self._common_body:
+            heads["crc"] = even_checksums(self.data, FIXED_V4.size, self._common_body, self._common_size)
+        else:
+            bodies = self.starts + FIXED_V4.size
+            heads["crc"] = body_checksums(self.data, bodies, bodies + heads["body"].astype(np.int64))
+        if not self._common_size:
+            rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
+            windows = np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)
+            windows[self.starts] = rows
+        return data
+
+    def units(self, place: int) -> bytes:
+        """What a queue says of the records that are at a place of the log."""
+        import numpy as np
+
+        units = np.empty(self.count, _UNIT)
+        units["place"], units["size"], units["code"] = place + self.starts, self.sizes, self.codes
+        return units.tobytes()
+
+    def blocks(self) -> list[memoryview]:
+        """The properties of each record."""
+        import numpy as np
+
+        data = self.data.data
+        lengths = self.heads["body"].astype(np.int64)
+        tails = self.starts + FIXED_V4.size + lengths
+        begins = (tails + self.data[tails] + 3).tolist()
+        return [
+            data[begin:end] for begin, end in zip(begins, (self.starts + self.sizes).tolist(), strict=True)
+        ]
+
+
+def can_take(born_host: bytes, store_host: bytes) -> bool:
+    """Whether records with these hosts are of the kind that comes as such."""
+    return len(born_host) == len(store_host) == _HOST_BYTES

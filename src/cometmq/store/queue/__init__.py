@@ -1,0 +1,1 @@
+"""Consume queues: their files, units and extension."""

@@ -1,0 +1,173 @@
+"""Extensions of queue units: for each message, which of the registered filters it passes.
+
+Rules kept here:
+- A unit of the queue refers to its extension by an address in place of its tags code. Addresses lie below
+  every hash that a tag can have, so the two cannot be taken for one another.
+- A unit is `i16 size, i64 tags code, i64 store time, i16 length, filter bits` and stays in one file; the size
+  -1 says that the rest of a file is empty.
+- An address that was given away is never given to another message, not even when a crash took what was there:
+  filter bits of another message would hide this one from its consumers.
+- Extensions only save work. Where one is missing, the filters are asked instead.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cometmq.ports.disk import Disk
+from cometmq.store.log.mapped_files import MappedFile
+from cometmq.store.queue.files import FolderFiles
+from cometmq.store.queue.open_files import OpenFiles
+
+_HEAD: Final = struct.Struct(">hqqh")
+_SIZE: Final = struct.Struct(">h")
+_END_OF_FILE: Final = -1
+_END_ROOM: Final = 4
+"""What a unit leaves free at the end of a file."""
+
+MAX_UNIT_SIZE: Final = 0x7FFF
+_FIRST_ADDRESS: Final = -(1 << 63)
+_LAST_ADDRESS: Final = -(1 << 31) - 1
+
+_RESERVE_STEP: Final = 64 * 1024
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether the tags code of a queue unit is the address of an extension."""
+    return tags_code <= _LAST_ADDRESS
+
+
+class ExtUnit(NamedTuple):
+    """What is known about a message beyond its queue unit."""
+
+    tags_code: int
+    store_time_ms: int
+    filter_bits: bytes
+
+
+class ConsumeQueueExt:
+    """The extensions of one consume queue."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        *,
+        writable: bool = True,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """The folder is `<topic>/<queue id>` in the folder of all extensions."""
+        self._files = FolderFiles(disk, folder, file_size, writable=writable, open_files=open_files)
+        self._next_start = 0
+        """Where the next file begins at the earliest."""
+
+    def put(self, tags_code: int, store_time_ms: int, filter_bits: bytes) -> int | None:
+        """Keep an extension; its address, or None if it is too long or there are no more addresses."""
+        size = _HEAD.size + len(filter_bits)
+        if size > min(MAX_UNIT_SIZE, self._files.file_size - _END_ROOM):
+            return None
+        mapped = self._with_room(size)
+        at = mapped.wrote
+        address = _FIRST_ADDRESS + mapped.start + at
+        if not is_ext_address(address):
+            return None
+        mapped.reserve(at + size, _RESERVE_STEP)
+        mapped.buffer[at : at + size] = (
+            _HEAD.pack(size, tags_code, store_time_ms, len(filter_bits)) + filter_bits
+        )
+        mapped.wrote = at + size
+        mapped.file.wrote(at, at + size)
+        return address
+
+    def _with_room(self, size: int) -> MappedFile:
+        files = self._files.files
+        last = files[-1] if files and files[-1].end > self._next_start else None
+        if last is not None and not last.is_full:
+            self._files.map(last)
+            if size <= last.size - last.wrote - _END_ROOM:
+                return last
+            self._end(last)
+        start = max(files[-1].end if files else 0, self._next_start)
+        return self._files.add(self._files.create(start))
+
+    def _end(self, mapped: MappedFile) -> None:
+        """Say that the rest of a file is empty."""
+        at = mapped.wrote
+        mapped.reserve(at + _SIZE.size, _RESERVE_STEP)
+        _SIZE.pack_into(mapped.buffer, at, _END_OF_FILE)
+        mapped.wrote = mapped.size
+        mapped.file.wrote(at, at + _SIZE.size)
+
+    def get(self, address: int) -> ExtUnit | None:
+        """The extension at an address; None if there is none any more."""
+        offset = address - _FIRST_ADDRESS
+        mapped = self._files.at(offset) if is_ext_address(address) else None
+        if mapped is None:
+            return None
+        at = offset - mapped.start
+        size = _size_at(mapped, at, mapped.wrote)
+        if size == 0:
+            return None
+        _, tags_code, store_time_ms, length = _HEAD.unpack_from(mapped.buffer, at)
+        bits_at = at + _HEAD.size
+        return ExtUnit(tags_code, store_time_ms, bytes(mapped.buffer[bits_at : bits_at + max(length, 0)]))
+
+    # Upkeep: everything below blocks
+
+    def load(self) -> None:
+        """Map the files and find the end; `cut_behind` has to follow."""
+        self._files.load()
+        if self._files.files:
+            last = self._files.map(self._files.files[-1])
+            at = 0
+            while size := _size_at(last, at, last.size):
+                at += size
+            last.wrote, last.flushed = at, 0
+
+    def cut_behind(self, address: int | None) -> None:
+        """Forget what is behind the last address that a queue unit refers to; everything, if none does."""
+        if address is None:
+            self._files.remove_all()
+            return
+        offset = address - _FIRST_ADDRESS
+        unit_size = (
+            0
+            if (mapped := self._files.at(offset)) is None
+            else _size_at(mapped, offset - mapped.start, mapped.wrote)
+        )
+        if mapped is None or unit_size == 0:
+            # A crash took it. The addresses up to there are in use; the next file is behind them.
+            self._next_start = (offset // self._files.file_size + 1) * self._files.file_size
+            return
+        end = offset + unit_size
+        for behind in [each for each in self._files.files if each.start > offset]:
+            self._files.remove(behind)
+        mapped.wrote = end - mapped.start
+        mapped.flushed = 0
+
+    def remove_before(self, address: int) -> None:
+        """Remove the files that end before an address."""
+        for mapped in [each for each in self._files.files if each.end < address - _FIRST_ADDRESS]:
+            self._files.remove(mapped)
+
+    def sync(self, renamed: list[FolderFiles] | None = None) -> None:
+        """Put everything written so far on the disk; for `renamed` see `FolderFiles.sync`."""
+        self._files.sync(renamed)
+
+    def close(self) -> None:
+        self._files.close()
+
+    def destroy(self) -> None:
+        """Remove the files and the folder."""
+        self._files.destroy()
+
+
+def _size_at(mapped: MappedFile, at: int, end: int) -> int:
+    """The size of the unit at a place; 0 if none that ends before `end` is there."""
+    if not 0 <= at <= end - _HEAD.size:
+        return 0
+    size: int = _SIZE.unpack_from(mapped.buffer, at)[0]
+    return size if _HEAD.size <= size <= end - at else 0

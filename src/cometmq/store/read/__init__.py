@@ -1,0 +1,1 @@
+"""Reading messages: by queue offset, physical offset, time and key."""

@@ -1,0 +1,178 @@
+"""Whether the entries of a consume queue lead to records of this queue, and of these offsets in it.
+
+Rules kept here:
+- A record belongs to an entry if it is where the entry says, as long as it says, and has the queue's topic,
+  its id and the entry's offset; or if it names the queue among its further ones, as those of light consumers
+  do.
+- Queues of Apache can have messages at other offsets than their records say, after a loss: all from some
+  place on by the same number. One that its neighbour agrees with belongs there, too.
+- The lengths in a record have to add up, so that whoever reads several of them finds the next one. Of the
+  thousands of a bulk read, topic and lengths are looked at in one of 16, fewer than the entries that lie in
+  one sector of a disk.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from operator import sub
+from typing import Final, Protocol
+
+from cometmq.model.sysflag import HOST_V6_MASK
+from cometmq.store.dispatch.rules import QueuePlace
+from cometmq.store.log.record_check import is_in_queue
+from cometmq.store.queue.files import Unit
+from cometmq.wire.record.layout import FIXED_PARTS, MAGIC_V1, MAGIC_V2, RecordError
+from cometmq.wire.record.record import Record, decode_record
+
+Fields = tuple[int, int, int, int, int]
+FIELDS: Final = struct.Struct(">iI4xi4xqq")
+"""Size, magic, queue id, queue offset and place of a record."""
+_FLAGS_AND_BODY: Final = struct.Struct(">36xi44xi")
+"""Flags and length of the body, where both hosts are IPv4."""
+_V4_BODY_AT: Final = FIXED_PARTS[0].size
+_INT32: Final = struct.Struct(">i")
+_EVERY: Final = 16
+_LENGTH_BYTES: Final = {MAGIC_V1: 1, MAGIC_V2: 2}
+
+
+class NamedQueue(Protocol):
+    """What a check has to know of a queue."""
+
+    topic: str
+    queue_id: int
+
+
+def all_belong(
+    queue: NamedQueue, offsets: Iterable[int], starts: Sequence[int], records: Sequence[memoryview]
+) -> bool:
+    """Whether records, at these places of the log, are those of these offsets of a queue."""
+    try:
+        offsets, sizes = list(offsets), list(map(len, records))
+        if _are_alike(queue, offsets, starts, sizes, records):
+            return True
+        found: list[Fields] = list(map(FIELDS.unpack_from, records))
+        return _are(found, queue, offsets, starts, sizes) and _have_tails(records, queue.topic, found[0][1])
+    except (struct.error, KeyError, IndexError, OverflowError):
+        return False
+
+
+def all_lie_in(
+    view: memoryview, base: int, queue: NamedQueue, offset: int, starts: Sequence[int], sizes: Sequence[int]
+) -> bool:
+    """The same for records from an offset on that are in one view, which begins at `base` of the log."""
+    try:
+        found: list[Fields] = list(map(FIELDS.unpack_from, repeat(view), map(sub, starts, repeat(base))))
+        some = (*zip(starts[::_EVERY], sizes[::_EVERY], strict=True), (starts[-1], sizes[-1]))
+        records = [view[start - base : start - base + size] for start, size in some]
+        offsets = range(offset, offset + len(starts))
+        return _are(found, queue, offsets, starts, sizes) and _have_tails(records, queue.topic, found[0][1])
+    except (struct.error, KeyError, IndexError, OverflowError):
+        return False
+
+
+def belongs(queue: NamedQueue, offset: int, start: int, record: memoryview) -> bool:
+    """The same for one record."""
+    return all_belong(queue, (offset,), (start,), (record,))
+
+
+def _are(
+    found: list[Fields],
+    queue: NamedQueue,
+    offsets: Iterable[int],
+    starts: Iterable[int],
+    sizes: Iterable[int],
+) -> bool:
+    return found == list(zip(sizes, repeat(found[0][1]), repeat(queue.queue_id), offsets, starts))
+
+
+def _are_alike(
+    queue: NamedQueue,
+    offsets: Sequence[int],
+    starts: Sequence[int],
+    sizes: Sequence[int],
+    records: Sequence[memoryview],
+) -> bool:
+    """The same for records with bodies and properties of one size, at half the cost: one look at each.
+
+    False says nothing about them but that they are not all alike.
+    """
+    if sizes.count(sizes[0]) != len(sizes):
+        return False
+    magic = FIELDS.unpack_from(records[0])[1]
+    flags, body_length = _FLAGS_AND_BODY.unpack_from(records[0])
+    name = _encoded_name(queue.topic, magic)
+    properties_length = sizes[0] - _V4_BODY_AT - body_length - len(name) - 2
+    if flags & HOST_V6_MASK or body_length < 0 or properties_length < 0:
+        return False
+    tail = name + properties_length.to_bytes(2, "big")
+    alike = (repeat(flags), repeat(body_length), repeat(tail))
+    expected = zip(sizes, repeat(magic), repeat(queue.queue_id), offsets, starts, *alike)
+    return list(map(_whole_head(body_length, len(tail)).unpack_from, records)) == list(expected)
+
+
+@lru_cache(256)
+def _whole_head(body_length: int, tail_length: int) -> struct.Struct:
+    """`FIELDS`, flags, length of the body, and what follows the body up to the properties."""
+    return struct.Struct(f">iI4xi4xqqi44xi{body_length}x{tail_length}s")
+
+
+@lru_cache(256)
+def _encoded_name(topic: str, magic: int) -> bytes:
+    """A topic with its length, as a record of this version has it."""
+    encoded = topic.encode("utf-8", "surrogatepass")
+    return len(encoded).to_bytes(_LENGTH_BYTES[magic], "big") + encoded
+
+
+def _have_tails(records: Iterable[memoryview], topic: str, magic: int) -> bool:
+    """Whether the topic is behind the body of each record, and properties up to its end."""
+    name = _encoded_name(topic, magic)
+    length = len(name) + 2
+    for record in records:
+        flags, body_length = _FLAGS_AND_BODY.unpack_from(record)
+        at = _V4_BODY_AT + body_length
+        if flags & HOST_V6_MASK:
+            fixed = FIXED_PARTS[flags & HOST_V6_MASK].size
+            at = fixed + _INT32.unpack_from(record, fixed - _INT32.size)[0]
+        if record[at : at + length] != name + (len(record) - at - length).to_bytes(2, "big"):
+            return False
+    return True
+
+
+def misplaced_record(
+    queue: NamedQueue,
+    offset: int,
+    unit: Unit,
+    record: memoryview,
+    neighbours: Callable[[int], Iterable[tuple[int, memoryview]]],
+) -> Record | None:
+    """The record of an entry that is stored under another name, or offset; None if it is not its own.
+
+    `neighbours` gives the offsets and records beside an offset of the queue.
+    """
+    found = _decoded(unit[0], record)
+    if found is None:
+        return None
+    if is_in_queue(found, QueuePlace(queue.topic, queue.queue_id, offset)):
+        return found
+    if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
+        return None
+    shift = found.queue_offset - offset
+    for other_offset, view in neighbours(offset):
+        try:
+            _, magic, queue_id, queue_offset, _ = FIELDS.unpack_from(view)
+        except struct.error:
+            continue
+        if magic in _LENGTH_BYTES and (queue_id, queue_offset - other_offset) == (queue.queue_id, shift):
+            return found
+    return None
+
+
+def _decoded(start: int, record: memoryview) -> Record | None:
+    try:
+        found = decode_record(record)
+    except RecordError:
+        return None
+    return found if found.physical_offset == start and found.total_size == len(record) else None

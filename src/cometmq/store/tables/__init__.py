@@ -1,0 +1,1 @@
+"""The JSON tables of a broker (`config/`): topics, groups, offsets."""

@@ -1,0 +1,1 @@
+"""The files of timers: timer log, timing wheel, checkpoint."""

@@ -1,0 +1,238 @@
+"""What files a store directory has, told from the files themselves.
+
+Rules kept here:
+- Nothing is changed, no configuration is needed: how large the files are is seen, and how many slots an index
+  file has follows from where its first entry is.
+- A file that does not belong where it is does not stop a survey; it is kept apart and named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cometmq.model.errors import CometError, StoreError
+from cometmq.ports.disk import Disk
+from cometmq.store.config import StoreConfig
+from cometmq.store.index.layout import IndexShape, find_shape
+from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile, MappedFiles
+from cometmq.store.log.reader import LogReader
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.open_files import OpenFiles
+from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.store.tables.tables import TopicTable
+
+LOG_FOLDER: Final = "commitlog"
+QUEUE_FOLDER: Final = "consumequeue"
+BATCH_QUEUE_FOLDER: Final = "batchconsumequeue"
+EXT_FOLDER: Final = "consumequeue_ext"
+INDEX_FOLDER: Final = "index"
+CHECKPOINT: Final = "checkpoint"
+ABORT: Final = "abort"
+LOCK: Final = "lock"
+
+_OFFSET_NAME: Final = re.compile(f"[0-9]{{{NAME_DIGITS}}}")
+_INDEX_NAME: Final = re.compile("[0-9]{17}")
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
+_KNOWN_FOLDERS: Final = frozenset(
+    {
+        LOG_FOLDER,
+        QUEUE_FOLDER,
+        BATCH_QUEUE_FOLDER,
+        EXT_FOLDER,
+        INDEX_FOLDER,
+        CONFIG_FOLDER,
+        "timerlog",
+        "compaction",
+    }
+)
+
+
+class FoundFile(msgspec.Struct, frozen=True):
+    """A file with a name that belongs where it is."""
+
+    path: Path
+    size: int
+
+
+class FoundQueue(msgspec.Struct, frozen=True):
+    """A folder `<topic>/<queue id>`."""
+
+    topic: str
+    queue_id: int
+    folder: Path
+    files: list[FoundFile]
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What was found."""
+
+    root: Path
+    log_files: list[FoundFile]
+    log_file_size: int
+    queues: list[FoundQueue]
+    queue_file_size: int
+    ext_queues: list[FoundQueue]
+    """The extensions of queues."""
+    index_files: list[FoundFile]
+    index_shape: IndexShape | None
+    """Slots and entries of the index files; None if no file tells."""
+    batch_topics: frozenset[str]
+    """The topics with batch consume queues, which are left alone."""
+    known_topics: frozenset[str] | None
+    """The topics that the broker knows; None if it left no table of them."""
+    misplaced: list[Path]
+    """What does not belong where it is."""
+    others: list[FoundFile]
+    """The files of the root itself."""
+
+    @property
+    def stopped_in_order(self) -> bool:
+        return not any(file.path.name == ABORT for file in self.others)
+
+
+def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> Survey:
+    """Look at a store directory; a configuration says where else the log may be."""
+    entries = disk.entries(root)
+    misplaced: list[Path] = []
+    log_folders = [root / LOG_FOLDER]
+    if config is not None and config.store_path_commit_log is not None:
+        log_folders = list(config.commit_log_folders)
+    log_files = sorted(
+        (file for folder in log_folders for file in _named(disk, folder, _OFFSET_NAME, misplaced)),
+        key=lambda file: file.path.name,
+    )
+    names = {entry.name for entry in entries}
+    if not log_files and not names & {LOG_FOLDER, CHECKPOINT, QUEUE_FOLDER}:
+        raise StoreError(f"{root} is not a store: it has no {LOG_FOLDER} folder")
+    if any(entry.name == "CURRENT" for entry in disk.entries(root / QUEUE_FOLDER)):
+        raise StoreError(f"{root / QUEUE_FOLDER} is a RocksDB database; only stores of plain files are read")
+    queues = list(_queues(disk, root / QUEUE_FOLDER, misplaced))
+    index_files = _named(disk, root / INDEX_FOLDER, _INDEX_NAME, misplaced)
+    batch_topics = [entry.name for entry in disk.entries(root / BATCH_QUEUE_FOLDER) if entry.is_folder]
+    misplaced += [
+        root / entry.name for entry in entries if entry.is_folder and entry.name not in _KNOWN_FOLDERS
+    ]
+    return Survey(
+        root=root,
+        log_files=log_files,
+        log_file_size=_usual_size(log_files),
+        queues=queues,
+        queue_file_size=_usual_size([file for queue in queues for file in queue.files]),
+        ext_queues=list(_queues(disk, root / EXT_FOLDER, misplaced)),
+        index_files=index_files,
+        index_shape=_index_shape(disk, index_files, config),
+        batch_topics=frozenset(batch_topics),
+        known_topics=known_topics(disk, root),
+        misplaced=misplaced,
+        others=[FoundFile(root / entry.name, entry.size) for entry in entries if not entry.is_folder],
+    )
+
+
+def open_log(disk: Disk, survey: Survey) -> LogReader:
+    """The log for reading, to the ends of its files, whatever their sizes are."""
+    files = MappedFiles(disk, survey.root / LOG_FOLDER, survey.log_file_size, writable=False)
+    for found in survey.log_files:
+        if found.size:
+            mapped = MappedFile(disk.open(found.path, writable=False), int(found.path.name))
+            mapped.wrote = mapped.flushed = mapped.size
+            files.add(mapped)
+    return LogReader(files)
+
+
+def open_queue(
+    disk: Disk, survey: Survey, found: FoundQueue, open_files: OpenFiles | None = None
+) -> ConsumeQueue:
+    """One queue for reading; those that are open at the same time have `open_files` in common."""
+    queue = ConsumeQueue(disk, found.folder, survey.queue_file_size, writable=False, open_files=open_files)
+    queue.load()
+    return queue
+
+
+@contextmanager
+def alone_with(disk: Disk, root: Path) -> Iterator[bool]:
+    """Keep others out of a store while it is read; False if another process has it.
+
+    A store without a lock file is not in use, and gets none.
+    """
+    has_lock_file = any(entry.name == LOCK for entry in disk.entries(root))
+    if not has_lock_file:
+        yield True
+        return
+    try:
+        lock = disk.lock(root / LOCK)
+    except OSError:  # it may only be read, so nobody can use it
+        yield True
+        return
+    if lock is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def named_files(disk: Disk, folder: Path, misplaced: list[Path]) -> list[FoundFile]:
+    """The files of a folder that are named after offsets, and what else is there."""
+    return _named(disk, folder, _OFFSET_NAME, misplaced)
+
+
+def _named(disk: Disk, folder: Path, name: re.Pattern[str], misplaced: list[Path]) -> list[FoundFile]:
+    """The files of a folder that have the right kind of name."""
+    found = []
+    for entry in disk.entries(folder):
+        if entry.is_folder or not name.fullmatch(entry.name):
+            misplaced.append(folder / entry.name)
+        else:
+            found.append(FoundFile(folder / entry.name, entry.size))
+    return found
+
+
+def _queues(disk: Disk, folder: Path, misplaced: list[Path]) -> Iterator[FoundQueue]:
+    for topic in disk.entries(folder):
+        if not topic.is_folder:
+            misplaced.append(folder / topic.name)
+            continue
+        for queue in disk.entries(folder / topic.name):
+            path = folder / topic.name / queue.name
+            if queue.is_folder and _QUEUE_ID.fullmatch(queue.name):
+                yield FoundQueue(
+                    topic.name, int(queue.name), path, _named(disk, path, _OFFSET_NAME, misplaced)
+                )
+            else:
+                misplaced.append(path)
+
+
+def _usual_size(files: Sequence[FoundFile]) -> int:
+    """The size that most files have; 0 without files."""
+    sizes = Counter(file.size for file in files if file.size)
+    return sizes.most_common(1)[0][0] if sizes else 0
+
+
+def _index_shape(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexShape | None:
+    likely = [] if config is None else [IndexShape(config.max_hash_slot_num, config.max_index_num)]
+    for found in files:
+        file = disk.open(found.path, writable=False, scattered=True)
+        try:
+            shape = find_shape(file.buffer, found.size, likely)
+        finally:
+            file.close()
+        if shape is not None:
+            return shape
+    return likely[0] if likely else None
+
+
+def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
+    """The topics that a broker knows; None if it left no table of them."""
+    try:
+        table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
+    except CometError:
+        return None
+    return None if table is None else frozenset(table.topic_config_table)

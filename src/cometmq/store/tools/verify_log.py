@@ -1,0 +1,116 @@
+"""Verifying the commit log: every record of every file, and what is between and behind them.
+
+Rules kept here:
+- A file has records from its beginning on, then a filler of just the size that is left, or, only in the last
+  file, nothing. What is behind is zeros.
+- Behind bytes that are not a record the next record is looked for, so that one damaged place is one finding.
+- Every record that is whole is handed on, to be compared with queues and index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cometmq.store.log.mapped_files import MappedFile
+from cometmq.store.log.reader import LogReader
+from cometmq.store.log.record_check import is_intact
+from cometmq.store.tools.findings import Findings, first_set_byte
+from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, FillerError, RecordError
+from cometmq.wire.record.record import Record, decode_record
+
+_MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+_MAGIC_AT: Final = 4
+
+
+class LogCheck:
+    """A walk through the whole log."""
+
+    def __init__(self, log: LogReader, findings: Findings) -> None:
+        self._files = log.files
+        self._findings = findings
+        self.records = 0
+        self.last_store_time_ms = 0
+        self.end = log.min_offset
+        """Where the last record ends."""
+
+    def __iter__(self) -> Iterator[Record]:
+        for begin, end in self._files.gaps():
+            before = self._files.at(begin - 1)
+            if before is not None:
+                self._findings.add(before.file.path, before.size, f"a next file from {begin} on", end)
+        for mapped in self._files.files:
+            for record in self._walk(mapped):
+                self.records += 1
+                self.last_store_time_ms = max(self.last_store_time_ms, record.store_timestamp_ms)
+                self.end = record.physical_offset + record.total_size
+                yield record
+
+    def _walk(self, mapped: MappedFile) -> Iterator[Record]:
+        position = 0
+        while position < mapped.size:
+            try:
+                record = self._record(mapped, position)
+            except FillerError:
+                self._check_filler(mapped, position)
+                return
+            except RecordError as error:
+                behind = self._behind_damage(mapped, position, error)
+                if behind is None:
+                    return
+                position = behind
+                continue
+            position += record.total_size
+            yield record
+
+    def _record(self, mapped: MappedFile, position: int) -> Record:
+        record = decode_record(mapped.view, position, mapped.size, check_crc=True)
+        if record.physical_offset != mapped.start + position:
+            raise RecordError(
+                position, f"a record of offset {mapped.start + position}", f"one of {record.physical_offset}"
+            )
+        if not is_intact(mapped.view, position, record.total_size):
+            raise RecordError(position, "a record with the checksum that it says", "another")
+        return record
+
+    def _check_filler(self, mapped: MappedFile, position: int) -> None:
+        size, _ = HEAD.unpack_from(mapped.buffer, position)
+        path, rest = mapped.file.path, mapped.size - position
+        if size != rest:
+            self._findings.add(path, position, f"a filler of the {rest} bytes that are left", size)
+        self._expect_nothing(mapped, position + HEAD.size)
+
+    def _expect_nothing(self, mapped: MappedFile, position: int) -> None:
+        found_at = first_set_byte(mapped.buffer, position, mapped.size)
+        if found_at is not None:
+            found = f"{mapped.buffer[found_at]:#04x}"
+            self._findings.add(mapped.file.path, found_at, "nothing behind the end of the log", found)
+
+    def _behind_damage(self, mapped: MappedFile, position: int, error: RecordError) -> int | None:
+        """Where the next record is behind bytes that are none; None if there are no more."""
+        is_last = mapped is self._files.files[-1]
+        if is_last and first_set_byte(mapped.buffer, position, mapped.size) is None:
+            return None
+        if mapped.size - position < HEAD.size and not is_last:
+            return None  # a log that another broker wrote may leave too little for a filler
+        self._findings.add(mapped.file.path, error.offset, error.expected, _found(error))
+        place = self._next_magic(mapped, position + 1)
+        while place is not None:
+            try:
+                self._record(mapped, place)
+            except RecordError:
+                place = self._next_magic(mapped, place + 1)
+            else:
+                break
+        return place
+
+    def _next_magic(self, mapped: MappedFile, start: int) -> int | None:
+        """The next place where a record could begin."""
+        found = [mapped.buffer.find(magic, start + _MAGIC_AT, mapped.size) for magic in _MAGICS]
+        places = [at - _MAGIC_AT for at in found if at >= 0]
+        place = min(places, default=None)
+        return None if place is None or place > mapped.size - MIN_RECORD_SIZE else place
+
+
+def _found(error: RecordError) -> str:
+    return error.message.rpartition(", found ")[2]

@@ -1,0 +1,233 @@
+"""Verifying consume queues: every unit against its record, every record against its unit.
+
+Rules kept here:
+- The units of a queue are, in this order: blanks, units of records that are expired, and one unit for each of
+  the queue's records in the log. Behind them there is nothing.
+- The records of a queue have offsets without a gap, except where its units say that messages are lost, as
+  after a start with `--recover-what-is-left`. They begin again with 0 where a topic was deleted and
+  made anew; then the queue has units of the newer messages only.
+- A topic that the broker does not know any more has no queues, although the log may still have its records.
+- Units that a filter's extension belongs to say nothing about tags; those of delayed messages are compared
+  with each other where the delays of the levels are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from cometmq.model.message_properties import TAGS
+from cometmq.ports.disk import Buffer, Disk
+from cometmq.store.dispatch.rules import DelayLevels, QueuePlace, delay_level, further_places, is_queued
+from cometmq.store.log.reader import LogReader
+from cometmq.store.log.record_check import is_in_queue
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.extension import is_ext_address
+from cometmq.store.queue.files import Unit
+from cometmq.store.queue.units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.tools.findings import Findings, first_set_byte
+from cometmq.store.tools.survey import QUEUE_FOLDER, FoundQueue, Survey
+from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.properties import find_property
+from cometmq.wire.record.record import Record, decode_record
+
+QueueName = tuple[str, int]
+
+_EXT_ADDRESSES: Final = 1 << 63
+"""What is to be added to the address of an extension to have its place in the files of extensions."""
+_BLANK: Final = (0, BLANK_SIZE, 0)
+_BYTES_AT_ONCE: Final = 4096 * UNIT_SIZE
+
+
+class _Progress:
+    """What the log said so far about one queue."""
+
+    __slots__ = ("first_missing", "matched", "missing", "next_offset", "reported")
+
+    def __init__(self) -> None:
+        self.next_offset = -1
+        self.matched = 0
+        self.missing = 0
+        self.first_missing = -1
+        self.reported: set[int] = set()
+
+
+class QueueCheck:
+    """Compares queues with the records of the log, which have to come in their order."""
+
+    def __init__(
+        self,
+        queues: Mapping[QueueName, ConsumeQueue],
+        survey: Survey,
+        log: LogReader,
+        levels: DelayLevels | None,
+        findings: Findings,
+    ) -> None:
+        self._queues = queues
+        self._survey = survey
+        self._log = log
+        self._levels = levels
+        self._findings = findings
+        self._learned_delays: dict[int, int] = {}
+        self._progress: dict[QueueName, _Progress] = {}
+        self._leftovers: set[tuple[Path, int]] = set()
+        self._ext_ends = {(found.topic, found.queue_id): _end_of(found) for found in survey.ext_queues}
+
+    def see(self, record: Record) -> None:
+        """Compare a record with its units."""
+        if not is_queued(record.sys_flag) or record.topic in self._survey.batch_topics:
+            return
+        self._see_at(record, QueuePlace(record.topic, record.queue_id, record.queue_offset))
+        for place in further_places(record.properties_block, record.queue_id):
+            if place[:2] in self._queues:
+                self._see_at(record, place)
+
+    def _see_at(self, record: Record, place: QueuePlace) -> None:
+        queue = self._queues.get(place[:2])
+        known = self._survey.known_topics
+        if queue is None and known is not None and place.topic not in known:
+            return
+        progress = self._progress.get(place[:2])
+        if progress is None:
+            progress = self._progress[place[:2]] = _Progress()
+        self._check_density(record, place, progress)
+        unit = None if queue is None else queue.unit(place.queue_offset)
+        if unit is None:
+            progress.missing += 1
+            if progress.first_missing < 0:
+                progress.first_missing = place.queue_offset
+        elif unit[:2] == (record.physical_offset, record.total_size) and self._is_code(record, place, unit):
+            progress.matched += 1
+        elif not (unit[0] > record.physical_offset and self._agrees(place[:2], place.queue_offset, unit)):
+            progress.reported.add(place.queue_offset)
+            self._report(place, f"a unit of {record.physical_offset}, {record.total_size}", unit)
+
+    def _check_density(self, record: Record, place: QueuePlace, progress: _Progress) -> None:
+        expected = progress.next_offset
+        if place.queue_offset == 0 and expected > 0:  # the topic was deleted and made anew
+            progress.matched = progress.missing = 0
+            progress.first_missing = -1
+        elif expected >= 0 and place.queue_offset != expected and not self._are_lost(place, expected):
+            mapped = self._log.files.at(record.physical_offset)
+            if mapped is not None:
+                self._findings.add(
+                    mapped.file.path,
+                    record.physical_offset - mapped.start,
+                    f"offset {expected} in queue {place.queue_id} of {place.topic}",
+                    place.queue_offset,
+                )
+        progress.next_offset = place.queue_offset + 1
+
+    def _are_lost(self, place: QueuePlace, first: int) -> bool:
+        """Whether the queue says that the messages from an offset up to a record are lost."""
+        queue = self._queues.get(place[:2])
+        units = [] if queue is None else [queue.unit(first), queue.unit(place.queue_offset - 1)]
+        return first < place.queue_offset and all(unit is not None and unit[1] == LOST_SIZE for unit in units)
+
+    def _is_code(self, record: Record, place: QueuePlace, unit: Unit) -> bool:
+        """Whether a unit may say what it says in the place of its record's tags."""
+        code = unit[2]
+        if is_ext_address(code):
+            return code + _EXT_ADDRESSES < self._ext_ends.get(place[:2], 0)
+        level = delay_level(record.topic, record.properties_block)
+        if level:
+            delay_ms = code - record.store_timestamp_ms
+            if self._levels is not None:
+                return delay_ms == self._levels.delay_ms(level)
+            return delay_ms == self._learned_delays.setdefault(level, delay_ms)
+        tags = find_property(record.properties_block, TAGS)
+        return code == (tags_code(tags) if tags else 0)
+
+    def _agrees(self, name: QueueName, queue_offset: int, unit: Unit) -> bool:
+        """Whether the record that a unit refers to is of this offset of the queue."""
+        view = self._log.record_at(unit[0])
+        if view is None or len(view) != unit[1]:
+            return False
+        try:
+            record = decode_record(view)
+        except RecordError:
+            return False
+        place = QueuePlace(*name, queue_offset)
+        return is_in_queue(record, place) and self._is_code(record, place, unit)
+
+    def finish(self, disk: Disk) -> None:
+        """Report what is missing, and what no record has asked for."""
+        for name, progress in self._progress.items():
+            if progress.missing:
+                place = QueuePlace(*name, progress.first_missing)
+                self._report(
+                    place, f"units of {progress.missing} messages in the log", "the end of the queue"
+                )
+        for found in self._survey.queues:
+            queue = self._queues.get((found.topic, found.queue_id))
+            if queue is not None:
+                self._check_units(disk, found, queue)
+
+    def _check_units(self, disk: Disk, found: FoundQueue, queue: ConsumeQueue) -> None:
+        """Look at every unit; only where their number is not that of the messages, at the records again."""
+        name = found.topic, found.queue_id
+        progress = self._progress.get(name) or _Progress()
+        last, live = -1, 0
+        for queue_offset, unit in self._units(disk, found, queue):
+            if unit[1] == BLANK_SIZE:
+                if unit != _BLANK or last >= 0:
+                    self._report_unit(name, queue_offset, "a blank unit before all others", unit)
+                continue
+            if unit[1] == LOST_SIZE and unit[0] >= last:
+                continue
+            if unit[0] <= last:
+                self._report_unit(name, queue_offset, f"a unit of more than {last}", unit)
+            last = max(last, unit[0])
+            live += unit[0] >= self._log.min_offset
+        if live == progress.matched:
+            return
+        for queue_offset, unit in self._units(disk, found, queue):
+            if (
+                queue_offset not in progress.reported
+                and unit[0] >= self._log.min_offset
+                and unit[1] not in (BLANK_SIZE, LOST_SIZE)
+                and not self._agrees(name, queue_offset, unit)
+            ):
+                self._report_unit(name, queue_offset, "a unit of a message in the log", unit)
+
+    def _units(self, disk: Disk, found: FoundQueue, queue: ConsumeQueue) -> Iterator[tuple[int, Unit]]:
+        """Every unit of a queue with its offset; what is behind the last is reported unless it is nothing."""
+        end = queue.max_offset * UNIT_SIZE
+        for each in found.files:
+            if not each.size:
+                continue
+            file = disk.open(each.path, writable=False, scattered=True)
+            try:
+                start = int(each.path.name)
+                wrote = min(max(end - start, 0), file.size)
+                for at in range(0, wrote, _BYTES_AT_ONCE):
+                    piece = file.buffer[at : min(at + _BYTES_AT_ONCE, wrote)]
+                    yield from enumerate(UNIT.iter_unpack(piece), (start + at) // UNIT_SIZE)
+                self._expect_nothing(each.path, file.buffer, wrote, file.size)
+            finally:
+                file.close()
+
+    def _expect_nothing(self, path: Path, buffer: Buffer, start: int, end: int) -> None:
+        found_at = first_set_byte(buffer, start, end)
+        if found_at is not None and (path, found_at) not in self._leftovers:
+            self._leftovers.add((path, found_at))
+            found = f"{buffer[found_at]:#04x}"
+            self._findings.add(path, found_at, "nothing behind the end of the queue", found)
+
+    def _report_unit(self, name: QueueName, queue_offset: int, expected: str, unit: Unit) -> None:
+        self._progress.setdefault(name, _Progress()).reported.add(queue_offset)
+        self._report(QueuePlace(*name, queue_offset), expected, unit)
+
+    def _report(self, place: QueuePlace, expected: str, found: object) -> None:
+        at = place.queue_offset * UNIT_SIZE
+        size = self._survey.queue_file_size
+        start = at - at % size if size else 0
+        folder = self._survey.root / QUEUE_FOLDER / place.topic / str(place.queue_id)
+        self._findings.add(folder / f"{start:020}", at - start, expected, found)
+
+
+def _end_of(found: FoundQueue) -> int:
+    """The place behind the last file."""
+    return max((int(file.path.name) + file.size for file in found.files), default=0)
