@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq._version import __version__
 
 if TYPE_CHECKING:
-    from cometmq.client.blocking_admin import Admin
-    from cometmq.client.blocking_consumers import PullConsumer, PushConsumer
-    from cometmq.client.blocking_pop import PopConsumer
-    from cometmq.client.blocking_producer import Producer
-    from cometmq.client.blocking_transactions import TransactionProducer
-    from cometmq.client.listener import ConsumeContext, ConsumeResult
-    from cometmq.client.send_result import SendReceipt, SendStatus
+    from cometmq.client.blocking.admin import Admin
+    from cometmq.client.blocking.consumer import PullConsumer, PushConsumer
+    from cometmq.client.blocking.pop import PopConsumer
+    from cometmq.client.blocking.producer import Producer
+    from cometmq.client.blocking.transactions import TransactionProducer
+    from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
+    from cometmq.client.producer.send_result import SendReceipt, SendStatus
+    from cometmq.client.producer.transactions import TransactionListener, TransactionReceipt, TransactionState
     from cometmq.client.subscription import Sql
-    from cometmq.client.transactions import TransactionListener, TransactionReceipt, TransactionState
     from cometmq.model.errors import (
         CallTimeoutError,
         CometError,
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
     from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 _HOMES: Final = {
-    "Admin": "cometmq.client.blocking_admin",
+    "Admin": "cometmq.client.blocking.admin",
     "CallTimeoutError": "cometmq.model.errors",
     "CometError": "cometmq.model.errors",
-    "ConsumeContext": "cometmq.client.listener",
+    "ConsumeContext": "cometmq.client.consumer.listener",
     "ConsumeFromWhere": "cometmq.wire.bodies.heartbeat",
-    "ConsumeResult": "cometmq.client.listener",
+    "ConsumeResult": "cometmq.client.consumer.listener",
     "GroupTakenError": "cometmq.model.errors",
     "Message": "cometmq.model.message",
     "MessageError": "cometmq.model.errors",
     "MessageModel": "cometmq.wire.bodies.heartbeat",
     "MessageQueue": "cometmq.model.queue",
     "PartialBatchError": "cometmq.model.errors",
-    "PopConsumer": "cometmq.client.blocking_pop",
-    "Producer": "cometmq.client.blocking_producer",
-    "PullConsumer": "cometmq.client.blocking_consumers",
-    "PushConsumer": "cometmq.client.blocking_consumers",
+    "PopConsumer": "cometmq.client.blocking.pop",
+    "Producer": "cometmq.client.blocking.producer",
+    "PullConsumer": "cometmq.client.blocking.consumer",
+    "PushConsumer": "cometmq.client.blocking.consumer",
     "RouteNotFoundError": "cometmq.model.errors",
     "SendError": "cometmq.model.errors",
-    "SendReceipt": "cometmq.client.send_result",
-    "SendStatus": "cometmq.client.send_result",
+    "SendReceipt": "cometmq.client.producer.send_result",
+    "SendStatus": "cometmq.client.producer.send_result",
     "Sql": "cometmq.client.subscription",
     "StateError": "cometmq.model.errors",
     "StoredMessage": "cometmq.model.message",
-    "TransactionListener": "cometmq.client.transactions",
-    "TransactionProducer": "cometmq.client.blocking_transactions",
-    "TransactionReceipt": "cometmq.client.transactions",
-    "TransactionState": "cometmq.client.transactions",
+    "TransactionListener": "cometmq.client.producer.transactions",
+    "TransactionProducer": "cometmq.client.blocking.transactions",
+    "TransactionReceipt": "cometmq.client.producer.transactions",
+    "TransactionState": "cometmq.client.producer.transactions",
 }
 """Which module has what."""
 

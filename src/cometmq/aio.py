@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cometmq.client.admin import Admin
-from cometmq.client.pop_consumer import PopConsumer
-from cometmq.client.producer import Producer
-from cometmq.client.pull_consumer import PullConsumer
-from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.transaction_producer import TransactionProducer
+from cometmq.client.admin.admin import Admin
+from cometmq.client.consumer.pop.consumer import PopConsumer
+from cometmq.client.consumer.pull import PullConsumer
+from cometmq.client.consumer.push import PushConsumer
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.transaction_producer import TransactionProducer
 from cometmq.model.message import Message
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.producer import Producer
+from cometmq.client.producer.producer import Producer
 from cometmq.model.errors import ClientError, ResponseError, RouteNotFoundError
 from cometmq.model.message import Host, Message
 from cometmq.model.queue import MessageQueue

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cometmq
-from cometmq.client.listener import ConsumeContext, ConsumeResult
+from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
 from cometmq.client.names import retry_topic
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, GroupTakenError, StateError

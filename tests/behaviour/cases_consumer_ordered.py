@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-from cometmq.client.listener import ConsumeContext, ConsumeResult
+from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send, send_to, until

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import cometmq
-from cometmq.client.pull_consumer import PullConsumer
+from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, StateError
 from cometmq.model.message import StoredMessage

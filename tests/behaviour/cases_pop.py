@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 import cometmq
-from cometmq.client.listener import ConsumeContext
-from cometmq.client.pop_consumer import PopConsumer
-from cometmq.client.producer import Producer
+from cometmq.client.consumer.listener import ConsumeContext
+from cometmq.client.consumer.pop.consumer import PopConsumer
+from cometmq.client.producer.producer import Producer
 from cometmq.client.service_state import ServiceState
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, ResponseError

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from cometmq.client import blocking_admin, blocking_producer
-from cometmq.client.producer import Producer
-from cometmq.client.send_result import SendStatus
+from cometmq.client.blocking import admin as blocking_admin
+from cometmq.client.blocking import producer as blocking_producer
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_result import SendStatus
 from cometmq.model.errors import SendError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
@@ -98,7 +99,7 @@ async def test_an_answer_that_names_very_many_messages_is_read(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P4: what Java's client may send in one request; the header of the answer has almost a megabyte."""
-    monkeypatch.setattr("cometmq.client.outgoing.MAX_BATCH_MESSAGES", 100_000)
+    monkeypatch.setattr("cometmq.client.producer.send_request.MAX_BATCH_MESSAGES", 100_000)
     topic = await server.new_topic(queues=1)
     messages = [Message(topic, b"x") for _ in range(25_000)]
     async with Producer("producers", namesrv=server.namesrv) as producer:

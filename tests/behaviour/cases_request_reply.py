@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from cometmq.client import blocking_consumers, blocking_producer
-from cometmq.client.producer import Producer
+from cometmq.client.blocking import consumer as blocking_consumers
+from cometmq.client.blocking import producer as blocking_producer
+from cometmq.client.producer.producer import Producer
 from cometmq.model.errors import CallTimeoutError, SendError
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import FIRST, Seen, push

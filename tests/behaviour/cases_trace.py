@@ -8,11 +8,11 @@ import json
 from typer.testing import CliRunner
 
 from cometmq.cli.main import app
-from cometmq.client.listener import ConsumeContext
-from cometmq.client.producer import Producer
-from cometmq.client.trace_query import MessageTrace, message_trace
-from cometmq.client.trace_records import ConsumeOutcome, TraceMessageType
-from cometmq.client.transaction_producer import TransactionProducer
+from cometmq.client.consumer.listener import ConsumeContext
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.trace.query import MessageTrace, message_trace
+from cometmq.client.trace.records import ConsumeOutcome, TraceMessageType
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import Seen, pull, push, until
 from tests.behaviour.server import Server, eventually

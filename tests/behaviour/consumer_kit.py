@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cometmq.client.producer import Producer
-from cometmq.client.pull_consumer import PullConsumer
-from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.send_result import SendReceipt
+from cometmq.client.consumer.pull import PullConsumer
+from cometmq.client.consumer.push import PushConsumer
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_result import SendReceipt
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from cometmq.client.admin import Admin
+from cometmq.client.admin.admin import Admin
 from cometmq.model.queue import MessageQueue
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cometmq import Message, PushConsumer
-from cometmq.client.redrive import REDRIVEN_FROM
+from cometmq.client.admin.redrive import REDRIVEN_FROM
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
 from tests.integration.cli_kit import Cometmq, eventually, make_dead_letters, send_all
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cometmq.client.producer import Producer
+from cometmq.client.producer.producer import Producer
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import push
 from tests.behaviour.server import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.client.strategies import (
+from cometmq.client.consumer.allocation import (
     AllocationStrategy,
     Averagely,
     AveragelyByCircle,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cometmq.client.producer import Producer
-from cometmq.client.trace_query import message_trace
-from cometmq.client.trace_records import TraceMessageType
+from cometmq.client.producer.producer import Producer
+from cometmq.client.trace.query import message_trace
+from cometmq.client.trace.records import TraceMessageType
 from cometmq.model.message import Message
 from tests.behaviour.cases_trace import traced
 from tests.behaviour.consumer_kit import Seen, push

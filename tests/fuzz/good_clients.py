@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from cometmq.aio import Admin, PopConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
-from cometmq.client.transactions import TransactionState
+from cometmq.client.producer.transactions import TransactionState
 from cometmq.model.message import Message, StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 from tests.fuzz.plausible import CLUSTER

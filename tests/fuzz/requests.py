@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cometmq.broker.handlers import HANDLERS as BROKER_HANDLERS
-from cometmq.client.broker_requests import BrokerRequests
+from cometmq.client.instance.broker_requests import BrokerRequests
 from cometmq.model.errors import HeaderError
 from cometmq.namesrv.handlers import HANDLERS as NAMESRV_HANDLERS
 from cometmq.wire.codes import CURRENT, RequestCode

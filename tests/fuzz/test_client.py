@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.aio import Producer, PushConsumer, TransactionProducer
-from cometmq.client.transactions import TransactionState
+from cometmq.client.producer.transactions import TransactionState
 from cometmq.model.message import Message, StoredMessage
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere

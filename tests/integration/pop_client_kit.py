@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cometmq.client.pop_consumer import PopConsumer
+from cometmq.client.consumer.pop.consumer import PopConsumer
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, QueueData, TopicRoute

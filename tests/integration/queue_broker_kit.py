@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.consumer.push import PushConsumer
 from cometmq.model.message import Host, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, QueueData, TopicRoute

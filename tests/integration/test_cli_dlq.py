@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from cometmq import Admin, Message
-from cometmq.client import redrive
+from cometmq.client.admin import redrive
 from cometmq.model.errors import MessageError
 from cometmq.model.message import StoredMessage
 from cometmq.testing import EmbeddedBroker

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cometmq.client.admin import Admin
-from cometmq.client.instance import ClientInstance, join_instance
-from cometmq.client.members import MemberKind
-from cometmq.client.producer import Producer
+from cometmq.client.admin.admin import Admin
+from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.instance.members import MemberKind
+from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import CometError, StateError
 from cometmq.model.message import Host, Message, StoredMessage
@@ -291,7 +291,7 @@ async def test_routes_that_nobody_uses_are_forgotten_with_their_brokers() -> Non
 
 
 async def test_the_table_of_routes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cometmq.client.routes.MAX_TOPICS", 3)
+    monkeypatch.setattr("cometmq.client.instance.routes.MAX_TOPICS", 3)
     async with running_cluster(brokers=2) as cluster:
         cluster.set_route(brokers=cluster.brokers[:1])
         async with consuming(cluster) as (instance, _):
@@ -318,7 +318,7 @@ async def test_a_process_that_was_forked_off_cannot_use_the_client(monkeypatch: 
         producer = Producer("g", namesrv=cluster.namesrv)
         async with producer, Admin(namesrv=cluster.namesrv) as admin:
             with monkeypatch.context() as child:
-                child.setattr("cometmq.client.home_process._now.number", 1)
+                child.setattr("cometmq.client.instance.home_process._now.number", 1)
                 for use in (producer.send(Message(TOPIC, b"x")), producer.stop(), admin.topics()):
                     with pytest.raises(StateError, match="make a new one in the child"):
                         await use

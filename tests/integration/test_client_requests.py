@@ -8,8 +8,8 @@ import zlib
 import msgspec
 import pytest
 
-from cometmq.client import blocking_producer
-from cometmq.client.producer import Producer
+from cometmq.client.blocking import producer as blocking_producer
+from cometmq.client.producer.producer import Producer
 from cometmq.model.errors import (
     CallTimeoutError,
     ClientError,

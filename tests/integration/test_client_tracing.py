@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from cometmq.client import trace_dispatcher
 from cometmq.client.names import TRACE_TOPIC
-from cometmq.client.producer import Producer
-from cometmq.client.trace_records import Sent, TraceMessageType, TraceRecord, TransactionEnded, decode_records
-from cometmq.client.transaction_producer import TransactionProducer
-from cometmq.client.transactions import TransactionState
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.producer.transactions import TransactionState
+from cometmq.client.trace import dispatcher as trace_dispatcher
+from cometmq.client.trace.records import Sent, TraceMessageType, TraceRecord, TransactionEnded, decode_records
 from cometmq.model.errors import SendError, SettingsError
 from cometmq.model.message import Message
 from cometmq.remoting.handler import Answer

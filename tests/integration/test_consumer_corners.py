@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cometmq.client import concurrent
-from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.push_engine import PushEngine
+from cometmq.client.consumer import concurrent
+from cometmq.client.consumer.push import PushConsumer
+from cometmq.client.consumer.push_engine import PushEngine
 from cometmq.model.message import StoredMessage
 from cometmq.wire.codes import ResponseCode
 from tests.integration.client_kit import eventually

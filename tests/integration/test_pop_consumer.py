@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.listener import ConsumeContext
-from cometmq.client.pop_consumer import PopConsumer
-from cometmq.client.pop_queues import PopQueue
+from cometmq.client.consumer.listener import ConsumeContext
+from cometmq.client.consumer.pop.consumer import PopConsumer
+from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.handler import Answer

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cometmq.client import blocking_producer
-from cometmq.client.background import background
-from cometmq.client.producer import Producer
-from cometmq.client.send_result import SendReceipt
+from cometmq.client.blocking import producer as blocking_producer
+from cometmq.client.blocking.loop import background
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_result import SendReceipt
 from cometmq.client.service_state import ServiceState
 from cometmq.model.errors import (
     ClientError,
@@ -341,7 +341,7 @@ async def test_waiting_on_the_background_loop_itself_is_refused() -> None:
 _FORKING = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
-from cometmq.client.blocking_producer import Producer
+from cometmq.client.blocking.producer import Producer
 from cometmq.model.errors import StateError
 from cometmq.model.message import Message
 
@@ -382,7 +382,7 @@ async def test_a_forked_child_cannot_use_its_parents_producer_and_can_make_its_o
 
 _FORGETFUL = """
 import sys
-from cometmq.client.blocking_producer import Producer
+from cometmq.client.blocking.producer import Producer
 from cometmq.model.message import Message
 
 producer = Producer("g", namesrv=sys.argv[1])

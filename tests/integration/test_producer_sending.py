@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cometmq.client.producer import Producer
-from cometmq.client.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_result import SendReceipt, SendStatus
 from cometmq.model.errors import (
     CometError,
     MessageError,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
-from cometmq.client.blocking_producer import Producer
+from cometmq.client.blocking.producer import Producer
 from cometmq.model.message import Message
 from cometmq.testing.embedded import EmbeddedBroker
 

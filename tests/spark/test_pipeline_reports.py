@@ -9,7 +9,7 @@ import pytest
 
 from cometmq import Message, Producer
 from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
-from cometmq.client.trace_records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, Sent, encode_record
+from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, Sent, encode_record
 from cometmq.model.errors import NotFoundError, SettingsError
 from cometmq.spark.pipelines.dead_letters import DeadLettersJob, dead_letters
 from cometmq.spark.pipelines.sql import Rows, SqlJob, sql

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cometmq.client.publish import by_hash
+from cometmq.client.producer.queue_selection import by_hash
 from cometmq.model.errors import CometError, MessageError, SendError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.exactly_once import WriteId

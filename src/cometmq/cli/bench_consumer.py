@@ -129,7 +129,7 @@ async def _consume(plan: ConsumerPlan, processes: int, stop: asyncio.Event) -> t
     from msgspec.structs import replace
 
     from cometmq.cli.bench_processes import run_loads
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
     async with Admin(**plan.link.options()) as admin:
         queues = await need_topic(admin, plan.topic)

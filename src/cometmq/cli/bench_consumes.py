@@ -18,7 +18,7 @@ import msgspec
 
 from cometmq.cli.bench_figures import CpuClock, Tally
 from cometmq.cli.connect import Link
-from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.consumer.push import PushConsumer
 from cometmq.model.errors import ClientError
 from cometmq.model.message import StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere

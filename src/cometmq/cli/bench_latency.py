@@ -153,8 +153,8 @@ async def _measure(
     from cometmq.cli.bench_loads import watch
     from cometmq.cli.bench_processes import interrupts
     from cometmq.cli.bench_sends import Sends
-    from cometmq.client.admin import Admin
-    from cometmq.client.push_consumer import PushConsumer
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.consumer.push import PushConsumer
 
     options = plan.link.options()
     arrivals = Arrivals(plan.run)

@@ -111,7 +111,7 @@ async def _produce(
     plan: ProducerPlan, processes: int, stop: asyncio.Event, *, create: bool, queues: int
 ) -> Tally:
     from cometmq.cli.bench_processes import run_loads
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
     async with Admin(**plan.link.options()) as admin:
         await need_topic(admin, plan.topic, create=create, queues=queues)

@@ -24,7 +24,7 @@ from cometmq.cli.output import FAILED, INTERRUPTED, note, print_table
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ import msgspec
 
 from cometmq.cli.bench_figures import CpuClock, Tally
 from cometmq.cli.connect import Link
-from cometmq.client.producer import Producer
-from cometmq.client.send_result import SendStatus
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_result import SendStatus
 from cometmq.model.errors import CometError, PartialBatchError
 from cometmq.model.message import Message
 

@@ -23,7 +23,7 @@ from cometmq.model.errors import ClientError, NotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
     from cometmq.model.queue import MessageQueue
 
     Ranges = dict[MessageQueue, tuple[int, int]]

@@ -28,7 +28,7 @@ from cometmq.cli.output import FAILED, confirm, print_json, print_pairs, print_t
 from cometmq.model.errors import CometError, NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 app = group_app("cluster")
 
@@ -172,7 +172,7 @@ def status(
     lost: list[bool] = []
 
     async def statuses(admin: Admin) -> Statuses:
-        from cometmq.client.admin_base import for_each
+        from cometmq.client.admin.base import for_each
 
         found = {each.address: each for each in await lines(admin, cluster)}
         answers = await for_each(found, lambda address: _status(admin, found[address]))

@@ -24,7 +24,7 @@ from cometmq.cli.settings import pairs_of
 from cometmq.model.errors import ClientError, NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 app = group_app("config")
 
@@ -55,7 +55,7 @@ NameServers = Annotated[bool, typer.Option("--name-servers", help="Those of the 
 
 async def _settings(admin: Admin, broker: str | None, *, name_servers: bool) -> dict[str, Table]:
     """The settings of all masters by name, of one broker, or of all name servers by address."""
-    from cometmq.client.admin_base import for_each
+    from cometmq.client.admin.base import for_each
 
     if name_servers:
         return await for_each(admin.name_servers(), admin.name_server_config)

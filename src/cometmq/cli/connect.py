@@ -22,7 +22,7 @@ from cometmq.cli.output import UsageError, note
 from cometmq.model.errors import RemotingError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
     from cometmq.client.settings import ClientOptions
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def ask(link: Link, work: Callable[[Admin], Awaitable[T]]) -> T:
     """Do something with an admin client."""
 
     async def whole() -> T:
-        from cometmq.client.admin import Admin
+        from cometmq.client.admin.admin import Admin
 
         async with Admin(**link.options()) as admin:
             return await work(admin)

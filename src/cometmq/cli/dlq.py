@@ -19,8 +19,8 @@ from cometmq.cli.output import FAILED, INTERRUPTED, confirm, note, print_json, p
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
-    from cometmq.client.redrive import Step
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.redrive import Step
     from cometmq.model.message import StoredMessage
 
 app = group_app("dlq")
@@ -57,9 +57,9 @@ class Redriven(msgspec.Struct, rename="camel"):
 
 
 async def _dead_letters(admin: Admin) -> list[DeadLetters]:
-    from cometmq.client.admin_base import for_each
+    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.redrive import dead_letter_topic, progress_group
     from cometmq.client.names import DLQ_PREFIX
-    from cometmq.client.redrive import dead_letter_topic, progress_group
 
     async def of(group: str) -> DeadLetters:
         status = await admin.topic_status(dead_letter_topic(group))
@@ -120,7 +120,7 @@ def show(
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
         from cometmq.cli.message_reading import last_messages
-        from cometmq.client.redrive import dead_letter_topic
+        from cometmq.client.admin.redrive import dead_letter_topic
 
         topic = dead_letter_topic(group)
         if await admin.topic_route(topic) is None:
@@ -130,7 +130,7 @@ def show(
         return messages, held
 
     found, held = ask(Link(namesrv, timeout), work)
-    from cometmq.client.redrive import origin_topic
+    from cometmq.client.admin.redrive import origin_topic
 
     for message in found:
         if as_json:
@@ -207,8 +207,8 @@ async def _redrive(
 ) -> bool:
     from contextlib import AsyncExitStack
 
-    from cometmq.client.admin import Admin
-    from cometmq.client.redrive import Redrive, RedriveProducer
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.redrive import Redrive, RedriveProducer
 
     options = link.options()
     async with AsyncExitStack() as stack:

@@ -20,7 +20,7 @@ from cometmq.cli.times import now_ms
 if TYPE_CHECKING:
     from cometmq.cli.checks.facts import Facts
     from cometmq.cli.checks.finding import Finding
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 EPILOG = """
 Examples:

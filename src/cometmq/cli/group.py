@@ -40,7 +40,7 @@ from cometmq.cli.output import confirm, counted, note, print_json, print_table, 
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 app = group_app("group")
 app.command(epilog=group_offsets.RESET)(group_offsets.reset)

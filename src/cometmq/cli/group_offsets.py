@@ -22,7 +22,7 @@ from cometmq.cli.times import parse_time
 from cometmq.model.errors import ClientError, NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
     from cometmq.model.queue import MessageQueue
 
 Group = Annotated[str, typer.Argument(help="The consumer group.", metavar="GROUP")]
@@ -131,7 +131,7 @@ def clone(
     link = Link(namesrv, timeout)
 
     async def check(admin: Admin) -> None:
-        from cometmq.client.admin_base import for_each
+        from cometmq.client.admin.base import for_each
 
         offsets = await for_each(
             await admin.queues(topic), lambda queue: admin.consumer_offset(source, queue)

@@ -21,9 +21,9 @@ from cometmq.cli.times import now_ms, parse_time
 from cometmq.model.errors import NotFoundError, ResponseError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
     from cometmq.client.subscription import Expression
-    from cometmq.client.trace_query import MessageTrace
+    from cometmq.client.trace.query import MessageTrace
     from cometmq.model.message import StoredMessage
 
 app = group_app("message")

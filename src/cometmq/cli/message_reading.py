@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
     from cometmq.client.subscription import Expression
     from cometmq.model.message import StoredMessage
     from cometmq.model.queue import MessageQueue

@@ -19,7 +19,7 @@ from cometmq.cli.output import UsageError, print_json, say
 from cometmq.cli.settings import pairs_of
 
 if TYPE_CHECKING:
-    from cometmq.client.send_result import SendReceipt
+    from cometmq.client.producer.send_result import SendReceipt
 
 Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
 
@@ -77,7 +77,7 @@ def send(
             say(f"{receipt.msg_id}  {place}  {receipt.status.value}")
 
     async def work() -> None:
-        from cometmq.client.producer import Producer
+        from cometmq.client.producer.producer import Producer
         from cometmq.model.message import Message
 
         bodies = _bodies(body, file, lines=lines)

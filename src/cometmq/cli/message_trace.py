@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from cometmq.cli.output import time_text
 
 if TYPE_CHECKING:
-    from cometmq.client.trace_query import Consumption, MessageTrace
+    from cometmq.client.trace.query import Consumption, MessageTrace
 
 
 def trace_lines(trace: MessageTrace) -> list[str]:
     """One line for everything that happened, in the order of time."""
-    from cometmq.client.trace_records import TraceMessageType
+    from cometmq.client.trace.records import TraceMessageType
 
     lines: list[tuple[int, str]] = []
     for sent in trace.sent:
@@ -36,7 +36,7 @@ def trace_lines(trace: MessageTrace) -> list[str]:
 
 
 def _consumption_text(consumption: Consumption) -> str:
-    from cometmq.client.trace_records import ConsumeOutcome
+    from cometmq.client.trace.records import ConsumeOutcome
 
     outcome = "not ended"
     if consumption.outcome is not None:

@@ -39,7 +39,7 @@ from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
     from cometmq.cli.topic_view import HiddenQueue, QueueLine
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 app = group_app("topic")
 

@@ -18,7 +18,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 
 async def hidden_queues(admin: Admin, topic: str, queues: int, broker: str | None) -> list[HiddenQueue]:

@@ -15,7 +15,7 @@ from cometmq.cli.output import UsageError
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 READ: Final = 4
 WRITE: Final = 2
@@ -109,7 +109,7 @@ def is_of_users(topic: str, of_brokers: Collection[str]) -> bool:
 
 async def topic_lines(admin: Admin, cluster: str | None) -> list[TopicLine]:
     """All topics that brokers have, by name."""
-    from cometmq.client.admin_base import for_each
+    from cometmq.client.admin.base import for_each
 
     masters = await admin.masters(cluster)
     info = await admin.cluster_info()

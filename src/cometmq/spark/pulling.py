@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cometmq.client.identity import client_id
-from cometmq.client.instance import ClientInstance
-from cometmq.client.pull_calls import PullCalls, PullKind, RawPull
-from cometmq.client.queue_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.pull_request import PullCalls, PullKind, RawPull
+from cometmq.client.instance.identity import client_id
+from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.settings import ClientSettings
 from cometmq.client.subscription import subscription_of
 from cometmq.model.errors import ClientError, CometError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.model.errors import ClientError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.cluster import Cluster

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cometmq.client.background import background
-from cometmq.client.bulk_producer import BulkProducer
+from cometmq.client.blocking.loop import background
+from cometmq.client.producer.preencoded import BulkProducer
 from cometmq.model.errors import CometError, RemotingError, RouteNotFoundError
 from cometmq.spark.sink_options import SinkOptions
 from cometmq.wire.codes import ResponseCode

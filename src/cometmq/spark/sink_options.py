@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from cometmq.client.names import check_group, check_topic
-from cometmq.client.producer_settings import ProducerSettings
+from cometmq.client.producer.settings import ProducerSettings
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.spark.options import CONNECTION_OPTIONS, Options

@@ -22,9 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from cometmq.client.identity import local_ip, month_around
-from cometmq.client.outgoing import Outgoing
-from cometmq.client.send_result import SendReceipt, SendStatus
+from cometmq.client.instance.identity import local_ip, month_around
+from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_result import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.data_loss import report_loss, report_shrunk
 from cometmq.spark.live_options import LiveOptions

@@ -17,7 +17,7 @@ from cometmq.cli.checks.servers import (
     check_takeovers,
     check_versions,
 )
-from cometmq.client.admin_bodies import ClusterInfo, GroupConnection, GroupMember, MemberInfo, QueueProgress
+from cometmq.client.admin.results import ClusterInfo, GroupConnection, GroupMember, MemberInfo, QueueProgress
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, Takeover
 from cometmq.wire.bodies.heartbeat import SubscriptionData

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cometmq.client import consume_statistics
-from cometmq.client.consume_statistics import ConsumeStatistics
+from cometmq.client.consumer import consume_statistics
+from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 
 
 def test_rates_are_those_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:

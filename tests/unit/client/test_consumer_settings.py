@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.consumer_settings import PullSettings, PushSettings, default_offset_folder
+from cometmq.client.consumer.settings import PullSettings, PushSettings, default_offset_folder
 from cometmq.model.errors import SettingsError
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.faults import BrokerFaults, break_ms
-from cometmq.client.publish import PublishTopic
+from cometmq.client.producer.broker_latency import BrokerFaults, break_ms
+from cometmq.client.producer.queue_selection import PublishTopic
 from cometmq.model.queue import MessageQueue
 from cometmq.testing.clock import VirtualClock
 
@@ -79,7 +79,7 @@ def test_the_detector_looks_at_each_unreachable_broker_once_an_interval() -> Non
 
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cometmq.client.faults.MAX_BROKERS", 2)
+    monkeypatch.setattr("cometmq.client.producer.broker_latency.MAX_BROKERS", 2)
     faults = BrokerFaults(VirtualClock().monotonic_ms)
     for name in "abc":
         faults.failed(name, reachable=True)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from cometmq.client.identity import MessageIds, client_id, local_ip, month_around
+from cometmq.client.instance.identity import MessageIds, client_id, local_ip, month_around
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.testing.clock import VirtualClock

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cometmq.client.in_flight import InFlight
+from cometmq.client.producer.in_flight import InFlight
 from cometmq.model.errors import CallTimeoutError
 
 

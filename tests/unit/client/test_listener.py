@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.listener import DONE, ConsumeContext, ConsumeResult, Listener
+from cometmq.client.consumer.listener import DONE, ConsumeContext, ConsumeResult, Listener
 from cometmq.model.errors import ClientError
 from cometmq.model.message import StoredMessage
 from tests.unit.client.test_process_queue import QUEUE, message

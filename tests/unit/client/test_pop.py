@@ -9,8 +9,14 @@ import pytest
 
 import cometmq
 import cometmq.aio
-from cometmq.client.pop_handles import PopHandle, handles_of, marked_topic, read_handle, with_attempts
-from cometmq.client.pop_settings import PopSettings
+from cometmq.client.consumer.pop.handles import (
+    PopHandle,
+    handles_of,
+    marked_topic,
+    read_handle,
+    with_attempts,
+)
+from cometmq.client.consumer.pop.settings import PopSettings
 from cometmq.model.errors import HeaderError, SettingsError
 from cometmq.model.message import Host, StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.process_queue import HeldBack, ProcessQueue, Thresholds
+from cometmq.client.consumer.process_queue import HeldBack, ProcessQueue, Thresholds
 from cometmq.model.message import Host, StoredMessage
 from cometmq.model.queue import MessageQueue
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.client.publish import PublishTopic, by_hash, by_random
+from cometmq.client.producer.queue_selection import PublishTopic, by_hash, by_random
 from cometmq.model.queue import MessageQueue
 
 QUEUES = [MessageQueue("t", name, number) for name in "ab" for number in range(2)]

@@ -6,10 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from cometmq.client.consumer_settings import PushSettings
-from cometmq.client.instance import ClientInstance
-from cometmq.client.queue_calls import QueueCalls
-from cometmq.client.rebalance import Rebalancer
+from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.settings import PushSettings
+from cometmq.client.instance.instance import ClientInstance
 from cometmq.model.queue import MessageQueue
 
 TOPIC = "orders"

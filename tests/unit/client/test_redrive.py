@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.client.redrive import (
+from cometmq.client.admin.redrive import (
     REDRIVEN_FROM,
     origin_topic,
     progress_group,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.producer_settings import ProducerOptions, ProducerSettings
+from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.settings import (
     ClientOptions,
     ClientSettings,

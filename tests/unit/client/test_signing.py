@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 
-from cometmq.client.signing import RequestSigner
+from cometmq.client.instance.signing import RequestSigner
 
 
 def test_the_values_in_the_order_of_their_names_and_the_body_are_signed() -> None:

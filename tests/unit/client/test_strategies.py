@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cometmq.client.strategies import (
+from cometmq.client.consumer.allocation import (
     AllocationError,
     AllocationStrategy,
     Averagely,

@@ -8,11 +8,11 @@ import threading
 import msgspec
 import pytest
 
-from cometmq.client import trace_dispatcher
 from cometmq.client.names import TRACE_TOPIC, check_group
-from cometmq.client.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.send_result import SendReceipt, SendStatus
 from cometmq.client.settings import ClientSettings
-from cometmq.client.trace_dispatcher import (
+from cometmq.client.trace import dispatcher as trace_dispatcher
+from cometmq.client.trace.dispatcher import (
     MAX_KEYS_LENGTH,
     MAX_RECORDS,
     MAX_WAITING,
@@ -20,7 +20,7 @@ from cometmq.client.trace_dispatcher import (
     trace_group,
     trace_settings,
 )
-from cometmq.client.trace_records import Recalled, decode_records
+from cometmq.client.trace.records import Recalled, decode_records
 from cometmq.model.errors import SendError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.client.trace_query import Consumption, gather
+from cometmq.client.trace.query import Consumption, gather
 from tests.unit.client.test_trace_records import BEGAN, ENDED, RECALL, SENT, TRANSACTION
 
 

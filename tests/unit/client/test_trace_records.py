@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.trace_records import (
+from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
     ConsumeOutcome,

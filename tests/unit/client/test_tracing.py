@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cometmq.client.listener import ConsumeResult, Listener
-from cometmq.client.trace_records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, TraceRecord
-from cometmq.client.tracing import ConsumerTrace, TracedListener
+from cometmq.client.consumer.listener import ConsumeResult, Listener
+from cometmq.client.trace.hooks import ConsumerTrace, TracedListener
+from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, TraceRecord
 from cometmq.model.message import StoredMessage
 from tests.unit.client.test_transactions import question
 

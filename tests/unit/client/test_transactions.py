@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cometmq.client import transaction_checks, transactions
-from cometmq.client.blocking_transactions import TransactionProducer as BlockingProducer
-from cometmq.client.transaction_checks import TransactionChecks, TransactionQuestion
-from cometmq.client.transaction_producer import TransactionProducer
-from cometmq.client.transactions import (
+from cometmq.client.blocking.transactions import TransactionProducer as BlockingProducer
+from cometmq.client.producer import transaction_checks, transactions
+from cometmq.client.producer.transaction_checks import TransactionChecks, TransactionQuestion
+from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.producer.transactions import (
     Decisions,
     OpenTransaction,
     TransactionState,

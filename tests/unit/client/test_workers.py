@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cometmq.client.workers import TaskWorkers, ThreadWorkers
+from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 
 PATIENCE_S = 30.0
 

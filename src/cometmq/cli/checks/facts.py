@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.cli.topic_view import is_of_users
-from cometmq.client.admin_base import for_each
-from cometmq.client.admin_bodies import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
+from cometmq.client.admin.base import for_each
+from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import DLQ_PREFIX, is_system_group
 from cometmq.model.errors import CometError, RemotingError
 from cometmq.model.java_numbers import java_int, natural_long
@@ -26,7 +26,7 @@ from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.model.topic import TopicConfig
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 MOST_MEMBERS: Final = 50
 _RUNTIME: Final = re.compile(r"(-?\d+) days?, (-?\d+) hours?, (-?\d+) minutes?, (-?\d+) seconds?")

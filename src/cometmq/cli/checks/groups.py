@@ -20,7 +20,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq.client.admin import Admin
+    from cometmq.client.admin.admin import Admin
 
 MOST_QUEUES: Final = 200
 """Of how many queues the first waiting message is looked at."""

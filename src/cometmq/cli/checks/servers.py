@@ -7,7 +7,7 @@ from typing import Final
 
 from cometmq.cli.checks.facts import BrokerFacts, Facts
 from cometmq.cli.checks.finding import Finding, Level
-from cometmq.client.admin_bodies import ClusterInfo
+from cometmq.client.admin.results import ClusterInfo
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.topic import PERM_WRITE
 

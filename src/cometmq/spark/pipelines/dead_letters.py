@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as fn
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.model import message_properties as names
 from cometmq.spark.pipelines.jobs import Job

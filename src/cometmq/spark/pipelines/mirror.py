@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import functions as fn
 
-from cometmq.client.admin import Admin
-from cometmq.client.background import background
+from cometmq.client.admin.admin import Admin
+from cometmq.client.blocking.loop import background
 from cometmq.client.names import is_system_topic
 from cometmq.model.errors import SettingsError
 from cometmq.spark.cluster import Cluster

@@ -19,7 +19,7 @@ import msgspec
 from pyspark.sql import Observation
 from pyspark.sql import functions as fn
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.model.errors import SettingsError
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.live_options import live_options

@@ -17,7 +17,7 @@ import msgspec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as fn
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.model.errors import ClientError, NotFoundError, SettingsError
 from cometmq.spark.pipelines.files import joined
 from cometmq.spark.pipelines.jobs import Job

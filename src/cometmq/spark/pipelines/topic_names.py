@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cometmq.client.admin import Admin
+from cometmq.client.admin.admin import Admin
 from cometmq.client.settings import ClientSettings
 from cometmq.spark.options import CONNECTION_OPTIONS, Options
 

@@ -2,7 +2,7 @@
 
 Rules kept here:
 - Traces are read where Spark is: the records in the bodies are split by Spark's own functions, and a record
-  that is not whole is left out. Their form is in `cometmq.client.trace_records`.
+  that is not whole is left out. Their form is in `cometmq.client.trace.records`.
 - Times are milliseconds; percentiles are Spark's approximate ones.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as fn
 
-from cometmq.client.background import background
+from cometmq.client.blocking.loop import background
 from cometmq.client.names import TRACE_TOPIC
-from cometmq.client.trace_records import ConsumeOutcome
+from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import NotFoundError
 from cometmq.spark.pipelines.jobs import Job
 from cometmq.spark.pipelines.streams import plain_errors

@@ -1,0 +1,1 @@
+"""Blocking producers, consumers and administration over a background event loop."""

@@ -1,0 +1,1 @@
+"""Push and pull consumers: rebalance, pull, process queues, offsets, send-back."""

@@ -1,0 +1,181 @@
+"""Allocation strategies: which of a topic's queues a member of a group reads.
+
+Rules kept here:
+- Every member computes the allocation alone, from the same sorted queues and client ids; that they come to
+  matching results, also with Java's clients, is why each strategy is computed exactly as Java computes it.
+- A member that is not among the client ids gets nothing; so does a member that is spare.
+- Queues or client ids that are empty are a mistake of the caller and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from cometmq.client.consumer.consistent_hash import HashRing
+from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
+from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
+
+Queues = Sequence[MessageQueue]
+ClientIds = Sequence[str]
+
+
+class AllocationError(CometError):
+    """Queues that cannot be allocated; the message says what is missing."""
+
+
+class AllocationStrategy(Protocol):
+    """Decides which queues of a topic one client reads."""
+
+    @property
+    def name(self) -> str:
+        """What the strategy is called in configurations and in requests."""
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        """The queues of `client_id`; both lists are sorted."""
+
+
+def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | None:
+    """The place of a client among all of them; None if it is not there."""
+    if not client_id:
+        raise AllocationError("the client id is empty")
+    if not queues or not client_ids:
+        what = "queues" if not queues else "client ids"
+        raise AllocationError(f"there are no {what} to allocate")
+    try:
+        return client_ids.index(client_id)
+    except ValueError:
+        return None
+
+
+class Averagely:
+    """Neighbouring queues to each client, the first ones getting one more: the default."""
+
+    name = AVERAGELY
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        index = _index_of(client_id, queues, client_ids)
+        return [] if index is None else averagely(queues, index, len(client_ids))
+
+
+class AveragelyByCircle:
+    """Queues dealt out one by one, like cards."""
+
+    name = BY_CIRCLE
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        index = _index_of(client_id, queues, client_ids)
+        return [] if index is None else by_circle(queues, index, len(client_ids))
+
+
+class ByConfiguration:
+    """The queues that the user has named."""
+
+    name = "CONFIG"
+
+    def __init__(self, queues: Iterable[MessageQueue]) -> None:
+        self.queues = list(queues)
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        return list(self.queues)
+
+
+class ByMachineRoom:
+    """Only queues of brokers in certain rooms: those whose broker name is `<room>@<anything>`."""
+
+    name = "MACHINE_ROOM"
+
+    def __init__(self, rooms: Iterable[str]) -> None:
+        self.rooms = frozenset(rooms)
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        index = _index_of(client_id, queues, client_ids)
+        if index is None:
+            return []
+        inside = [queue for queue in queues if self._is_inside(queue.broker_name)]
+        size, spare = divmod(len(inside), len(client_ids))
+        chosen = inside[index * size : (index + 1) * size]
+        if index < spare:
+            chosen.append(inside[index + size * len(client_ids)])
+        return chosen
+
+    def _is_inside(self, broker_name: str) -> bool:
+        parts = broker_name.rstrip("@").split("@")  # Java's split leaves empty parts at the end out
+        return len(parts) == 2 and parts[0] in self.rooms
+
+
+class NearestRoom:
+    """Queues of a room to the clients in it; queues of a room without clients to everybody."""
+
+    def __init__(
+        self,
+        inner: AllocationStrategy,
+        room_of_queue: Callable[[MessageQueue], str],
+        room_of_client: Callable[[str], str],
+    ) -> None:
+        self.inner = inner
+        self.name = f"MACHINE_ROOM_NEARBY-{inner.name}"
+        self._room_of_queue = room_of_queue
+        self._room_of_client = room_of_client
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        if _index_of(client_id, queues, client_ids) is None:
+            return []
+        queues_by_room: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_by_room.setdefault(_named(self._room_of_queue(queue), queue), []).append(queue)
+        clients_by_room: dict[str, list[str]] = {}
+        for client in client_ids:
+            clients_by_room.setdefault(_named(self._room_of_client(client), client), []).append(client)
+        own_room = self._room_of_client(client_id)
+        chosen: list[MessageQueue] = []
+        if own_room in queues_by_room:
+            near = queues_by_room.pop(own_room)
+            chosen += self.inner.allocate(group, client_id, near, clients_by_room[own_room])
+        for room in sorted(queues_by_room):
+            if room not in clients_by_room:
+                chosen += self.inner.allocate(group, client_id, queues_by_room[room], client_ids)
+        return chosen
+
+
+def _named(room: str, whose: object) -> str:
+    if not room:
+        raise AllocationError(f"the room of {whose} is not known")
+    return room
+
+
+class ConsistentHash:
+    """Queues to clients by a hash ring, so that few queues move when a client comes or goes."""
+
+    name = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_nodes: int = 10) -> None:
+        if virtual_nodes < 0:
+            raise AllocationError(f"{virtual_nodes} virtual nodes for a client are not possible")
+        self.virtual_nodes = virtual_nodes
+
+    def allocate(
+        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
+    ) -> list[MessageQueue]:
+        if _index_of(client_id, queues, client_ids) is None:
+            return []
+        ring = HashRing(client_ids, self.virtual_nodes)
+        return [queue for queue in queues if ring.owner_of(_java_text(queue)) == client_id]
+
+
+def _java_text(queue: MessageQueue) -> str:
+    """What `toString` gives in Java, which is what is hashed."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

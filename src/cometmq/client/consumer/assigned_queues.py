@@ -1,0 +1,169 @@
+"""The queues that a push consumer reads: taken, given away, corrected.
+
+Rules kept here:
+- A queue is read only after its start offset was found, and where order is kept after it was locked. What
+  cannot be done now is tried again by the next rebalance.
+- A queue that is given away is dropped first; its offset is written before anybody is told that it is free.
+- Where order is kept, a queue is free only when no listener has a message of it, or when its lock would have
+  run out anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from cometmq.client.consumer.offset_store import OffsetStore
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.pull_request import PullCalls
+from cometmq.client.consumer.queue_locks import QueueLocks
+from cometmq.client.consumer.start_offsets import StartOffsets
+from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
+
+log = logging.getLogger("cometmq.client")
+
+_LISTENER_GRACE_S: Final = 0.5
+_UNLOCK_REGARDLESS_S: Final = 20.0
+
+
+class Loops(Protocol):
+    """Who pulls the queues."""
+
+    def begin(self, pq: ProcessQueue, offset: int) -> None: ...
+
+    def end(self, pq: ProcessQueue) -> None: ...
+
+
+class AssignedQueues:
+    """The table of a consumer's process queues."""
+
+    def __init__(
+        self,
+        offsets: OffsetStore,
+        starts: StartOffsets,
+        pulls: PullCalls,
+        is_busy: Callable[[ProcessQueue], bool],
+        rebalance_soon: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.table: dict[MessageQueue, ProcessQueue] = {}
+        self._offsets = offsets
+        self._starts = starts
+        self._pulls = pulls
+        self._is_busy = is_busy
+        self._rebalance_soon = rebalance_soon
+        self._changed = changed
+        self.loops: Loops
+        self.locks: QueueLocks | None = None
+        """Set where order is kept between several clients."""
+
+    async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Read exactly these queues of a topic; False if some of them have to wait."""
+        given_away = [
+            pq for queue, pq in self.table.items() if queue.topic == topic and self._must_go(pq, wanted)
+        ]
+        removed = await asyncio.gather(*map(self.remove, given_away))
+        added = await asyncio.gather(*map(self._add, sorted(wanted - self.table.keys())))
+        if any(removed) or any(added):
+            self._changed()
+        return all(removed) and all(added)
+
+    def _must_go(self, pq: ProcessQueue, wanted: set[MessageQueue]) -> bool:
+        if pq.queue not in wanted or pq.dropped:  # dropped: a listener was busy when it was given away
+            return True
+        if pq.pull_expired:
+            log.error("queue %s was not pulled for long; it is taken anew", pq.queue)
+        return pq.pull_expired
+
+    async def _add(self, queue: MessageQueue) -> bool:
+        pq = ProcessQueue(queue)
+        if self.locks is not None and not await self.locks.lock(queue, pq):
+            return False  # whoever had it is not through with it
+        self._offsets.forget(queue)
+        try:
+            offset = await self._starts.of(queue)
+        except CometError as error:
+            log.warning("the start offset of %s was not found: %s", queue, error)
+            return False
+        self.table[queue] = pq
+        log.info("reading %s from %d on", queue, offset)
+        self.loops.begin(pq, offset)
+        return True
+
+    async def remove(self, pq: ProcessQueue) -> bool:
+        """Give a queue away; False if a listener still has a message whose order matters."""
+        queue = pq.queue
+        pq.drop()
+        self.loops.end(pq)
+        if self.locks is not None:
+            await self._wait_for_listener(pq)
+            if self._is_busy(pq) and time.monotonic() - pq.locked_at_s < _UNLOCK_REGARDLESS_S:
+                return False
+        await self._offsets.persist([queue])
+        self._forget(pq)
+        if self.locks is not None:
+            await self.locks.unlock([queue])
+        return True
+
+    async def _wait_for_listener(self, pq: ProcessQueue) -> None:
+        deadline = time.monotonic() + _LISTENER_GRACE_S
+        while self._is_busy(pq) and (left_s := deadline - time.monotonic()) > 0:
+            await pq.wait_for_room(left_s)
+
+    def _forget(self, pq: ProcessQueue) -> None:
+        pq.released = True
+        if self.table.get(pq.queue) is pq:
+            del self.table[pq.queue]
+            self._offsets.forget(pq.queue)
+            self._pulls.forget(pq.queue)
+        pq.clear()
+
+    def lose(self, pq: ProcessQueue) -> None:
+        """Somebody else has the queue; what is held of it, and how far we are, no longer counts."""
+        pq.drop()
+        self.loops.end(pq)
+        self._forget(pq)
+        self._rebalance_soon()
+
+    async def correct(self, pq: ProcessQueue, offset: int) -> None:
+        """Go on at another offset: the queue is taken anew with it."""
+        pq.drop()
+        self.loops.end(pq)
+        if self.table.get(pq.queue) is pq:
+            self._offsets.freeze(pq.queue, offset)
+            await self._offsets.persist([pq.queue])
+            self._forget(pq)
+        self._rebalance_soon()
+
+    def restart(self, pq: ProcessQueue, offset: int) -> None:
+        """Read a queue from another offset on; what is held of it is let go of."""
+        queue = pq.queue
+        pq.drop()
+        self.loops.end(pq)
+        if self.table.get(queue) is not pq:
+            return
+        fresh = self.table[queue] = ProcessQueue(queue)
+        fresh.paused = pq.paused
+        pq.released = True
+        pq.clear()
+        self.loops.begin(fresh, offset)
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on at these offsets, as an administrator wants it."""
+        due = [(pq, offsets[queue]) for queue, pq in list(self.table.items()) if queue in offsets]
+        await asyncio.gather(*(self.correct(pq, offset) for pq, offset in due))
+
+    async def give_all_away(self) -> None:
+        """Stop reading: write all offsets, then give the locks back."""
+        queues = list(self.table)
+        for pq in self.table.values():
+            pq.drop()
+        await self._offsets.persist(queues)
+        if self.locks is not None:
+            await self.locks.unlock(queues)
+        for pq in list(self.table.values()):
+            self._forget(pq)

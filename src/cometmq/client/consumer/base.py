@@ -1,0 +1,146 @@
+"""What push and pull consumers have in common: a name, subscriptions, and a life.
+
+Rules kept here:
+- A consumer is made, started once and stopped once; used at another time, or by a process that was forked
+  off, it says so.
+- Names are the application's outside and the brokers' inside: a namespace is put before them and taken away
+  again here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import TracebackType
+from typing import Final, Self
+
+from cometmq.client.consumer.client_check import check_subscription
+from cometmq.client.consumer.settings import ConsumerSettings
+from cometmq.client.instance.home_process import HomeProcess
+from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.instance.members import MemberKind
+from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
+from cometmq.client.producer.base import ProducerBase
+from cometmq.client.service_state import ServiceState
+from cometmq.client.settings import namespace_of
+from cometmq.client.subscription import Expression, subscription_of
+from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
+from cometmq.client.trace.hooks import ConsumerTrace
+from cometmq.model.errors import StateError
+from cometmq.model.queue import MessageQueue
+from cometmq.ports.clock import SystemClock
+from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, SubscriptionData
+
+
+class ConsumerBase:
+    """A member of a consumer group."""
+
+    kind: Final[MemberKind] = "consumer"
+    consume_type: ConsumeType
+
+    def __init__(self, group: str, settings: ConsumerSettings) -> None:
+        check_group(group)
+        self.state = ServiceState.CREATED
+        self._common = settings
+        self._namespace = namespace_of(settings)
+        self._group = wrap_group(self._namespace, group)
+        self._home = HomeProcess()
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._instance: ClientInstance | None = None
+        self._trace: ConsumerTrace | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def client_id(self) -> str:
+        """The id of the running client."""
+        return self._running_instance().client_id
+
+    def _begin_start(self) -> None:
+        self._home.check()
+        if self.state is not ServiceState.CREATED:
+            raise StateError(f"the consumer is {self.state.value}; make a new one")
+        self.state = ServiceState.START_FAILED
+
+    async def _start_trace(self, instance: ClientInstance, late_after_ms: int | None = None) -> None:
+        if self._common.enable_trace:
+            sender = ProducerBase(trace_group(self._group, "CONSUME"), trace_settings(self._common))
+            dispatcher = TraceDispatcher(sender, self._common.trace_topic)
+            await dispatcher.start()
+            group = unwrap(self._namespace, self._group)
+            self._trace = ConsumerTrace(dispatcher, group, instance.clock.now_ms, late_after_ms)
+
+    async def _stop_trace(self) -> None:
+        """Send the traces that wait."""
+        if self._trace is not None:
+            await self._trace.dispatcher.stop()
+
+    def _running_instance(self) -> ClientInstance:
+        self._home.check()
+        if self.state is not ServiceState.RUNNING or self._instance is None:
+            raise StateError(f"the consumer is {self.state.value}; use it between start and stop")
+        return self._instance
+
+    # Subscriptions.
+
+    def _add_subscription(self, topic: str, expression: Expression) -> None:
+        check_topic(topic)
+        if self.state not in (ServiceState.CREATED, ServiceState.RUNNING):
+            raise StateError(f"the consumer is {self.state.value}; it takes no more subscriptions")
+        wrapped = wrap_topic(self._namespace, topic)
+        self._subscriptions[wrapped] = subscription_of(wrapped, expression, SystemClock().now_ms())
+
+    async def _announce(self, instance: ClientInstance) -> None:
+        """Find the brokers of what is read, ask whether they can serve it, and tell them."""
+        for subscription in list(self._subscriptions.values()):
+            await instance.routes.of(subscription.topic)
+            await check_subscription(instance, self._group, self._namespace, subscription)
+        await instance.heartbeats.send_to_all()
+
+    # Names.
+
+    def _inner(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as brokers know it."""
+        if not self._namespace:
+            return queue
+        return MessageQueue(wrap_topic(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
+
+    def _outer(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as the application knows it."""
+        if not self._namespace:
+            return queue
+        return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
+
+    # What the client instance asks.
+
+    @property
+    def group(self) -> str:
+        """The name of the group as brokers know it."""
+        return self._group
+
+    def topics(self) -> Collection[str]:
+        return list(self._subscriptions)
+
+    def heartbeat_entry(self) -> ConsumerData:
+        return ConsumerData(
+            self._group,
+            self.consume_type,
+            self._common.message_model,
+            self._common.consume_from_where,
+            tuple(self._subscriptions.values()),
+            self._common.unit_mode,
+        )

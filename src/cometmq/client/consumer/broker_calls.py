@@ -1,0 +1,187 @@
+"""What consumers ask brokers about queues: their offsets, those of groups, locks, and who is in a group.
+
+Rules kept here:
+- A queue's broker is found in the known routes; if it is not there, its topic's route is asked for once more.
+- An answer other than the expected ones raises `ResponseError`; the sentence says which broker gave it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cometmq.model.errors import ResponseError, RouteNotFoundError
+from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID
+from cometmq.wire.bodies.consumer_info import decode_consumer_ids, decode_locked, encode_lock_request
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.headers.offset import (
+    GetEarliestMsgStoretimeRequest,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+from cometmq.wire.headers.session import (
+    GetConsumerListByGroupRequest,
+    LockBatchMqRequest,
+    UnlockBatchMqRequest,
+)
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+    from cometmq.wire.frame.command import Command
+    from cometmq.wire.header.header import Header
+
+OFFSET_TIMEOUT_S: Final = 5.0
+LOCK_TIMEOUT_S: Final = 1.0
+
+
+class QueueCalls:
+    """Asks the brokers of queues."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+
+    async def address_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> tuple[str, bool]:
+        """Where a queue is read, and whether that is a replica."""
+        routes = self._instance.routes
+        found = routes.address_of(routes.broker_of(queue), broker_id)
+        if found is None:
+            await routes.refresh(queue.topic)
+            found = routes.address_of(routes.broker_of(queue), broker_id)
+        if found is None:
+            raise RouteNotFoundError(f"no broker {queue.broker_name} is known for queue {queue}")
+        return found
+
+    async def _ask(
+        self, queue: MessageQueue, code: RequestCode, header: Header, timeout_s: float | None = None
+    ) -> Command:
+        instance = self._instance
+        address, _ = await self.address_of(queue)
+        timeout_s = timeout_s or instance.settings.call_timeout_s
+        return await instance.remoting.call_ok(address, code, header, timeout_s=timeout_s)
+
+    # The offsets of a queue.
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get."""
+        header = GetMaxOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
+        )
+        answer = await self._ask(queue, RequestCode.GET_MAX_OFFSET, header)
+        return answer.header(GetMaxOffsetResponse).offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of the queue."""
+        header = GetMinOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
+        )
+        answer = await self._ask(queue, RequestCode.GET_MIN_OFFSET, header)
+        return answer.header(GetMinOffsetResponse).offset
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset that the queue had reached at a time."""
+        header = SearchOffsetRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            target_broker_name=queue.broker_name,
+        )
+        answer = await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return answer.header(SearchOffsetResponse).offset
+
+    async def earliest_time_ms(self, queue: MessageQueue) -> int:
+        """When the oldest message of the queue was stored; -1 if there is none."""
+        header = GetEarliestMsgStoretimeRequest(
+            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
+        )
+        answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        return answer.header(GetEarliestMsgStoretimeResponse).timestamp
+
+    # The offsets of a group.
+
+    async def committed(self, group: str, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
+        """The offset that the group has committed for the queue; None if it has none.
+
+        With `zero_if_new`, a queue that still has its very first message counts as one at 0.
+        """
+        header = QueryConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=zero_if_new,
+            target_broker_name=queue.broker_name,
+        )
+        try:
+            answer = await self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
+        except ResponseError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return answer.header(QueryConsumerOffsetResponse).offset
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Commit the group's offset for the queue; returns when the broker has it."""
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            target_broker_name=queue.broker_name,
+        )
+        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
+
+    # The members of a group, and their locks.
+
+    async def consumer_ids(self, group: str, topic: str) -> Sequence[str]:
+        """The client ids of a group, as one of the topic's brokers knows them; none if it knows no group."""
+        routes = self._instance.routes
+        route = await routes.of(topic)
+        groups = [broker for broker in route.broker_datas if broker.broker_addrs] if route else []
+        if not groups:
+            raise RouteNotFoundError(f"no broker is known for topic {topic}")
+        addresses = random.choice(groups).broker_addrs
+        address = addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
+        answer = await self._instance.remoting.call_ok(
+            address,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            GetConsumerListByGroupRequest(consumer_group=group),
+            timeout_s=self._instance.settings.call_timeout_s,
+        )
+        return decode_consumer_ids(answer.body)
+
+    async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues of one broker for this client; the answer is which of them it has now."""
+        instance = self._instance
+        address = instance.routes.master_of(broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"the master of broker {broker_name} is not known")
+        answer = await instance.remoting.call_ok(
+            address,
+            RequestCode.LOCK_BATCH_MQ,
+            LockBatchMqRequest(),
+            body=encode_lock_request(group, instance.client_id, queues),
+            timeout_s=LOCK_TIMEOUT_S,
+        )
+        return set(decode_locked(answer.body))
+
+    async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; nobody waits for the answer."""
+        instance = self._instance
+        address = instance.routes.master_of(broker_name)
+        if address is not None:
+            await instance.remoting.oneway(
+                address,
+                RequestCode.UNLOCK_BATCH_MQ,
+                UnlockBatchMqRequest(),
+                body=encode_lock_request(group, instance.client_id, queues),
+                timeout_s=LOCK_TIMEOUT_S,
+            )

@@ -1,0 +1,1 @@
+"""The pop consumer: receive with an invisible time, acknowledge, change that time."""

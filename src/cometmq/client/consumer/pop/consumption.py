@@ -1,0 +1,306 @@
+"""Consumption of popped messages: each has its time, and what becomes of it is told to its broker.
+
+Rules kept here:
+- A message whose listener returned is acknowledged. One that failed comes again: after a delay that grows, or
+  where order is kept after a short one, together with everything behind it in its queue. One that failed too
+  often becomes a dead letter.
+- A message whose time is over before a listener gets it is left alone: the broker gives it to somebody else.
+  So is one whose listener failed too late.
+- Whoever takes a job out of the table of those that wait has it: a worker runs it, or a stop gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from cometmq.client.consumer.consume_statistics import ConsumeStatistics
+from cometmq.client.consumer.listener import (
+    DEAD_LETTER,
+    DONE,
+    ConsumeContext,
+    ConsumeResult,
+    Listener,
+    Outcome,
+)
+from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
+from cometmq.client.consumer.pop.acks import PopAcks
+from cometmq.client.consumer.pop.handles import PopHandle
+from cometmq.client.consumer.pop.queues import PopQueue
+from cometmq.client.consumer.pop.requests import PopCalls
+from cometmq.client.consumer.pop.settings import PopSettings
+from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.model.errors import CometError
+from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
+
+log = logging.getLogger("cometmq.client")
+
+GIVEN_BACK_MS: Final = 1_000
+"""When a message comes again that no listener has seen."""
+_MIN_SUSPEND_MS: Final = 10
+_MAX_SUSPEND_MS: Final = 30_000
+_CHANGES_AT_ONCE: Final = 16
+
+
+class Job(NamedTuple):
+    """Messages for a listener: one call of it, or where order is kept one after the other."""
+
+    number: int
+    pq: PopQueue
+    messages: Sequence[StoredMessage]
+    handles: Sequence[PopHandle]
+    expires_s: float
+    listener: Listener
+
+
+Run = tuple[int, Outcome]
+"""How many of the first messages are done, and why the next is not."""
+
+
+class _Change(NamedTuple):
+    """A message that is to come again, or with a delay of None to become a dead letter."""
+
+    pq: PopQueue
+    message: StoredMessage
+    handle: PopHandle
+    expires_s: float
+    delay_ms: int | None
+
+
+class PopConsumption:
+    """Runs listeners over popped messages."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: PopSettings,
+        pops: PopCalls,
+        acks: PopAcks,
+        returns: MessageReturns,
+        listener_of: Callable[[str], Listener | None],
+        statistics: ConsumeStatistics,
+    ) -> None:
+        self._settings = settings
+        self._batch_size = settings.consume_message_batch_max_size
+        self._pops = pops
+        self._acks = acks
+        self._returns = returns
+        self._listener_of = listener_of
+        self._statistics = statistics
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Job] = {}
+        threads = settings.consume_threads
+        self._threads: ThreadWorkers[Job, Run] = ThreadWorkers(name, threads, self._run, self._finished)
+        self._tasks: TaskWorkers[Job, Run] = TaskWorkers(name, threads, self._run_async, self._finished)
+        self._changes: TaskWorkers[_Change, bool] = TaskWorkers(
+            f"{name}-returns", _CHANGES_AT_ONCE, self._change, self._changed
+        )
+
+    def submit(
+        self,
+        pq: PopQueue,
+        messages: Sequence[StoredMessage],
+        handles: Sequence[PopHandle],
+        expires_s: float,
+    ) -> None:
+        """Have these messages consumed, which are of one topic."""
+        listener = self._listener_of(messages[0].topic)
+        if listener is None:
+            self._changes.submit(_given_back(pq, messages, handles, expires_s))
+            return
+        jobs = [
+            Job(
+                next(self._numbers),
+                pq,
+                [messages[at] for at in part],
+                [handles[at] for at in part],
+                expires_s,
+                listener,
+            )
+            for part in self._parts(messages)
+        ]
+        self._waiting.update((job.number, job) for job in jobs)
+        (self._tasks if listener.is_async else self._threads).submit(jobs)
+
+    def _parts(self, messages: Sequence[StoredMessage]) -> Iterator[Sequence[int]]:
+        """Which messages make a job: so many at a time, or where order is kept those of a queue."""
+        if not self._settings.ordered:
+            numbers = range(len(messages))
+            size = self._batch_size
+            yield from (numbers[at : at + size] for at in range(0, len(messages), size))
+            return
+        queues: dict[int, list[int]] = {}
+        for number, message in enumerate(messages):
+            queues.setdefault(message.queue_id, []).append(number)
+        yield from queues.values()
+
+    # On a worker.
+
+    def _run(self, job: Job) -> Run:
+        if self._waiting.pop(job.number, None) is None:
+            return _WITHDRAWN
+        done = 0
+        for batch in self._batches(job):
+            if time.monotonic() >= job.expires_s:
+                return done, _LATE
+            outcome = job.listener.call(batch, batch[0].queue)
+            finished = _done_of(outcome, len(batch))
+            done += finished
+            if finished < len(batch):
+                return done, outcome
+        return done, DONE
+
+    async def _run_async(self, job: Job) -> Run:
+        if self._waiting.pop(job.number, None) is None:
+            return _WITHDRAWN
+        done = 0
+        for batch in self._batches(job):
+            if time.monotonic() >= job.expires_s:
+                return done, _LATE
+            outcome = await job.listener.call_async(batch, batch[0].queue)
+            finished = _done_of(outcome, len(batch))
+            done += finished
+            if finished < len(batch):
+                return done, outcome
+        return done, DONE
+
+    def _batches(self, job: Job) -> Iterator[Sequence[StoredMessage]]:
+        size = self._batch_size
+        return (job.messages[at : at + size] for at in range(0, len(job.messages), size))
+
+    # Back on the event loop.
+
+    def _finished(self, finished: list[tuple[Job, Run, float]]) -> None:
+        for job, run, seconds in finished:
+            if run is _WITHDRAWN:
+                continue
+            done, outcome = run
+            statistics = self._statistics.of(job.messages[0].topic)
+            statistics.count_run(done, seconds)
+            job.pq.last_consumed_s = time.monotonic()
+            if done:
+                self._acks.add(job.pq, job.handles[:done], job.expires_s)
+            left = len(job.messages) - done
+            if not left:
+                continue
+            statistics.count_results(0, left)
+            if outcome is _LATE or job.pq.last_consumed_s >= job.expires_s:
+                log.warning("the time of %d message(s) of %s is over; they come again", left, job.pq.queue)
+                job.pq.settled(left)
+            else:
+                self._changes.submit(self._changes_of(job, done, outcome.context))
+
+    def _changes_of(self, job: Job, done: int, context: ConsumeContext | None) -> list[_Change]:
+        if not self._settings.ordered:
+            return [
+                _Change(job.pq, message, handle, job.expires_s, self._delay_ms(message, context))
+                for message, handle in zip(job.messages[done:], job.handles[done:], strict=True)
+            ]
+        asked = None if context is None else context.suspend_ms
+        pause_ms = self._settings.suspend_current_queue_time_ms if asked is None else asked
+        pause_ms = max(_MIN_SUSPEND_MS, min(pause_ms, _MAX_SUSPEND_MS))
+        failed_until = (done // self._batch_size + 1) * self._batch_size
+        return [
+            _Change(
+                job.pq,
+                message,
+                handle,
+                job.expires_s,
+                None if at < failed_until and self._is_hopeless(message, context) else pause_ms,
+            )
+            for at, (message, handle) in enumerate(zip(job.messages, job.handles, strict=True))
+            if at >= done
+        ]
+
+    def _delay_ms(self, message: StoredMessage, context: ConsumeContext | None) -> int | None:
+        if self._is_hopeless(message, context):
+            return None
+        delays_s = self._settings.retry_delays_s
+        level = (context.delay_level if context is not None else 0) or message.reconsume_times
+        return delays_s[min(level, len(delays_s) - 1)] * 1000
+
+    def _is_hopeless(self, message: StoredMessage, context: ConsumeContext | None) -> bool:
+        if context is not None and context.delay_level <= DEAD_LETTER:
+            return True
+        settings = self._settings
+        if settings.ordered and settings.max_reconsume_times < 0:
+            return False
+        return message.reconsume_times >= settings.send_back_limit
+
+    async def _change(self, change: _Change) -> bool:
+        """Tell the broker; False if the message is not settled with that."""
+        topic, handle = change.pq.queue.topic, change.handle
+        try:
+            if change.delay_ms is None:
+                queue = MessageQueue(topic, handle.broker_name, handle.queue_id)
+                await self._returns.send_back(change.message, queue, DEAD_LETTER)
+                self._acks.add(change.pq, (handle,), change.expires_s)
+                return False
+            await self._pops.change_time((topic, handle), change.delay_ms)
+        except CometError as error:
+            log.warning(
+                "message %s comes again when its time is over, as %s did not take it back: %s",
+                change.message.msg_id,
+                handle.broker_name,
+                error,
+            )
+        return True
+
+    def _changed(self, finished: list[tuple[_Change, bool, float]]) -> None:
+        for change, is_settled, _ in finished:
+            if is_settled:
+                change.pq.settled(1)
+
+    # The end.
+
+    async def give_back(
+        self, pq: PopQueue, messages: Sequence[StoredMessage], handles: Sequence[PopHandle]
+    ) -> None:
+        """Have messages come again that no listener has seen, even if everything else is over."""
+        await asyncio.gather(*map(self._change, _given_back(pq, messages, handles, 0.0)))
+        pq.settled(len(messages))
+
+    def withdraw(self) -> None:
+        """Give listeners nothing more, and give back what they have not begun."""
+        self._threads.withdraw()
+        self._tasks.withdraw()
+        while self._waiting:
+            try:
+                _, job = self._waiting.popitem()
+            except KeyError:  # a worker was quicker
+                break
+            self._changes.submit(_given_back(job.pq, job.messages, job.handles, job.expires_s))
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        self.withdraw()
+        ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
+        told = [await self._changes.finish(timeout_s), await self._acks.drain(timeout_s)]
+        return all(ended) and all(told)
+
+
+_LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)
+"""The outcome of messages whose time was over before a listener got them."""
+_WITHDRAWN: Final[Run] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
+"""The run of a job that was given back before a worker came to it."""
+
+
+def _done_of(outcome: Outcome, count: int) -> int:
+    if outcome.failed:
+        return 0
+    asked = None if outcome.context is None else outcome.context.done_count
+    return count if asked is None else max(0, min(asked, count))
+
+
+def _given_back(
+    pq: PopQueue, messages: Sequence[StoredMessage], handles: Sequence[PopHandle], expires_s: float
+) -> list[_Change]:
+    return [
+        _Change(pq, message, handle, expires_s, GIVEN_BACK_MS)
+        for message, handle in zip(messages, handles, strict=True)
+    ]

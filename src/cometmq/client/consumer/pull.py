@@ -1,0 +1,284 @@
+"""The pull consumer: the application asks for messages when it wants them, in asyncio.
+
+Rules kept here:
+- It either shares topics with its group (`subscribe`) or reads the queues that it is given (`assign`); both
+  at once are refused.
+- What was polled counts as consumed. With `auto_commit`, its offsets are committed when the application comes
+  back for more, and at the end unless it ended with an error.
+- `pull` reads a queue at an offset and touches nothing of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Unpack
+
+from cometmq.client.consumer.base import ConsumerBase
+from cometmq.client.consumer.lite_pull import LitePull
+from cometmq.client.consumer.pull_request import PullKind, PullReply
+from cometmq.client.consumer.running_info import running_info
+from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.settings import PullOptions, PullSettings
+from cometmq.client.instance.instance import join_instance
+from cometmq.client.names import wrap_topic
+from cometmq.client.service_state import ServiceState
+from cometmq.client.subscription import Expression, subscription_of
+from cometmq.client.trace.records import ConsumeOutcome
+from cometmq.model.errors import ClientError, RouteNotFoundError
+from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
+from cometmq.ports.clock import SystemClock
+from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
+from cometmq.wire.codes import ResponseCode
+
+
+class PullConsumer(ConsumerBase):
+    """Reads messages when it is asked to."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+
+    def __init__(
+        self, group: str, settings: PullSettings | None = None, **options: Unpack[PullOptions]
+    ) -> None:
+        if settings is not None and options:
+            raise TypeError("give settings, or keywords, not both")
+        self.settings = settings or PullSettings(**options)
+        super().__init__(group, self.settings)
+        self._assigned: dict[str, SubscriptionData] = {}
+        self._engine: LitePull | None = None
+        self._returns: MessageReturns
+
+    # What is read.
+
+    async def subscribe(self, topic: str, expression: Expression = ALL) -> None:
+        """Share a topic with the other members of the group."""
+        if self._assigned:
+            raise ClientError("this consumer has queues assigned to it; it cannot share topics as well")
+        first = not self._subscriptions
+        self._add_subscription(topic, expression)
+        if self._engine is not None:
+            await self._announce(self._running_instance())
+            if first:
+                self._engine.start_sharing()
+            self._engine.rebalancer.trigger()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        wrapped = wrap_topic(self._namespace, topic)
+        self._subscriptions.pop(wrapped, None)
+        if self._engine is not None:
+            await self._engine.rebalancer.leave(wrapped)
+            await self._running_instance().heartbeats.send_to_all()
+
+    async def assign(self, queues: Collection[MessageQueue], expression: Expression = ALL) -> None:
+        """Read exactly these queues, whatever other members of the group read."""
+        if self._subscriptions:
+            raise ClientError("this consumer shares topics; it cannot have queues assigned as well")
+        engine, instance = self._running(), self._running_instance()
+        inner = [self._inner(queue) for queue in queues]
+        self._assigned = {
+            queue.topic: subscription_of(queue.topic, expression, SystemClock().now_ms()) for queue in inner
+        }
+        for topic in self._assigned:
+            await instance.routes.of(topic)
+        await instance.heartbeats.send_to_all()
+        await engine.assign(inner)
+
+    def assignment(self) -> set[MessageQueue]:
+        """The queues that are read at the moment."""
+        engine = self._running()
+        return {self._outer(queue) for queue in engine.queues.table}
+
+    async def message_queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic."""
+        instance = self._running_instance()
+        wrapped = wrap_topic(self._namespace, topic)
+        await instance.routes.refresh(wrapped)
+        queues = instance.routes.subscribe_queues(wrapped)
+        if not queues:
+            raise RouteNotFoundError(f"topic {topic} has no queue that can be read")
+        return [self._outer(queue) for queue in queues]
+
+    def _subscription_of(self, topic: str) -> SubscriptionData | None:
+        return self._subscriptions.get(topic) or self._assigned.get(topic)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Join the group."""
+        self._begin_start()
+        settings = self.settings
+        instance = await join_instance(settings, self, keep_instance_name=settings.broadcasting)
+        try:
+            await self._announce(instance)
+            await self._start_trace(instance)
+        except BaseException:
+            await instance.remove_member(self)
+            raise
+        self._engine = LitePull(
+            instance, self._group, settings, self._namespace, self._subscriptions, self._subscription_of
+        )
+        self._returns = MessageReturns(
+            instance,
+            self._engine.calls,
+            self._group,
+            settings.send_back_limit,
+            namespace=self._namespace,
+            unit_mode=settings.unit_mode,
+        )
+        self._instance = instance
+        self.state = ServiceState.RUNNING
+        self._engine.start()
+        if self._subscriptions:
+            self._engine.start_sharing()
+
+    async def stop(self) -> None:
+        """Leave the group, committing what was polled if that is done by itself."""
+        await self._stop(commit_all=True)
+
+    async def _stop(self, *, commit_all: bool) -> None:
+        if self.state is not ServiceState.RUNNING:
+            self.state = ServiceState.STOPPED
+            return
+        instance, engine = self._running_instance(), self._running()
+        self.state = ServiceState.STOPPED
+        await engine.stop(commit_all=commit_all)
+        await self._stop_trace()
+        await instance.remove_member(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop(commit_all=kind is None)
+
+    def _running(self) -> LitePull:
+        self._running_instance()
+        assert self._engine is not None
+        return self._engine
+
+    # Messages.
+
+    async def poll(
+        self, timeout_s: float | None = None, *, max_count: int | None = None
+    ) -> list[StoredMessage]:
+        """The next messages of one queue; an empty list if none came in time."""
+        engine = self._running()
+        timeout_s = self.settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
+        messages = await engine.poll(timeout_s, max_count or self.settings.pull_batch_size)
+        if messages and self._trace is not None:  # what was polled counts as consumed
+            self._trace.began(messages)(ConsumeOutcome.SUCCESS)
+        return messages
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int = 32,
+        *,
+        expression: Expression = ALL,
+        wait: bool = False,
+        timeout_s: float | None = None,
+    ) -> PullReply:
+        """Read a queue at an offset; with `wait`, a broker that has nothing there waits for something."""
+        engine = self._running()
+        inner, settings = self._inner(queue), self.settings
+        if timeout_s is None:
+            usual_ms = (
+                settings.consumer_timeout_when_suspend_ms if wait else settings.consumer_pull_timeout_ms
+            )
+            timeout_s = usual_ms / 1000
+        return await engine.pulls.pull(
+            inner,
+            subscription_of(inner.topic, expression, SystemClock().now_ms()),
+            offset,
+            max_count,
+            kind=PullKind.PULL,
+            suspend_ms=settings.broker_suspend_max_time_ms if wait else 0,
+            timeout_s=timeout_s,
+        )
+
+    async def send_back(self, message: StoredMessage, delay_level: int = 0) -> None:
+        """Have a message delivered to the group again, through its retry topic."""
+        self._running()
+        await self._returns.send_back(message, self._inner(message.queue), delay_level)
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Give no messages of these queues for now."""
+        self._running().pause([self._inner(queue) for queue in queues], paused=True)
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        """Give messages of these queues again."""
+        self._running().pause([self._inner(queue) for queue in queues], paused=False)
+
+    # Offsets.
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset of a queue that is read here."""
+        await self._running().seek(self._inner(queue), offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on with the oldest message of the queue."""
+        engine = self._running()
+        inner = self._inner(queue)
+        engine.restart(inner, await engine.calls.min_offset(inner))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with the next message that is sent to the queue."""
+        engine = self._running()
+        inner = self._inner(queue)
+        engine.restart(inner, await engine.calls.max_offset(inner))
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit what was polled so far, or these offsets."""
+        engine = self._running()
+        inner = None if offsets is None else {self._inner(queue): at for queue, at in offsets.items()}
+        await engine.commit(inner)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is committed for a queue; None if there is none."""
+        return await self._running().offsets.read(self._inner(queue))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of a queue."""
+        return await self._running().calls.min_offset(self._inner(queue))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of a queue will get."""
+        return await self._running().calls.max_offset(self._inner(queue))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset that a queue had reached at a time."""
+        return await self._running().calls.search_offset(self._inner(queue), timestamp_ms)
+
+    # What the client instance asks, for itself and for brokers.
+
+    def topics(self) -> Collection[str]:
+        return [*self._subscriptions, *self._assigned]
+
+    def route_changed(self, topic: str) -> None:
+        self.consumer_ids_changed()
+
+    def consumer_ids_changed(self) -> None:
+        if self._engine is not None and self._subscriptions:
+            self._engine.rebalancer.trigger()
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        engine = self._running()
+        for queue, offset in offsets.items():
+            if queue.topic == topic and queue in engine.queues.table:
+                engine.restart(queue, offset)
+        await engine.commit()
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return self._running().offsets.snapshot(topic)
+
+    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        engine, instance = self._running(), self._running_instance()
+        namesrv = ";".join(instance.name_servers.addresses)
+        entry = self.heartbeat_entry()
+        return running_info(engine, self.settings, entry, namesrv, with_stacks=with_stacks)
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
+        raise ClientError("a pull consumer has no listener", code=ResponseCode.SYSTEM_ERROR)

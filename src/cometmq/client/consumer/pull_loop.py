@@ -1,0 +1,211 @@
+"""The pull loops of a consumer: one for each assigned queue, one request at a time.
+
+Rules kept here:
+- A queue is pulled as long as what is held of it stays within its thresholds. A loop that waits for room is
+  woken by it; nothing is asked again and again.
+- Whatever a broker answers, or does not, the loop goes on, unless the queue was dropped: an error costs a
+  pause, a busy broker a short one.
+- The offset that is reached so far travels with every pull, so that a broker knows it without being told.
+- An offset that the broker does not have is corrected as the broker says, and the queue taken anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.client.consumer.consume_statistics import ConsumeStatistics
+from cometmq.client.consumer.offset_store import OffsetStore
+from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
+from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.names import RETRY_PREFIX, unwrap
+from cometmq.client.subscription import is_tags
+from cometmq.model import message_properties as names
+from cometmq.model.errors import CometError, ResponseError
+from cometmq.model.message import StoredMessage
+from cometmq.wire.bodies.heartbeat import SubscriptionData
+from cometmq.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+
+log = logging.getLogger("cometmq.client")
+
+_BUSY_PAUSE_S: Final = 0.02
+_CROWDED_PAUSE_S: Final = 0.05
+_PAUSED_S: Final = 1.0
+_UNKNOWN_SUBSCRIPTION: Final = (
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+)
+
+Sink = Callable[[ProcessQueue, Sequence[StoredMessage]], None]
+
+
+class PullPlan(msgspec.Struct, kw_only=True):
+    """How a consumer pulls."""
+
+    kind: PullKind
+    batch_size: int
+    thresholds: Thresholds
+    suspend_ms: int
+    """How long a broker that has no message waits for one."""
+    timeout_s: float
+    error_pause_s: float
+    wait_between_s: float = 0.0
+    max_bytes: int | None = None
+    commits: bool = False
+    """Whether pulls carry the offset that is reached."""
+    needs_lock: bool = False
+    with_subscription: bool = False
+    crowded: Callable[[], bool] = lambda: False
+    """Whether so much is held over all queues that none is pulled."""
+
+
+class PullLoops:
+    """Pulls the queues of one consumer."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        pulls: PullCalls,
+        plan: PullPlan,
+        offsets: OffsetStore,
+        subscription_of: Callable[[str], SubscriptionData | None],
+        sink: Sink,
+        correct: Callable[[ProcessQueue, int], Awaitable[None]],
+        statistics: ConsumeStatistics,
+        namespace: str,
+    ) -> None:
+        self._instance = instance
+        self._pulls = pulls
+        self._plan = plan
+        self._offsets = offsets
+        self._subscription_of = subscription_of
+        self._sink = sink
+        self._correct = correct
+        self._statistics = statistics
+        self._namespace = namespace
+        self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self.paused = False
+
+    def begin(self, pq: ProcessQueue, offset: int) -> None:
+        """Pull this queue from the offset on, until it is dropped."""
+        task = asyncio.get_running_loop().create_task(self._loop(pq, offset), name=f"pull {pq.queue}")
+        self._tasks[pq] = task
+        task.add_done_callback(lambda _: self._tasks.pop(pq, None))
+
+    def end(self, pq: ProcessQueue) -> None:
+        """Pull this queue no more; an answer that is under way is not waited for."""
+        task = self._tasks.get(pq)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End all loops."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _loop(self, pq: ProcessQueue, offset: int) -> None:
+        plan = self._plan
+        while not pq.dropped:
+            pq.last_pull_s = time.monotonic()
+            if not await self._may_pull(pq):
+                continue
+            try:
+                next_offset = await self._pull(pq, offset)
+            except CometError as error:
+                await asyncio.sleep(self._pause_after(pq, error) or plan.error_pause_s)
+                continue
+            except Exception:
+                log.exception("pulling %s at %d failed", pq.queue, offset)
+                await asyncio.sleep(plan.error_pause_s)
+                continue
+            if next_offset is None:
+                return
+            offset = next_offset
+            if plan.wait_between_s:
+                await asyncio.sleep(plan.wait_between_s)
+
+    async def _may_pull(self, pq: ProcessQueue) -> bool:
+        """True if the queue is to be pulled now; else waits for a while, or for a change."""
+        plan = self._plan
+        if self.paused or pq.paused:
+            await pq.wait_for_room(_PAUSED_S)
+        elif pq.held_back(plan.thresholds) is not None:
+            pq.held_back_times += 1
+            await pq.wait_for_room(_PAUSED_S)
+        elif plan.crowded():
+            await asyncio.sleep(_CROWDED_PAUSE_S)
+        elif plan.needs_lock and not pq.lock_held:
+            await asyncio.sleep(plan.error_pause_s)
+        else:
+            return True
+        return False
+
+    def _pause_after(self, pq: ProcessQueue, error: CometError) -> float | None:
+        """How long to wait after an error, if not the usual time."""
+        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+            return _BUSY_PAUSE_S
+        log.warning("pulling %s failed: %s", pq.queue, error)
+        if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or has not heard of us yet
+            self._instance.spawn(self._instance.heartbeats.send_to_all())
+        return None
+
+    async def _pull(self, pq: ProcessQueue, offset: int) -> int | None:
+        """Pull once; the answer is from where to go on, None if not at all."""
+        queue = pq.queue
+        subscription = self._subscription_of(queue.topic)
+        if subscription is None:
+            return None
+        plan = self._plan
+        began = time.perf_counter()
+        reply = await self._pulls.pull(
+            queue,
+            subscription,
+            offset,
+            plan.batch_size,
+            kind=plan.kind,
+            commit_offset=(self._offsets.known(queue) or 0) if plan.commits else 0,
+            suspend_ms=plan.suspend_ms,
+            timeout_s=plan.timeout_s,
+            with_subscription=plan.with_subscription and is_tags(subscription),
+            max_bytes=plan.max_bytes,
+        )
+        if pq.dropped:
+            return None
+        if self.paused or pq.paused:
+            return offset  # asked before the pause; it is asked again behind it
+        self._statistics.of(queue.topic).count_pull(len(reply.messages), time.perf_counter() - began)
+        if reply.offset_illegal:
+            log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)
+            await self._correct(pq, reply.next_offset)
+            return None
+        self._take(pq, reply)
+        return reply.next_offset
+
+    def _take(self, pq: ProcessQueue, reply: PullReply) -> None:
+        messages = reply.messages
+        if messages:
+            if self._namespace or pq.queue.topic.startswith(RETRY_PREFIX):
+                messages = [self._as_sent(message) for message in messages]
+            pq.put(messages)
+            self._sink(pq, messages)
+        elif not pq.messages:
+            # Everything up to here was filtered out, and nothing before it is left to be done.
+            self._offsets.update(pq.queue, reply.next_offset, increase_only=True)
+
+    def _as_sent(self, message: StoredMessage) -> StoredMessage:
+        """The message under the topic that its sender named."""
+        topic = message.topic
+        if topic.startswith(RETRY_PREFIX):
+            topic = message.properties.get(names.RETRY_TOPIC, topic)
+        return msgspec.structs.replace(message, topic=unwrap(self._namespace, topic))

@@ -1,0 +1,128 @@
+"""Rebalancing: which queues this member of its group reads, found out again and again.
+
+Rules kept here:
+- Every 20 seconds, and at once when something has changed, but never twice within a second. While a topic
+  could not be settled the next attempt follows after that second.
+- All members of a group sort queues and client ids the same way and use the same strategy, so that nobody has
+  to hand out queues. A member that the broker does not list gets none.
+- Who is in the group, or which queues there are, cannot be found out: then nothing changes.
+- Queues are taken and given away by one at a time: a topic that is left while its queues are being found out
+  is not taken again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING
+
+from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.settings import ConsumerSettings
+from cometmq.client.names import RETRY_PREFIX
+from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+
+log = logging.getLogger("cometmq.client")
+
+Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
+"""Takes the queues of a topic that this member reads from now on; False if that is not settled yet."""
+
+
+class Rebalancer:
+    """Keeps the allocation of one consumer up to date."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        calls: QueueCalls,
+        group: str,
+        settings: ConsumerSettings,
+        topics: Callable[[], Collection[str]],
+        apply: Apply,
+    ) -> None:
+        self._instance = instance
+        self._calls = calls
+        self._group = group
+        self._settings = settings
+        self._topics = topics
+        self._apply = apply
+        self._wanted = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._suspended = False
+
+    def trigger(self) -> None:
+        """Rebalance soon."""
+        self._wanted.set()
+
+    def suspend(self) -> None:
+        """Change nothing for now."""
+        self._suspended = True
+
+    def resume(self) -> None:
+        self._suspended = False
+        self.trigger()
+
+    async def run(self) -> None:
+        """Rebalance for ever."""
+        settings = self._settings
+        while True:
+            self._wanted.clear()
+            settled = self._suspended or await self.rebalance()
+            await asyncio.sleep(settings.min_rebalance_interval_ms / 1000)
+            if settled:
+                left_ms = settings.rebalance_interval_ms - settings.min_rebalance_interval_ms
+                try:
+                    async with asyncio.timeout(max(left_ms, 0) / 1000):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    pass
+
+    async def rebalance(self) -> bool:
+        """Find the queues of every topic; True if all is settled."""
+        settled = True
+        for topic in list(self._topics()):
+            try:
+                settled &= await self._settle(topic)
+            except CometError as error:
+                log.warning("the queues of topic %s stay as they are: %s", topic, error)
+                settled = False
+            except Exception:
+                log.exception("rebalancing topic %s failed", topic)
+                settled = False
+        return settled
+
+    async def leave(self, topic: str) -> None:
+        """Give away the queues of a topic that is not among the topics any more."""
+        async with self._changing:
+            await self._apply(topic, set())
+
+    async def _settle(self, topic: str) -> bool:
+        queues = await self._queues_of(topic)
+        async with self._changing:
+            if topic not in self._topics():
+                return True
+            return await self._apply(topic, queues) and self._exists(topic)
+
+    def _exists(self, topic: str) -> bool:
+        """Whether a topic is there; only the retry topic is waited for: a broker makes it for every group."""
+        return not topic.startswith(RETRY_PREFIX) or bool(self._instance.routes.subscribe_queues(topic))
+
+    async def _queues_of(self, topic: str) -> set[MessageQueue]:
+        routes = self._instance.routes
+        await routes.of(topic)
+        queues = sorted(routes.subscribe_queues(topic))
+        if self._settings.broadcasting:
+            return set(queues)
+        if not queues:
+            return set()  # a topic that does not exist yet
+        client_ids = sorted(await self._calls.consumer_ids(self._group, topic), key=_as_java_sorts)
+        strategy = self._settings.strategy
+        return set(strategy.allocate(self._group, self._instance.client_id, queues, client_ids))
+
+
+def _as_java_sorts(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")

@@ -1,0 +1,205 @@
+"""The settings of consumers, beside those that all clients share.
+
+Rules kept here: the names are RocketMQ's in Python spelling, with units; the defaults are RocketMQ's; a value
+that cannot work is refused when the settings are made.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from cometmq.client.consumer.allocation import AllocationStrategy, Averagely
+from cometmq.client.names import TRACE_TOPIC
+from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least
+from cometmq.model.errors import SettingsError
+from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+MIB: Final = 1024 * 1024
+MAX_BATCH: Final = 1024
+UNLIMITED: Final = -1
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+HALF_AN_HOUR_MS: Final = 30 * 60 * 1000
+_OFFSETS_VARIABLE: Final = "COMETMQ_LOCAL_OFFSET_STORE_DIR"
+
+
+def default_offset_folder() -> Path:
+    """Where consumers that broadcast keep their offsets, unless told otherwise."""
+    named = os.environ.get(_OFFSETS_VARIABLE)
+    return Path(named) if named else Path.home() / ".rocketmq_offsets"
+
+
+class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
+    """What every consumer can be told."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a group begins in a queue for which it has no offset."""
+    consume_timestamp_ms: int | None = None
+    """Where it begins by time; None is half an hour before the start."""
+    strategy: AllocationStrategy = Averagely()
+    pull_threshold_for_queue: int = 1000
+    """With more messages of one queue held than this, pulling waits."""
+    pull_threshold_size_for_queue_mib: int = 100
+    rebalance_interval_ms: int = 20_000
+    min_rebalance_interval_ms: int = 1_000
+    pull_delay_when_exception_ms: int = 1_000
+    max_reconsume_times: int = UNLIMITED
+    """How often a message is tried again before it becomes a dead letter; -1 is 16 times, and with order
+    kept for ever."""
+    unit_mode: bool = False
+    local_offset_folder: Path | None = None
+    """Where offsets are kept when broadcasting; None is `.rocketmq_offsets` in the home folder."""
+    stop_timeout_ms: int = 30_000
+    """How long stopping waits for messages that a listener is busy with."""
+    enable_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
+    """Write down what becomes of each message, for `cometmq message trace` and others to read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (
+            "pull_threshold_for_queue",
+            "pull_threshold_size_for_queue_mib",
+            "rebalance_interval_ms",
+        ):
+            check_at_least(self, name, 1)
+        for name in ("min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"):
+            check_at_least(self, name, 0)
+        check_at_least(self, "max_reconsume_times", UNLIMITED)
+        _check_choice(self, "message_model", MessageModel)
+        _check_choice(self, "consume_from_where", ConsumeFromWhere)
+
+    @property
+    def broadcasting(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def send_back_limit(self) -> int:
+        """How often a broker gives a message back before it makes it a dead letter."""
+        return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times < 0 else self.max_reconsume_times
+
+
+class PushSettings(ConsumerSettings, frozen=True, kw_only=True):
+    """What a push consumer can be told."""
+
+    ordered: bool = False
+    """Consume the messages of each queue in order, one batch at a time."""
+    consume_threads: int = 20
+    consume_message_batch_max_size: int = 1
+    """With more than 1, listeners get a list of messages."""
+    pull_batch_size: int = 32
+    pull_batch_size_in_bytes: int = 256 * 1024
+    wait_between_pulls_ms: int = 0
+    pull_threshold_for_topic: int = UNLIMITED
+    """Limits over all queues that this consumer has, in place of those of single queues; -1 is none."""
+    pull_threshold_size_for_topic_mib: int = UNLIMITED
+    consume_concurrently_max_span: int = 2000
+    """With the first and the last message held further apart than this, pulling waits."""
+    consume_timeout_min: int = 15
+    """A message that takes longer is given back to the broker."""
+    suspend_current_queue_time_ms: int = 1_000
+    """How long a queue waits before a failed message is tried again, when order is kept."""
+    post_subscription_when_pull: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("consume_threads", "consume_timeout_min", "pull_batch_size_in_bytes"):
+            check_at_least(self, name, 1)
+        check_at_least(self, "consume_concurrently_max_span", 1)
+        check_at_least(self, "wait_between_pulls_ms", 0)
+        check_at_least(self, "pull_threshold_for_topic", UNLIMITED)
+        check_at_least(self, "pull_threshold_size_for_topic_mib", UNLIMITED)
+        for name in ("consume_message_batch_max_size", "pull_batch_size"):
+            _check_batch(self, name)
+
+
+class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
+    """What a pull consumer can be told."""
+
+    pull_batch_size: int = 10
+    pull_threshold_for_all: int = 10_000
+    """With more messages held over all queues than this, pulling waits."""
+    consume_max_span: int = 2000
+    poll_timeout_ms: int = 5_000
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    broker_suspend_max_time_ms: int = 20_000
+    consumer_timeout_when_suspend_ms: int = 30_000
+    consumer_pull_timeout_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_batch(self, "pull_batch_size")
+        check_at_least(self, "auto_commit_interval_ms", 1_000)
+        for name in ("pull_threshold_for_all", "consume_max_span"):
+            check_at_least(self, name, 1)
+        if self.consumer_timeout_when_suspend_ms < self.broker_suspend_max_time_ms:
+            raise SettingsError(
+                "consumer_timeout_when_suspend_ms has to be longer than broker_suspend_max_time_ms"
+            )
+
+
+def _check_batch(settings: ConsumerSettings, name: str) -> None:
+    check_at_least(settings, name, 1)
+    value = getattr(settings, name)
+    if value > MAX_BATCH:
+        raise SettingsError(f"{name} is {value}; at most {MAX_BATCH} are possible")
+
+
+def _check_choice(settings: ConsumerSettings, name: str, kind: type[MessageModel | ConsumeFromWhere]) -> None:
+    if not isinstance(getattr(settings, name), kind):
+        choices = ", ".join(kind.__members__)
+        raise SettingsError(f"{name} is {getattr(settings, name)!r}; it has to be one of {choices}")
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """The settings of every consumer as keywords; see `ConsumerSettings`."""
+
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int | None
+    strategy: AllocationStrategy
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue_mib: int
+    rebalance_interval_ms: int
+    min_rebalance_interval_ms: int
+    pull_delay_when_exception_ms: int
+    max_reconsume_times: int
+    unit_mode: bool
+    local_offset_folder: Path | None
+    stop_timeout_ms: int
+    enable_trace: bool
+    trace_topic: str
+
+
+class PushOptions(ConsumerOptions, total=False):
+    """The settings of a push consumer as keywords; see `PushSettings`."""
+
+    ordered: bool
+    consume_threads: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    pull_batch_size_in_bytes: int
+    wait_between_pulls_ms: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_topic_mib: int
+    consume_concurrently_max_span: int
+    consume_timeout_min: int
+    suspend_current_queue_time_ms: int
+    post_subscription_when_pull: bool
+
+
+class PullOptions(ConsumerOptions, total=False):
+    """The settings of a pull consumer as keywords; see `PullSettings`."""
+
+    pull_batch_size: int
+    pull_threshold_for_all: int
+    consume_max_span: int
+    poll_timeout_ms: int
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    broker_suspend_max_time_ms: int
+    consumer_timeout_when_suspend_ms: int
+    consumer_pull_timeout_ms: int

@@ -1,0 +1,1 @@
+"""What all producers and consumers of a process share: connections, routes, heartbeats, identity."""

@@ -1,0 +1,259 @@
+"""Routes as a client knows them: the queues of its topics, and the addresses of their brokers.
+
+Rules kept here:
+- A topic is asked for once at a time, however many wait for it; what was found serves until the next refresh.
+- A topic that the name server no longer knows keeps its last route: brokers are told of new topics before
+  name servers are, and forget deleted ones the other way round.
+- A broker name is known as long as the route of some topic has it, with the addresses that came last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from cometmq.client.instance.name_servers import NameServers
+from cometmq.client.instance.static_queues import LOGICAL_BROKER_PREFIX, static_queues
+from cometmq.client.names import TEMPLATE_TOPIC
+from cometmq.model.errors import CometError, ResponseError, StateError
+from cometmq.model.java_numbers import natural_int
+from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
+from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
+from cometmq.wire.bodies.json_body import decode_answer
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.headers.namesrv import GetRouteInfoRequest
+
+MAX_TOPICS: Final = 100_000
+"""With this many topics known, a further one takes the place of the one that was found first."""
+
+
+class TopicQueues(msgspec.Struct, frozen=True):
+    """The route of a topic, and what follows from it."""
+
+    topic: str
+    route: TopicRoute
+    publish: tuple[MessageQueue, ...]
+    subscribe: tuple[MessageQueue, ...]
+    logical: Mapping[MessageQueue, str] | None = None
+    """The brokers of the queues of a static topic."""
+    from_template: bool = False
+    """The topic does not exist yet; these are the queues that it will get."""
+
+
+class Routes:
+    """The routes of all topics that a client uses."""
+
+    def __init__(
+        self, name_servers: NameServers, changed: Callable[[str], None], *, timeout_s: float = 3.0
+    ) -> None:
+        self._name_servers = name_servers
+        self._changed = changed
+        self._timeout_s = timeout_s
+        self._topics: dict[str, TopicQueues] = {}
+        self._brokers: dict[str, Mapping[int, str]] = {}
+        self._users: Counter[str] = Counter()  # how many topics have a broker in their route
+        self._asking: dict[str, asyncio.Task[bool]] = {}
+
+    # Asking.
+
+    async def of(self, topic: str) -> TopicRoute | None:
+        """The route of a topic; None if the name servers know none."""
+        known = self._topics.get(topic)
+        if known is None or known.from_template:
+            await self.refresh(topic)
+            known = self._topics.get(topic)
+        return None if known is None or known.from_template else known.route
+
+    async def for_publishing(self, topic: str, template_queue_nums: int) -> TopicQueues | None:
+        """The queues to send to; of a topic that is still to be made, those that it will get."""
+        known = self._topics.get(topic)
+        if known is None or (not known.publish and not known.from_template):
+            await self.refresh(topic)
+            known = self._topics.get(topic)
+        if known is None:
+            template = await self._ask(TEMPLATE_TOPIC)
+            known = self._topics.get(topic)  # somebody else may have found it meanwhile
+            if known is None and template is not None:
+                known = self._learn(topic, _as_template(template, template_queue_nums), from_template=True)
+        return known
+
+    async def refresh(self, topic: str) -> bool:
+        """Ask for the route again; True if it has changed."""
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._refresh(topic))
+            task.add_done_callback(lambda done: self._asked(topic, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # not the caller is meant
+                raise StateError(f"the client was stopped before the route of {topic} was known") from None
+            raise
+
+    def _asked(self, topic: str, task: asyncio.Task[bool]) -> None:
+        del self._asking[topic]
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; perhaps nobody did
+
+    async def _refresh(self, topic: str) -> bool:
+        route = await self._ask(topic)
+        if route is None:
+            return False
+        before = self._topics.get(topic)
+        self._learn(topic, route)
+        if before is not None and not before.from_template and before.route == route:
+            return False
+        self._changed(topic)
+        return True
+
+    async def _ask(self, topic: str) -> TopicRoute | None:
+        header = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        answer = await self._name_servers.call(code, header, timeout_s=self._timeout_s)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            remark = answer.remark or "no reason given"
+            raise ResponseError(f"the route of topic {topic} was refused: {remark}", code=answer.code)
+        route = decode_answer(TopicRoute, answer.body)
+        route.queue_datas.sort(key=lambda queues: queues.broker_name)
+        route.broker_datas.sort(key=lambda broker: broker.broker_name)
+        return route
+
+    def _learn(self, topic: str, route: TopicRoute, *, from_template: bool = False) -> TopicQueues:
+        logical = static_queues(topic, route)
+        known = TopicQueues(
+            topic,
+            route,
+            tuple(logical) if logical is not None else _publish_queues(topic, route),
+            tuple(sorted(logical)) if logical is not None else _subscribe_queues(topic, route),
+            logical,
+            from_template,
+        )
+        if topic not in self._topics and len(self._topics) >= MAX_TOPICS:
+            self._forget(next(iter(self._topics)))
+        for broker in route.broker_datas:
+            self._brokers[broker.broker_name] = broker.broker_addrs
+            self._users[broker.broker_name] += 1
+        self._forget(topic)  # after the new ones are counted, so that no broker goes that stays
+        self._topics[topic] = known
+        return known
+
+    def forget_topics(self, used: set[str]) -> None:
+        """Drop the routes of topics that nobody uses, and brokers that only they had."""
+        for topic in [topic for topic in self._topics if topic not in used]:
+            self._forget(topic)
+
+    def _forget(self, topic: str) -> None:
+        known = self._topics.pop(topic, None)
+        for broker in known.route.broker_datas if known is not None else ():
+            name = broker.broker_name
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name], self._brokers[name]
+
+    async def stop(self) -> None:
+        """Ask no more; who still waits gets an error."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # What is known.
+
+    def known(self, topic: str) -> TopicQueues | None:
+        """What is known of a topic, without asking."""
+        return self._topics.get(topic)
+
+    def publish_queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that can be sent to, as far as known."""
+        known = self._topics.get(topic)
+        return () if known is None else known.publish
+
+    def subscribe_queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that can be read, sorted, as far as known."""
+        known = self._topics.get(topic)
+        return () if known is None or known.from_template else known.subscribe
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """The name of the broker that has the queue now; it differs from the queue's for static topics."""
+        if not queue.broker_name.startswith(LOGICAL_BROKER_PREFIX):
+            return queue.broker_name
+        known = self._topics.get(queue.topic)
+        logical = None if known is None else known.logical
+        return queue.broker_name if logical is None else logical.get(queue, queue.broker_name)
+
+    def master_of(self, broker_name: str) -> str | None:
+        """The address of the master."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
+        """The address to read from, and whether it is a replica's: the wished one, the next, or any."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        for wished in (broker_id, broker_id + 1) if broker_id != MASTER_ID else (broker_id,):
+            if wished in addresses:
+                return addresses[wished], wished != MASTER_ID
+        any_id = next(iter(addresses))
+        return addresses[any_id], any_id != MASTER_ID
+
+    def broker_addresses(self) -> Mapping[str, Mapping[int, str]]:
+        """All addresses, by broker name and broker id."""
+        return self._brokers
+
+    def has_broker_at(self, address: str) -> bool:
+        return any(address in addresses.values() for addresses in self._brokers.values())
+
+
+def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
+    if route.order_topic_conf:
+        return tuple(_ordered_queues(topic, route.order_topic_conf))
+    masters = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
+    return tuple(
+        MessageQueue(topic, queues.broker_name, number)
+        for queues in route.queue_datas
+        if queues.perm & PERM_WRITE and queues.broker_name in masters
+        for number in range(min(queues.write_queue_nums, MAX_QUEUES))
+    )
+
+
+def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
+    """The queues that `broker:count;broker:count` stands for."""
+    found: list[MessageQueue] = []
+    for item in filter(None, configuration.split(";")):
+        name, _, count = item.partition(":")
+        number = natural_int(count)
+        if not name or number is None or number > MAX_QUEUES:
+            raise CometError(
+                f"topic {topic} has the order configuration {configuration!r}; fix {item!r} there"
+            )
+        found += (MessageQueue(topic, name, each) for each in range(number))
+    return found
+
+
+def _subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
+    return tuple(
+        sorted(
+            MessageQueue(topic, queues.broker_name, number)
+            for queues in route.queue_datas
+            if queues.perm & PERM_READ
+            for number in range(min(queues.read_queue_nums, MAX_QUEUES))
+        )
+    )
+
+
+def _as_template(route: TopicRoute, queue_nums: int) -> TopicRoute:
+    """The route that a topic will get which is made after this one."""
+
+    def shrunk(queues: QueueData) -> QueueData:
+        count = min(queue_nums, queues.read_queue_nums)
+        return msgspec.structs.replace(queues, read_queue_nums=count, write_queue_nums=count)
+
+    return TopicRoute([shrunk(queues) for queues in route.queue_datas], route.broker_datas)

@@ -1,0 +1,1 @@
+"""Producers: choose a queue, send, retry, request and reply, transactions."""

@@ -1,0 +1,160 @@
+"""Messages on their way out: checked, with their ids, and in the form of a request.
+
+Rules kept here:
+- What no broker would take is refused before anything is sent.
+- A body is compressed when it is large enough; a batch never is.
+- A batch has one topic, one wait flag, at most one sharding key and no delays; it is split so that no request
+  is larger than a message may be, nor has more than `MAX_BATCH_MESSAGES` messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from cometmq.client.instance.identity import MessageIds
+from cometmq.client.names import RETRY_PREFIX
+from cometmq.client.producer.settings import ProducerSettings
+from cometmq.model import message_properties as names
+from cometmq.model.errors import MessageError
+from cometmq.model.message import Message
+from cometmq.model.sysflag import CompressionType, with_compression
+from cometmq.ports.clock import Clock
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Payload
+from cometmq.wire.record.batch import MIN_ITEM_SIZE, BatchItem, encode_batch
+from cometmq.wire.record.compression import compress
+from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
+
+MAX_BATCH_MESSAGES: Final = 4_000
+"""A batch of more messages becomes several requests. The header of the answer names each message, and takes
+132 KB then; older versions of this client read headers of 256 KiB."""
+_MAX_BYTES_PER_CHARACTER: Final = 4
+_SEND: Final = RequestCode.SEND_MESSAGE_V2.value
+_SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+
+
+class Outgoing(msgspec.Struct, gc=False):
+    """One request's worth: a message, or several in a batch."""
+
+    body: Payload
+    properties: str
+    msg_id: str
+    born_timestamp_ms: int
+    flag: int = 0
+    sys_flag: int = 0
+    code: int = _SEND
+
+
+class Special(msgspec.Struct, frozen=True):
+    """What sets a message apart from an ordinary one: half of a transaction, a request, a reply."""
+
+    properties: Mapping[str, str]
+    """What only the system may write."""
+    sys_flag: int = 0
+    code: int = _SEND
+
+
+class OutgoingMessages:
+    """Makes requests of messages."""
+
+    def __init__(self, settings: ProducerSettings, namespace: str, ids: MessageIds, clock: Clock) -> None:
+        self._max_size = settings.max_message_size
+        self._compress_over = settings.compress_body_over_bytes
+        self._kind = CompressionType[settings.compression]
+        self._level = settings.compression_level
+        self._namespace = namespace
+        self._ids = ids
+        self._now_ms = clock.now_ms
+
+    def of(
+        self, message: Message, compressed: bytes | None = None, special: Special | None = None
+    ) -> Outgoing:
+        """The request of one message, whose body may have been compressed already."""
+        body = message.body
+        self._check_body(body)
+        now_ms = self._now_ms()
+        properties, msg_id = self._properties(message, now_ms)
+        sys_flag, code = 0, _SEND
+        if special is not None:
+            properties.update(special.properties)
+            sys_flag, code = special.sys_flag, special.code
+        text = format_properties(properties)
+        if len(text) * _MAX_BYTES_PER_CHARACTER > MAX_PROPERTIES_LENGTH:
+            encode_properties(properties)  # says so if they are too long
+        if len(body) >= self._compress_over:
+            body = compressed if compressed is not None else self.compressed(body)
+            sys_flag = with_compression(sys_flag, self._kind)
+        return Outgoing(body, text, msg_id, now_ms, message.flag, sys_flag, code)
+
+    def is_compressed(self, message: Message) -> bool:
+        """Whether the body will be sent compressed."""
+        return self._compress_over <= len(message.body) <= self._max_size
+
+    def compressed(self, body: bytes) -> bytes:
+        return compress(body, self._kind, self._level)
+
+    def _check_body(self, body: bytes) -> None:
+        if not body:
+            raise MessageError("a message needs a body", code=ResponseCode.MESSAGE_ILLEGAL)
+        if len(body) > self._max_size:
+            raise MessageError(
+                f"a body of {len(body)} bytes is over max_message_size ({self._max_size}); send less",
+                code=ResponseCode.MESSAGE_ILLEGAL,
+            )
+
+    def _properties(self, message: Message, now_ms: int) -> tuple[dict[str, str], str]:
+        msg_id = self._ids.next_id(now_ms)
+        properties = message.all_properties()
+        properties[names.UNIQ_KEY] = msg_id
+        if self._namespace:
+            properties[names.INSTANCE_ID] = self._namespace
+        return properties, msg_id
+
+    # Batches.
+
+    def of_batch(self, messages: Sequence[Message]) -> Iterator[tuple[Outgoing, list[str]]]:
+        """The requests of a batch, each with the ids of its messages."""
+        wait = format_properties({names.WAIT: "true" if messages[0].wait_store_ok else "false"})
+        now_ms = self._now_ms()
+        for items, msg_ids in self._split(messages, now_ms):
+            body = encode_batch(items)
+            yield Outgoing(body, wait, ",".join(msg_ids), now_ms, code=_SEND_BATCH), msg_ids
+
+    def _split(self, messages: Iterable[Message], now_ms: int) -> Iterator[tuple[list[BatchItem], list[str]]]:
+        items: list[BatchItem] = []
+        msg_ids: list[str] = []
+        size = 0
+        for message in messages:
+            self._check_body(message.body)
+            properties, msg_id = self._properties(message, now_ms)
+            item = BatchItem(message.body, encode_properties(properties), message.flag)
+            item_size = MIN_ITEM_SIZE + len(item.body) + len(item.properties_block)
+            if items and (size + item_size > self._max_size or len(items) >= MAX_BATCH_MESSAGES):
+                yield items, msg_ids
+                items, msg_ids, size = [], [], 0
+            items.append(item)
+            msg_ids.append(msg_id)
+            size += item_size
+        if items:
+            yield items, msg_ids
+
+
+def check_batch(messages: Sequence[Message]) -> None:
+    """Refuse messages that cannot share a batch."""
+    if not messages:
+        raise MessageError("a batch needs at least one message")
+    first = messages[0]
+    for message in messages:
+        if message.topic != first.topic:
+            raise MessageError(f"a batch has one topic, and not {first.topic!r} and {message.topic!r}")
+        if message.wait_store_ok != first.wait_store_ok:
+            raise MessageError("the messages of a batch have the same wait_store_ok")
+        if message.sharding_key != first.sharding_key:
+            raise MessageError("the messages of a batch have the same sharding_key, or none")
+        if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+            raise MessageError("a batch cannot be delayed; send these messages one by one")
+    if first.topic.startswith(RETRY_PREFIX):
+        raise MessageError("a batch cannot go to a retry topic; send these messages one by one")

@@ -1,0 +1,190 @@
+"""Sends a request to a broker, and to another one when that fails.
+
+Rules kept here:
+- One deadline covers all tries; each gets what is left of it.
+- Tried again is what may work elsewhere: a broker that cannot be reached, that does not answer, or that
+  answers with one of the codes in the settings. A send to a chosen queue has one try: another queue would
+  break the order.
+- The error of a send tells what happened at every try, and whether any of them may have stored the message.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.producer.broker_latency import BrokerFaults
+from cometmq.client.producer.queue_selection import PublishTopic
+from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_result import STATUS_OF_CODE, SendReceipt, SendStatus, receipt_of
+from cometmq.client.producer.settings import ProducerSettings
+from cometmq.model.errors import (
+    CallTimeoutError,
+    CometError,
+    ConnectError,
+    HeaderError,
+    RemotingError,
+    ResponseError,
+    SendError,
+)
+from cometmq.model.queue import MessageQueue
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.frame.command import Command
+from cometmq.wire.headers.send import SendMessageResponse
+
+log = logging.getLogger("cometmq.client")
+
+CONNECT_FAILED: Final = 10001
+ANSWER_TIMEOUT: Final = 10002
+BROKER_UNKNOWN: Final = 10003
+"""The codes of failures for which there is no answer of a broker, as in Java's client."""
+
+_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+_FALSE: Final = "false"
+
+
+class Sender:
+    """The sending part of one producer."""
+
+    def __init__(
+        self, instance: ClientInstance, settings: ProducerSettings, group: str, faults: BrokerFaults | None
+    ) -> None:
+        self._instance = instance
+        self._remoting = instance.remoting
+        self._loop = instance.remoting.loop
+        self._settings = settings
+        self._tries = 1 + settings.retry_times
+        self._faults = faults
+        self._beginning = {
+            "a": group,
+            "c": settings.create_topic_key,
+            "d": str(settings.default_topic_queue_nums),
+            "j": "0",
+            "k": _FALSE,
+        }
+
+    def fields(self, topic: str, queue: MessageQueue, broker_name: str, outgoing: Outgoing) -> dict[str, str]:
+        """The header of the request, in its one-letter form."""
+        fields = self._beginning.copy()
+        fields["b"] = topic
+        fields["e"] = str(queue.queue_id)
+        fields["f"] = str(outgoing.sys_flag)
+        fields["g"] = str(outgoing.born_timestamp_ms)
+        fields["h"] = str(outgoing.flag)
+        fields["i"] = outgoing.properties
+        fields["m"] = "true" if outgoing.code == _BATCH else _FALSE
+        fields["n"] = broker_name
+        return fields
+
+    async def send(
+        self,
+        topic: PublishTopic,
+        outgoing: Outgoing,
+        deadline: float,
+        chosen: MessageQueue | None = None,
+        first: MessageQueue | None = None,
+    ) -> SendReceipt:
+        """Send to the chosen queue; else to the one that is to be tried first, or to whose turn it is."""
+        failures: list[CometError] = []
+        last_failed: str | None = None
+        tries = 1 if chosen is not None else self._tries
+        for left in range(tries, 0, -1):
+            queue = chosen or first or topic.choose(last_failed, self._faults)
+            first = None
+            begun = self._loop.time()
+            try:
+                broker_name, address = self.whereabouts(queue)
+                answer = await self._remoting.call(
+                    address,
+                    outgoing.code,
+                    self.fields(topic.topic, queue, broker_name, outgoing),
+                    body=outgoing.body,
+                    timeout_s=self._time_for_try(deadline - begun, left),
+                )
+                return self._receipt(topic.topic, queue, outgoing, answer, begun, left)
+            except RemotingError as error:
+                if self._faults is not None:
+                    reachable = not self._settings.start_detector_enable
+                    self._faults.failed(queue.broker_name, reachable=reachable)
+                failures.append(error)
+                self._instance.refresh_soon()  # the broker may have moved
+                if not deadline > self._loop.time():
+                    break
+            except ResponseError as error:
+                if self._faults is not None:
+                    self._faults.failed(queue.broker_name, reachable=False)
+                failures.append(error)
+                if error.code not in self._settings.retry_response_codes:
+                    break
+            except HeaderError as error:  # stored, most likely, but where cannot be read
+                error.maybe_applied = True
+                failures.append(error)
+                break
+            last_failed = queue.broker_name
+        raise self._failure(topic.topic, failures)
+
+    def _time_for_try(self, left_s: float, tries: int) -> float:
+        """How much of what is left of the time the next one of so many tries may take."""
+        per_try_ms = self._settings.max_timeout_per_try_ms
+        return left_s if per_try_ms is None or tries == 1 else min(left_s, per_try_ms / 1000)
+
+    def _receipt(
+        self, topic: str, queue: MessageQueue, outgoing: Outgoing, answer: Command, begun: float, left: int
+    ) -> SendReceipt:
+        """What an answer says about a message; raises if that is not good enough."""
+        status = STATUS_OF_CODE.get(answer.code)
+        if status is None:
+            remark = answer.remark or "no reason given"
+            raise ResponseError(f"{self.address_of(queue)} refused the message: {remark}", code=answer.code)
+        if self._faults is not None:
+            self._faults.answered(queue.broker_name, (self._loop.time() - begun) * 1000)
+        if status is not SendStatus.SEND_OK and self._settings.retry_when_not_stored_ok and left > 1:
+            stored = RemotingError(
+                f"{self.address_of(queue)} has stored the message, but: {status}", code=answer.code
+            )
+            stored.maybe_applied = True
+            raise stored
+        header = answer.header(SendMessageResponse)
+        return receipt_of(status, header, header.batch_uniq_id or outgoing.msg_id, topic, queue.broker_name)
+
+    async def oneway(self, topic: str, queue: MessageQueue, outgoing: Outgoing, timeout_s: float) -> None:
+        """Send to a queue without an answer."""
+        broker_name, address = self.whereabouts(queue)
+        fields = self.fields(topic, queue, broker_name, outgoing)
+        await self._remoting.oneway(address, outgoing.code, fields, body=outgoing.body, timeout_s=timeout_s)
+
+    def whereabouts(self, queue: MessageQueue) -> tuple[str, str]:
+        """The name and the address of the broker that has a queue."""
+        routes = self._instance.routes
+        broker_name = routes.broker_of(queue)
+        address = routes.master_of(broker_name)
+        if address is None:
+            raise ConnectError(f"broker {broker_name} has no master now", code=BROKER_UNKNOWN)
+        return broker_name, address
+
+    def address_of(self, queue: MessageQueue) -> str:
+        """The address of the broker that has a queue, as far as known."""
+        routes = self._instance.routes
+        return routes.master_of(routes.broker_of(queue)) or ""
+
+    def _failure(self, topic: str, failures: list[CometError]) -> SendError:
+        """One error for all that happened."""
+        last = failures[-1]
+        tries = "" if len(failures) == 1 else f" in {len(failures)} tries"
+        error = SendError(
+            f"a message to topic {topic} was not sent{tries}: {last.message}", code=_code_of(last)
+        )
+        error.attempts = tuple(map(str, failures))
+        error.retriable = last.retriable or last.code in self._settings.retry_response_codes
+        error.maybe_applied = any(failure.maybe_applied for failure in failures)
+        error.__cause__ = last
+        return error
+
+
+def _code_of(failure: CometError) -> int:
+    if failure.code is not None:
+        return failure.code
+    if isinstance(failure, ConnectError):
+        return CONNECT_FAILED
+    return ANSWER_TIMEOUT if isinstance(failure, CallTimeoutError) else BROKER_UNKNOWN

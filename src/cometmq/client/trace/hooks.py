@@ -1,0 +1,202 @@
+"""What is written down about messages: by producers when they were sent, by consumers around their listeners.
+
+Rules kept here:
+- Nothing here waits, and nothing fails: a record that cannot be handed over is dropped.
+- A send that failed leaves no record, as with Apache's clients: there is no id to find it by.
+- Messages whose broker wants no traces (`TRACE_ON` is `false`) are not traced, nor are the traces themselves.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cometmq.client.consumer.listener import Listener, Outcome
+from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_result import DEFAULT_REGION, SendReceipt, SendStatus
+from cometmq.client.trace.dispatcher import TraceDispatcher
+from cometmq.client.trace.records import (
+    ConsumeBegan,
+    ConsumeEnded,
+    ConsumeOutcome,
+    Sent,
+    TraceMessageType,
+    TransactionEnded,
+)
+from cometmq.model import message_properties as names
+from cometmq.model.message import Message, StoredMessage
+from cometmq.model.queue import MessageQueue
+from cometmq.model.sysflag import TRANSACTION_MASK
+
+_OFF: Final = "false"
+_REQUEST_ID_BYTES: Final = 16
+
+
+class ProducerTrace:
+    """Writes down what a producer does."""
+
+    def __init__(self, dispatcher: TraceDispatcher, group: str, now_ms: Callable[[], int]) -> None:
+        self.dispatcher = dispatcher
+        self._group = group
+        self._now_ms = now_ms
+
+    def sent(
+        self, message: Message, outgoing: Outgoing, receipt: SendReceipt, address: str, seconds: float
+    ) -> None:
+        """A message was sent."""
+        half = outgoing.sys_flag & TRANSACTION_MASK
+        kind = TraceMessageType.HALF if half else _kind_of(message)
+        self._sent(message, len(outgoing.body), receipt, address, seconds, kind)
+
+    def sent_batch(
+        self, messages: Sequence[Message], receipts: Sequence[SendReceipt], address: str, seconds: float
+    ) -> None:
+        """Messages were sent together; each gets a record, so that each can be found."""
+        share_s = seconds / len(messages)
+        for message, receipt in zip(messages, receipts, strict=True):
+            self._sent(message, len(message.body), receipt, address, share_s, TraceMessageType.NORMAL)
+
+    def _sent(
+        self,
+        message: Message,
+        body_length: int,
+        receipt: SendReceipt,
+        address: str,
+        seconds: float,
+        kind: TraceMessageType,
+    ) -> None:
+        if not receipt.trace_on or message.topic == self.dispatcher.topic:
+            return
+        cost_ms = int(seconds * 1000)
+        self.dispatcher.append(
+            Sent(
+                timestamp_ms=self._now_ms() - cost_ms,
+                region_id=receipt.region_id,
+                group=self._group,
+                topic=message.topic,
+                msg_id=receipt.msg_id,
+                tags=message.tags,
+                keys=names.KEY_SEPARATOR.join(message.keys) or None,
+                store_host=address,
+                body_length=body_length,
+                cost_ms=cost_ms,
+                message_type=kind,
+                offset_msg_id=receipt.offset_msg_id,
+                success=receipt.status is SendStatus.SEND_OK,
+            )
+        )
+
+    def transaction_ended(
+        self, message: Message | StoredMessage, msg_id: str, address: str, state: str, *, from_check: bool
+    ) -> None:
+        """The broker was told how a transaction ended."""
+        region = message.properties.get(names.MSG_REGION) or DEFAULT_REGION
+        self.dispatcher.append(
+            TransactionEnded(
+                timestamp_ms=self._now_ms(),
+                region_id=region,
+                group=self._group,
+                topic=message.topic,
+                msg_id=msg_id,
+                tags=message.tags,
+                keys=names.KEY_SEPARATOR.join(message.keys) or None,
+                store_host=address,
+                message_type=TraceMessageType.COMMIT,
+                transaction_id=msg_id,
+                state=state,
+                from_check=from_check,
+            )
+        )
+
+
+def _kind_of(message: Message) -> TraceMessageType:
+    if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+        return TraceMessageType.DELAYED
+    return TraceMessageType.NORMAL
+
+
+class ConsumerTrace:
+    """Writes down what a consumer does."""
+
+    def __init__(
+        self,
+        dispatcher: TraceDispatcher,
+        group: str,
+        now_ms: Callable[[], int],
+        late_after_ms: int | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self._group = group
+        self._now_ms = now_ms
+        self._late_after_ms = late_after_ms
+
+    def began(self, messages: Sequence[StoredMessage]) -> Callable[[ConsumeOutcome], None]:
+        """Somebody gets these messages; what is returned is called with how it ended."""
+        traced = [message for message in messages if self._is_traced(message)]
+        request_id = secrets.token_hex(_REQUEST_ID_BYTES).upper()
+        began_ms = self._now_ms()
+        for message in traced:
+            self.dispatcher.append(
+                ConsumeBegan(
+                    timestamp_ms=began_ms,
+                    region_id=message.properties.get(names.MSG_REGION),
+                    group=self._group,
+                    request_id=request_id,
+                    msg_id=message.msg_id,
+                    retry_times=message.reconsume_times,
+                    keys=message.properties.get(names.KEYS),
+                )
+            )
+
+        def ended(outcome: ConsumeOutcome) -> None:
+            ended_ms = self._now_ms()
+            success = outcome is ConsumeOutcome.SUCCESS
+            if self._late_after_ms is not None and ended_ms - began_ms >= self._late_after_ms:
+                outcome = ConsumeOutcome.TIME_OUT
+            for message in traced:
+                self.dispatcher.append(
+                    ConsumeEnded(
+                        request_id=request_id,
+                        msg_id=message.msg_id,
+                        cost_ms=(ended_ms - began_ms) // len(messages),
+                        success=success,
+                        keys=message.properties.get(names.KEYS),
+                        outcome=outcome,
+                        timestamp_ms=ended_ms,
+                        group=self._group,
+                    )
+                )
+
+        return ended
+
+    def _is_traced(self, message: StoredMessage) -> bool:
+        return message.properties.get(names.TRACE_ON) != _OFF and message.topic != self.dispatcher.topic
+
+
+class TracedListener(Listener):
+    """A listener whose calls are written down."""
+
+    def __init__(self, listener: Listener, trace: ConsumerTrace) -> None:
+        # Made for every pull: nothing of the function is looked at again.
+        self.function, self.batch, self.is_async = listener.function, listener.batch, listener.is_async
+        self._listener = listener
+        self._trace = trace
+
+    def call(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
+        ended = self._trace.began(messages)
+        outcome = self._listener.call(messages, queue)
+        ended(_consume_outcome(outcome))
+        return outcome
+
+    async def call_async(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
+        ended = self._trace.began(messages)
+        outcome = await self._listener.call_async(messages, queue)
+        ended(_consume_outcome(outcome))
+        return outcome
+
+
+def _consume_outcome(outcome: Outcome) -> ConsumeOutcome:
+    if outcome.error is not None:
+        return ConsumeOutcome.EXCEPTION
+    return ConsumeOutcome.FAILED if outcome.failed else ConsumeOutcome.SUCCESS

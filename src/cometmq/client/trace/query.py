@@ -1,0 +1,113 @@
+"""The life of a message, gathered from its traces.
+
+Rules kept here:
+- Traces are messages themselves, found by the id, or a key, of the message that they are about.
+- A consumption is its beginning and its end, which come in records of their own; one without an end is still
+  running, or its consumer died.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cometmq.client.admin.messages import MessageAdmin
+from cometmq.client.names import TRACE_TOPIC
+from cometmq.client.trace.records import (
+    ConsumeBegan,
+    ConsumeEnded,
+    Recalled,
+    Sent,
+    TraceRecord,
+    TransactionEnded,
+    decode_records,
+)
+
+MAX_MESSAGES: Final = 64
+
+
+class Consumption(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that somebody got the message."""
+
+    group: str
+    client_host: str
+    request_id: str
+    began_ms: int | None
+    retry_times: int
+    cost_ms: int | None = None
+    success: bool | None = None
+    """None: not ended, as far as known."""
+    outcome: int | None = None
+
+
+class MessageTrace(msgspec.Struct, kw_only=True):
+    """What became of a message, the oldest first."""
+
+    msg_id: str
+    sent: list[Sent] = []
+    transactions: list[TransactionEnded] = []
+    consumptions: list[Consumption] = []
+    recalls: list[Recalled] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.sent or self.transactions or self.consumptions or self.recalls)
+
+
+async def message_trace(
+    admin: MessageAdmin, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_MESSAGES
+) -> MessageTrace:
+    """What became of the message with this id (`SendReceipt.msg_id`); brokers forget traces in time."""
+    found = await admin.query_messages(trace_topic, msg_id, max_messages=max_messages)
+    records = [
+        (record, message.born_host.ip)
+        for message in found
+        for record in decode_records(message.body)
+        if record.msg_id == msg_id
+    ]
+    return gather(msg_id, records)
+
+
+def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
+    """The life of a message from its records, each with the address of the client that wrote it."""
+    trace = MessageTrace(msg_id=msg_id)
+    began: dict[str, tuple[ConsumeBegan, str]] = {}
+    ended: dict[str, tuple[ConsumeEnded, str]] = {}
+    for record, host in records:
+        if isinstance(record, Sent):
+            trace.sent.append(msgspec.structs.replace(record, client_host=record.client_host or host))
+        elif isinstance(record, ConsumeBegan):
+            began[record.request_id] = record, host
+        elif isinstance(record, ConsumeEnded):
+            ended[record.request_id] = record, host
+        elif isinstance(record, TransactionEnded):
+            trace.transactions.append(record)
+        else:
+            trace.recalls.append(record)
+    for request_id in {**began, **ended}:
+        trace.consumptions.append(_consumption(request_id, began.get(request_id), ended.get(request_id)))
+    trace.sent.sort(key=lambda record: record.timestamp_ms)
+    trace.transactions.sort(key=lambda record: record.timestamp_ms)
+    trace.recalls.sort(key=lambda record: record.timestamp_ms)
+    trace.consumptions.sort(key=lambda each: each.began_ms or 0)
+    return trace
+
+
+def _consumption(
+    request_id: str, began: tuple[ConsumeBegan, str] | None, ended: tuple[ConsumeEnded, str] | None
+) -> Consumption:
+    first, last = began[0] if began else None, ended[0] if ended else None
+    began_ms = first.timestamp_ms if first else None
+    if began_ms is None and last is not None and last.timestamp_ms is not None:
+        began_ms = last.timestamp_ms - last.cost_ms
+    return Consumption(
+        group=(first.group if first else None) or (last.group if last else None) or "",
+        client_host=(began or ended or (None, ""))[1],
+        request_id=request_id,
+        began_ms=began_ms,
+        retry_times=first.retry_times if first else 0,
+        cost_ms=last.cost_ms if last else None,
+        success=last.success if last else None,
+        outcome=last.outcome if last else None,
+    )
