@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cometmq.broker.service import Broker
+from cometmq.broker.broker import Broker
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.service import Broker
 from cometmq.model.topic import TopicConfig
 from cometmq.ports.clock import Clock
 from cometmq.remoting.client import RemotingClient

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cometmq.broker.pop.names import marked_topic
+from cometmq.broker.pop.handles import marked_topic
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.pop import (
     AckMessageRequest,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker import cold_reads as cold_reads_module
-from cometmq.broker import get_statistics, pulling, put_statistics
+from cometmq.broker.monitor import get_statistics, put_statistics
+from cometmq.broker.pull import cold_reads as cold_reads_module
+from cometmq.broker.pull import pull as pulling
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.admin import SetCommitLogReadModeRequest, ViewBrokerStatsDataRequest

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from cometmq import aio
-from cometmq.broker.addresses import announced, resolve_host
+from cometmq.broker.cluster.addresses import announced, resolve_host
 from cometmq.model.errors import SettingsError
 from cometmq.model.message import Message
 from cometmq.model.topic import TopicConfig

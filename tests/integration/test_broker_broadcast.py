@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cometmq.broker.broadcast_offsets import PROXY_FOR_BROADCAST
-from cometmq.broker.slow_groups import bytes_behind, disable_slow_groups
+from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.pull.slow_groups import bytes_behind, disable_slow_groups
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.bodies.heartbeat import MessageModel
 from tests.integration.consumer_kit import BRINGS_SUBSCRIPTION, GROUP, TOPIC, running_broker, tags

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker.pulling import MAX_FILTERED_IN_BULK
+from cometmq.broker.pull.pull import MAX_FILTERED_IN_BULK
 from tests.integration.consumer_kit import BRINGS_SUBSCRIPTION, TOPIC, running_broker, tags
 
 COUNT = 900

@@ -183,7 +183,7 @@ def test_little_is_imported_for_a_broker() -> None:
     """B1: that is what makes it ready in a moment."""
     code = (
         "import sys, cometmq.cli.main\n"
-        "from cometmq.broker.service import Broker\n"
+        "from cometmq.broker.broker import Broker\n"
         f"print([name for name in {LEAN!r} if name in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

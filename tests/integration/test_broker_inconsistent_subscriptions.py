@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.metrics import BrokerExporter
+from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import GetConsumerConnectionListRequest, GetConsumerListByGroupRequest
 from tests.integration.consumer_kit import GROUP, TOPIC, Visitor, eventually, running_broker, sql, tags

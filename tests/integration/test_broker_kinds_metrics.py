@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cometmq.broker.metrics import BrokerExporter
+from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
 from tests.integration.broker_kit import ID, BrokerKit, eventually, running_broker
 from tests.integration.message_kinds_kit import (

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from cometmq.broker import held_pulls
+from cometmq.broker.pull import long_polling as held_pulls
 from cometmq.testing.clock import VirtualClock
 from tests.integration.broker_kit import idle_share
 from tests.integration.consumer_kit import (

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from cometmq.broker import lag_metrics
-from cometmq.broker.service import Broker
+from cometmq.broker.broker import Broker
+from cometmq.broker.monitor import lag as lag_metrics
 from cometmq.model.errors import CometError
 from cometmq.ports.disk import DiskUsage
 from cometmq.remoting import prometheus

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.service import Broker
 from cometmq.model.errors import CometError, SettingsError, StoreError
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
@@ -73,7 +73,7 @@ async def test_a_name_server_that_is_down_holds_up_nobody_and_is_told_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B1."""
-    monkeypatch.setattr("cometmq.broker.registration.RETRY_S", 0.05)
+    monkeypatch.setattr("cometmq.broker.cluster.registration.RETRY_S", 0.05)
     async with name_server(tmp_path / "1") as one:
         async with name_server(tmp_path / "2") as two:
             free = two.port

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.pressure import UNFLUSHED_SHARE
+from cometmq.broker.send.pressure import UNFLUSHED_SHARE
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.log.flush import Done
 from cometmq.store.running_flags import Trouble

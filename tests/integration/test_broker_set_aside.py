@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cometmq.broker.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk

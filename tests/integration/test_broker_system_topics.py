@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.topic_names import (
+from cometmq.broker.topics.names import (
     REVIVE_GROUP,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,

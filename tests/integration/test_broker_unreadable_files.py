@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.topic_names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.errors import StoreError
 from tests.integration.broker_kit import DELAYS, ID, BrokerKit, eventually, running_broker
 from tests.integration.message_kinds_kit import transaction

@@ -15,9 +15,9 @@ import pytest
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.timers.schedule import set_timer
 from cometmq.broker.timers.service import TimerService
-from cometmq.broker.timers.setting import set_timer
-from cometmq.broker.topics import Topics
+from cometmq.broker.topics.topics import Topics
 from cometmq.ports.clock import SystemClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore

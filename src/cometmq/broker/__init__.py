@@ -1,5 +1,5 @@
 """The broker: takes messages, keeps them in its store, and gives them to consumers.
 
-`state.py` holds what everybody shares; `handlers/` answers one family of requests a module and is the place
-to add a request code; `service.py` puts them behind ports, announces the broker and keeps it running.
+`context.py` holds what everybody shares; `handlers/` answers one family of requests a module and is the place
+to add a request code; `broker.py` puts them behind ports, announces the broker and keeps it running.
 """

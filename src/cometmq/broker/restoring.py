@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topic_names import (
+from cometmq.broker.topics.names import (
     MAX_RETRY_TOPIC_LENGTH,
     REVIVE_PREFIX,
     is_for_clients,
@@ -27,7 +27,7 @@ from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 MOST_FOUND: Final = 4096
 """With so many known to be right, all are forgotten."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from cometmq.broker.periodic import SavedTable
+from cometmq.broker.saved_tables import SavedTable
 from cometmq.model.errors import CometError, StoreError
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
@@ -29,7 +29,7 @@ from cometmq.store.tables.tables import ConfigTable
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

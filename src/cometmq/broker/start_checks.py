@@ -16,7 +16,7 @@ from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.ports import FAST_PORT_DISTANCE
-from cometmq.broker.topic_attributes import UNSUPPORTED
+from cometmq.broker.topics.attributes import UNSUPPORTED
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.settings import refuse_unsupported
 from cometmq.ports.disk import Disk

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable
 from time import perf_counter
 from typing import Final, Generic, TypeVar, cast
 
-from cometmq.broker.filters import PullFilter
+from cometmq.broker.pull.filters import PullFilter
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]

@@ -29,7 +29,7 @@ from cometmq.model.settings import Layer, Resolved
 from cometmq.remoting.loop import run
 
 if TYPE_CHECKING:
-    from cometmq.broker.service import Broker
+    from cometmq.broker.broker import Broker
 
 EPILOG = """
 Examples:
@@ -122,7 +122,7 @@ def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[A
 
 
 def _serve(resolved: list[Resolved[Any]], *, as_json: bool) -> None:
-    from cometmq.broker.service import Broker
+    from cometmq.broker.broker import Broker
 
     brokers: list[Broker] = []
 

@@ -38,7 +38,7 @@ from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
 
 if TYPE_CHECKING:
-    from cometmq.broker.service import Broker
+    from cometmq.broker.broker import Broker
 
 EPILOG = """
 Examples:
@@ -161,7 +161,7 @@ class Standalone:
         return [] if self._broker is None else [self._broker.address]
 
     async def start(self) -> None:
-        from cometmq.broker.service import Broker
+        from cometmq.broker.broker import Broker
 
         await self._namesrv.start()
         resolved = load_settings(None, {**self._plan, "namesrvAddr": self.namesrv_address})

@@ -28,8 +28,8 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
+from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.service import Broker
 from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer, resolve
 from cometmq.model.topic import TopicConfig

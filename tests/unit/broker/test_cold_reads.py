@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.broker import cold_reads as module
-from cometmq.broker.cold_reads import FORGET_MS, SPAN_MS, ColdReads
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.pull import cold_reads as module
+from cometmq.broker.pull.cold_reads import FORGET_MS, SPAN_MS, ColdReads
 from cometmq.model.errors import CometError
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock

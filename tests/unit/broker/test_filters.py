@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cometmq.broker.filters import RetryFilter, SqlFilter, tag_filter
-from cometmq.broker.subscriptions import make_subscription
+from cometmq.broker.groups.subscriptions import make_subscription
+from cometmq.broker.pull.filters import RetryFilter, SqlFilter, tag_filter
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.properties import encode_properties

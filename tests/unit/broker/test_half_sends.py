@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.stored_properties import Stored, stored_block
-from cometmq.broker.transactions import half_sends
-from cometmq.broker.transactions.half_sends import HalfSends
+from cometmq.broker.send import half_messages as half_sends
+from cometmq.broker.send.half_messages import HalfSends
+from cometmq.broker.send.properties import Stored, stored_block
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import format_properties, parse_properties
 

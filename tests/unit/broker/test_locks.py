@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker import locks as locks_module
-from cometmq.broker.locks import LOCK_MS, QueueLocks
+from cometmq.broker.groups import queue_locks as locks_module
+from cometmq.broker.groups.queue_locks import LOCK_MS, QueueLocks
 from cometmq.model.queue import MessageQueue
 from cometmq.testing.clock import VirtualClock
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.periodic import Periodic, SavedTable
+from cometmq.broker.saved_tables import Periodic, SavedTable
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.tables.files import ConfigFile
@@ -92,7 +92,7 @@ async def test_changes_that_come_during_a_save_share_the_next_one(kit: Kit) -> N
 
 async def test_a_save_that_fails_is_told_and_tried_again(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """B4: until it succeeds; the change is in force meanwhile."""
-    monkeypatch.setattr("cometmq.broker.periodic.RETRY_S", 0.01)
+    monkeypatch.setattr("cometmq.broker.saved_tables.RETRY_S", 0.01)
     kit.disk.failure = OSError(errno.ENOSPC, "No space left on device")
     kit.change()
     with pytest.raises(StoreError, match=r"delayOffset\.json could not be saved: No space left on device"):

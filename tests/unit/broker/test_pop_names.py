@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker.pop.names import (
+from cometmq.broker.pop.handles import (
     Handle,
     PopRefused,
     format_handle,

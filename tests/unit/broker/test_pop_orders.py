@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.pop.orders import ILLEGAL, UNCHANGED, ConsumerOrders
+from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.model.topic import TopicConfig
 from cometmq.store.tables.tables import ConsumerOrderTable
 from cometmq.wire.json.pretty import dumps_table, loads_table

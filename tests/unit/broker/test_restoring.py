@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.context import BrokerState
 from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.state import BrokerState
-from cometmq.broker.topic_names import NOT_FOR_CLIENTS, TIMER_TOPIC, is_for_clients
-from cometmq.broker.topics import Topics
+from cometmq.broker.topics.names import NOT_FOR_CLIENTS, TIMER_TOPIC, is_for_clients
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.topic import TopicConfig
 from cometmq.testing.clock import VirtualClock
 

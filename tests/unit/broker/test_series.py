@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.series import Series, Window
+from cometmq.broker.monitor.series import Series, Window
 from cometmq.wire.bodies.stats import BrokerStatsItem
 
 TEN_S = 10_000

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from cometmq.broker import set_aside
+from cometmq.broker.context import BrokerState
 from cometmq.broker.set_aside import (
     DELAYS,
     LINES,
@@ -25,7 +26,6 @@ from cometmq.broker.set_aside import (
     check_put,
     is_passing,
 )
-from cometmq.broker.state import BrokerState
 from cometmq.model.errors import MessageError, ProtocolError, StoreError
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus

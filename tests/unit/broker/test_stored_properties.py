@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.stored_properties import PropertyShapes, java_order, stored_block
+from cometmq.broker.send.properties import PropertyShapes, java_order, stored_block
 from cometmq.model.message_properties import CLUSTER, MSG_REGION, TRACE_ON
 from cometmq.store.dispatch.rules import put_values
 from cometmq.wire.record.properties import encode_properties

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.groups import Groups
-from cometmq.broker.offsets import ConsumerOffsets
-from cometmq.broker.topic_names import refuse_group, refuse_topic
-from cometmq.broker.topics import Topics
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.topics.names import refuse_group, refuse_topic
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable

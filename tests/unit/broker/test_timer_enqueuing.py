@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.timers.enqueuing import TimerEnqueuing
+from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.timers.enqueue import TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
-from cometmq.broker.topic_counts import TopicCounts
 from cometmq.store.config import StoreConfig
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerRecord

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.timers.enqueuing import TimerEnqueuing
+from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.timers.enqueue import TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
-from cometmq.broker.topic_counts import TopicCounts
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.sim_disk import SimulatedDisk

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.broker.timers.setting import RecallHandle, cancel_key, read_handle, recall_handle, slot_before
+from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle, recall_handle, slot_before
 
 APACHE_HANDLE = "djEgT3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgQQ=="
 """What Apache's broker makes of `v1 Orders broker-a 1700000000001 A`."""

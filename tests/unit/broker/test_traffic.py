@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker import traffic as module
-from cometmq.broker.traffic import DELAYED, OTHERS, PLAIN, Traffic
+from cometmq.broker.monitor import counters as module
+from cometmq.broker.monitor.counters import DELAYED, OTHERS, PLAIN, Traffic
 
 
 def test_messages_that_came_in_one_go_count_with_their_average_size() -> None:

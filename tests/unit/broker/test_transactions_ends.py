@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.transactions import ends as ends_module
-from cometmq.broker.transactions.ends import TransactionEnds, read_ends
+from cometmq.broker.transactions import op_queue as ends_module
+from cometmq.broker.transactions.op_queue import TransactionEnds, read_ends
 from cometmq.model.message import Host
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.put.writer import PutResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cometmq.broker.unique_ids import UniqueIds
+from cometmq.broker.send.unique_ids import UniqueIds
 from cometmq.testing import VirtualClock
 from cometmq.wire.record.ids import parse_unique_id
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.broker.assignment import Assignment
-from cometmq.broker.request_modes import POP, PULL
-from cometmq.broker.topic_names import RETRY_PREFIX
+from cometmq.broker.groups.assignment import Assignment
+from cometmq.broker.groups.request_modes import POP, PULL
+from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.broker.turns import encode_beside
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -18,7 +18,7 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 class AssignmentHandlers:

@@ -1,8 +1,8 @@
 """Reading of messages that are not in memory: what groups may read of them, and how the log is read ahead.
 
 Rules kept here:
-- The thresholds of groups are kept until the broker stops, as RocketMQ does; `broker/cold_reads.py` says what
-  they do.
+- The thresholds of groups are kept until the broker stops, as RocketMQ does; `broker/pull/cold_reads.py`
+  says what they do.
 - The read-ahead mode is the setting `dataReadAheadEnable`, in force at once for all files of the log.
 """
 
@@ -24,7 +24,7 @@ from cometmq.wire.java_properties import parse_properties
 from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.runtime_info import runtime_info
+from cometmq.broker.monitor.runtime_info import runtime_info
 from cometmq.broker.start_checks import refuse_settings
 from cometmq.model.errors import CometError, HeaderError, SettingsError
 from cometmq.model.settings import as_texts, changed_by_request, check_stored, refuse_keys
@@ -34,7 +34,7 @@ from cometmq.wire.java_properties import format_properties, parse_properties
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -6,15 +6,15 @@ import asyncio
 import functools
 from typing import Final
 
-from cometmq.broker.consumer_bodies import (
+from cometmq.broker.context import BrokerState
+from cometmq.broker.groups.bodies import (
     encode_consumer_connection,
     encode_producer_connection,
     encode_producers,
     subscription_members,
 )
-from cometmq.broker.consumer_group import Client
-from cometmq.broker.queries import Queries
-from cometmq.broker.state import BrokerState
+from cometmq.broker.groups.consumer_group import Client
+from cometmq.broker.query.messages import Queries
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CallTimeoutError, CometError
 from cometmq.remoting.connection import Connection

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from cometmq.broker.consumer_bodies import encode_offset_list, encode_offsets, queue_key
-from cometmq.broker.queries import Queries
-from cometmq.broker.state import BrokerState
+from cometmq.broker.context import BrokerState
+from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
+from cometmq.broker.query.messages import Queries
 from cometmq.broker.turns import Breath, encode_beside
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.connection import Connection

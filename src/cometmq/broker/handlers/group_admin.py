@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.broker.topic_names import refuse_group
+from cometmq.broker.topics.names import refuse_group
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
@@ -34,7 +34,7 @@ from cometmq.wire.headers.group import (
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.state import BrokerState
+from cometmq.broker.context import BrokerState
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection

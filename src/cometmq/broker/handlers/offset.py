@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.broker.queries import Queries
-from cometmq.broker.state import BrokerState
-from cometmq.broker.topic_names import OWN_GROUPS
+from cometmq.broker.context import BrokerState
+from cometmq.broker.query.messages import Queries
+from cometmq.broker.topics.names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.store.queue.consume_queue import Boundary

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.broker.once_lanes import Lane, OnceRefused
-from cometmq.broker.send_checks import AnySend
-from cometmq.broker.sending import Sending
+from cometmq.broker.send.checks import AnySend
+from cometmq.broker.send.send import Sending
+from cometmq.broker.send.writer_sequences import Lane, OnceRefused
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, handles
@@ -37,7 +37,7 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 _OK: Final = PutStatus.PUT_OK
 _NOT_SAFE: Final = "what is stored is not known to be on the disk; ask again"

@@ -21,7 +21,7 @@ from cometmq.wire.headers.pop import (
 )
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 class PopHandlers:

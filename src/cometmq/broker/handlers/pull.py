@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cometmq.broker.pulling import Puller
-from cometmq.broker.state import BrokerState
+from cometmq.broker.context import BrokerState
+from cometmq.broker.pull.pull import Puller
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Result, handles
 from cometmq.wire.codes import RequestCode

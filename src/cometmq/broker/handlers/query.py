@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cometmq.broker.queries import Queries
-from cometmq.broker.queue_entries import describe_group, read_entries
-from cometmq.broker.state import BrokerState
+from cometmq.broker.context import BrokerState
+from cometmq.broker.query.messages import Queries
+from cometmq.broker.query.queue_entries import describe_group, read_entries
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.codes import RequestCode, ResponseCode

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.send_checks import SendRefused
-from cometmq.broker.sending import Sending
-from cometmq.broker.timers.setting import RecallHandle, cancel_key, read_handle, set_timer
+from cometmq.broker.send.checks import SendRefused
+from cometmq.broker.send.send import Sending
+from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle, set_timer
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import (
     BORN_TIMESTAMP,
@@ -29,7 +29,7 @@ from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageRespons
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"

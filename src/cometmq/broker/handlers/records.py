@@ -15,8 +15,8 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.send_checks import SendRefused
-from cometmq.broker.sending import Sending
+from cometmq.broker.send.checks import SendRefused
+from cometmq.broker.send.send import Sending
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
@@ -30,7 +30,7 @@ from cometmq.wire.headers.send import SendMessageRequestV2
 from cometmq.wire.record.log_records import read_description
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -11,10 +11,10 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.addresses import announced
-from cometmq.broker.requesters import Requesters
-from cometmq.broker.send_checks import AnySend, SendRefused, SendTarget
-from cometmq.broker.sending import Sending
+from cometmq.broker.cluster.addresses import announced
+from cometmq.broker.send.checks import AnySend, SendRefused, SendTarget
+from cometmq.broker.send.pending_replies import Requesters
+from cometmq.broker.send.send import Sending
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from cometmq.remoting.connection import Connection
@@ -33,7 +33,7 @@ from cometmq.wire.record.properties import format_properties, parse_properties
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

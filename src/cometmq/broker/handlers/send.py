@@ -16,13 +16,13 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
-from cometmq.broker.send_checks import SendTarget
-from cometmq.broker.sending import Sending
-from cometmq.broker.stored_properties import Stored
-from cometmq.broker.topic_names import TRANS_HALF_TOPIC
-from cometmq.broker.traffic import PLAIN, TRANSACTION
-from cometmq.broker.transactions.half_sends import HalfSends
-from cometmq.broker.transactions.halves import HALF_QUEUE
+from cometmq.broker.monitor.counters import PLAIN, TRANSACTION
+from cometmq.broker.send.checks import SendTarget
+from cometmq.broker.send.half_messages import HalfSends
+from cometmq.broker.send.properties import Stored
+from cometmq.broker.send.send import Sending
+from cometmq.broker.topics.names import TRANS_HALF_TOPIC
+from cometmq.broker.transactions.half_messages import HALF_QUEUE
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
@@ -34,7 +34,7 @@ from cometmq.wire.frame.frame import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
     class _Send(Command, kw_only=True):
         typed: SendMessageRequestV2

@@ -6,16 +6,16 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from cometmq.broker.dead_letters import (
+from cometmq.broker.send.checks import SendRefused
+from cometmq.broker.send.retries import (
     FIRST_RETRY_LEVEL,
     group_not_found,
     most_retries,
     no_room_for,
     sent_back,
 )
-from cometmq.broker.delay_levels import put_aside
-from cometmq.broker.send_checks import SendRefused
-from cometmq.broker.topic_names import dead_letter_topic, retry_topic
+from cometmq.broker.timers.delay_levels import put_aside
+from cometmq.broker.topics.names import dead_letter_topic, retry_topic
 from cometmq.model.message_properties import RETRY_TOPIC
 from cometmq.model.topic import MAX_QUEUES, PERM_WRITE
 from cometmq.remoting.connection import Connection
@@ -28,7 +28,7 @@ from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

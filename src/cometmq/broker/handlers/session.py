@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.consumer_filters import Compiled, compile_all
-from cometmq.broker.consumer_group import Client
-from cometmq.broker.heartbeat_limits import refuse_large, refuse_large_body
-from cometmq.broker.state import BrokerState
-from cometmq.broker.subscriptions import is_tag_type
+from cometmq.broker.context import BrokerState
+from cometmq.broker.groups.consumer_group import Client
+from cometmq.broker.groups.heartbeat_limits import refuse_large, refuse_large_body
+from cometmq.broker.groups.subscriptions import is_tag_type
+from cometmq.broker.pull.sql_filters import Compiled, compile_all
 from cometmq.broker.turns import Steps, at_once, in_turns
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection

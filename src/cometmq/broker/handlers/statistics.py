@@ -12,7 +12,7 @@ from cometmq.wire.headers.admin import ViewBrokerStatsDataRequest
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 class StatisticsHandlers:

@@ -12,7 +12,7 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 class TimerHandlers:

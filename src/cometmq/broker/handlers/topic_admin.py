@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.broker.topic_attributes import MESSAGE_TYPE, changed, parse_changes
-from cometmq.broker.topic_names import RETRY_PREFIX, refuse_topic
+from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
+from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
@@ -33,7 +33,7 @@ from cometmq.wire.headers.topic import (
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

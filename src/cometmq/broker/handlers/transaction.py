@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from cometmq.broker.send_checks import SendRefused
+from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-from cometmq.broker.transactions.ending import End
-from cometmq.broker.transactions.halves import HALF_QUEUE, renewed
+from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from cometmq.broker.transactions.end import End
+from cometmq.broker.transactions.half_messages import HALF_QUEUE, renewed
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from cometmq.model.sysflag import TransactionType
@@ -23,7 +23,7 @@ from cometmq.wire.record.ids import decode_offset_id
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 _DONE: Final = Answer()
 _OUTCOMES: Final = {

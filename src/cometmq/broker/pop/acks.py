@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.handles import ORDER_QUEUE, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.names import ORDER_QUEUE, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.order_acks import OrderAcks
-from cometmq.broker.pop.revive_log import ReviveLog, not_written
+from cometmq.broker.pop.revive_topic import ReviveLog, not_written
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
@@ -35,7 +35,7 @@ from cometmq.wire.headers.pop import (
 )
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 MAX_BATCH_ACKS: Final = 4_096
 """A request with acknowledgements of more checkpoints is refused."""

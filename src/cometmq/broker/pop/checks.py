@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.dead_letters import no_room_for
-from cometmq.broker.filters import PullFilter, SqlFilter, tag_filter
-from cometmq.broker.pop.names import PopRefused, retry_topic_v1, retry_topic_v2
-from cometmq.broker.pull_checks import LONGEST_REMEMBERED
-from cometmq.broker.subscriptions import is_tag_type, make_subscription
-from cometmq.broker.topic_names import FAQ, RETRY_PREFIX
+from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
+from cometmq.broker.pop.handles import PopRefused, retry_topic_v1, retry_topic_v2
+from cometmq.broker.pull.checks import LONGEST_REMEMBERED
+from cometmq.broker.pull.filters import PullFilter, SqlFilter, tag_filter
+from cometmq.broker.send.retries import no_room_for
+from cometmq.broker.topics.names import FAQ, RETRY_PREFIX
 from cometmq.model.errors import ProtocolError
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
@@ -32,7 +32,7 @@ from cometmq.wire.headers.pop import (
 from cometmq.wire.sql92.sql92 import compile_sql
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 MAX_POPPED: Final = 32
 """No pop hands out more messages."""

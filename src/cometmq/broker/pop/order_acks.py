@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
+from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.names import ORDER_QUEUE, Handle, PopRefused
-from cometmq.broker.pop.orders import ILLEGAL, UNCHANGED, ConsumerOrders
-from cometmq.broker.pop.places import Places
-from cometmq.broker.pop.revive_log import ReviveLog, not_written
+from cometmq.broker.pop.offsets import Places
+from cometmq.broker.pop.revive_topic import ReviveLog, not_written
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
 from cometmq.store.put.writer import PutResult
@@ -26,7 +26,7 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.pop import ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 class OrderAcks:

@@ -21,25 +21,25 @@ import heapq
 import logging
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.pop.ack_horizon import Settling
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.revive_log import (
+from cometmq.broker.pop.revive_retry import Outcome, Reviving
+from cometmq.broker.pop.revive_topic import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_LEAD_MS,
     CHECKPOINT_TAG,
     ReviveLog,
 )
-from cometmq.broker.pop.reviving import Outcome, Reviving
-from cometmq.broker.pop.settling import Settling
 from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
-from cometmq.broker.topic_names import REVIVE_GROUP
+from cometmq.broker.topics.names import REVIVE_GROUP
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.broker.periodic import SavedTable
 from cometmq.broker.pop.acks import Acks
 from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.looking import Looking
+from cometmq.broker.pop.long_polling import ANY_QUEUE
+from cometmq.broker.pop.offset_recovery import PopProgress
+from cometmq.broker.pop.offsets import Places
 from cometmq.broker.pop.order_acks import OrderAcks
-from cometmq.broker.pop.orders import ConsumerOrders
-from cometmq.broker.pop.places import Places
-from cometmq.broker.pop.popping import Popper
-from cometmq.broker.pop.progress import PopProgress
+from cometmq.broker.pop.peek import Looking
+from cometmq.broker.pop.pop import Popper
 from cometmq.broker.pop.revive import Reviver
-from cometmq.broker.pop.revive_log import ReviveLog
-from cometmq.broker.pop.taking import Taker
-from cometmq.broker.pop.waiting import ANY_QUEUE
+from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.take import Taker
+from cometmq.broker.saved_tables import SavedTable
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import ConsumerOrderTable
 from cometmq.wire.headers.pop import PollingInfoRequest
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
     from cometmq.remoting.connection import Connection
 
 

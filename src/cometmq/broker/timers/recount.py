@@ -20,14 +20,14 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.monitor.topic_counts import TopicCounts
 from cometmq.broker.timers.files import TimerFiles
-from cometmq.broker.topic_counts import TopicCounts
 from cometmq.model.errors import StoreError
 from cometmq.store.timer.log import MAGIC_DELETE
 from cometmq.wire.java_hash import java_hash
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

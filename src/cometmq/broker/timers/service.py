@@ -19,13 +19,13 @@ import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.periodic import Periodic, SavedTable
-from cometmq.broker.timers.delivery import TimerDelivery
-from cometmq.broker.timers.enqueuing import BLANK_SLOTS, TimerEnqueuing
+from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.saved_tables import Periodic, SavedTable
+from cometmq.broker.timers.deliver import TimerDelivery
+from cometmq.broker.timers.enqueue import BLANK_SLOTS, TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
-from cometmq.broker.topic_counts import TopicCounts
-from cometmq.broker.topic_names import TIMER_TOPIC
+from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.topic import DataVersion
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
@@ -34,7 +34,7 @@ from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -10,14 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from cometmq.broker.restoring import Target
-from cometmq.broker.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from cometmq.broker.transactions.checking import READ_AT_ONCE, WINDOW, TransactionChecking
-from cometmq.broker.transactions.halves import target_of
+from cometmq.broker.topics.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, TransactionChecking
+from cometmq.broker.transactions.half_messages import target_of
 from cometmq.model.errors import ProtocolError
 from cometmq.wire.record.record import decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 
 async def count_open(state: BrokerState, checking: TransactionChecking) -> dict[str, int]:

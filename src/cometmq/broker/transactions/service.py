@@ -14,18 +14,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from cometmq.broker.periodic import Periodic, SavedTable
-from cometmq.broker.topic_counts import TopicCounts
-from cometmq.broker.transactions.checking import TransactionChecking
-from cometmq.broker.transactions.ending import TransactionEnding
-from cometmq.broker.transactions.ends import TransactionEnds
+from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.saved_tables import Periodic, SavedTable
+from cometmq.broker.transactions.check import TransactionChecking
+from cometmq.broker.transactions.end import TransactionEnding
+from cometmq.broker.transactions.op_queue import TransactionEnds
 from cometmq.broker.transactions.recount import count_open
 from cometmq.model.errors import CometError
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import TransactionMetricsTable
 
 if TYPE_CHECKING:
-    from cometmq.broker.state import BrokerState
+    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 

@@ -1,0 +1,1 @@
+"""The broker among others: registration with name servers, heartbeats, addresses."""

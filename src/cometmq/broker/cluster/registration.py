@@ -1,0 +1,282 @@
+"""Announcing the broker to its name servers.
+
+Rules kept here:
+- Every name server is told, all at the same time, each on its own: at the start, every now and then, and as
+  soon as a topic changes. Changes that come while a registration is under way share the next one.
+- A change tells only the topics that changed; a deletion, and everything regular, tells all of them. Unless
+  it is forced, the regular registration asks first whether the name server knows them already.
+- With `enableSingleTopicRegister` a topic that changed is told by itself, which is the only way for name
+  servers that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
+- A name server that cannot be reached is tried again soon, and never holds up the others for long. What is
+  wrong is known (`failures`), so that a start can say so.
+- A clean stop takes the broker out of the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.broker.cluster.heartbeats import BrokerHeartbeats, query_data_version
+from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
+from cometmq.model.route import QueueData
+from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
+from cometmq.wire.bodies.json_body import decode_answer
+from cometmq.wire.bodies.registration import encode_registration
+from cometmq.wire.bodies.route import encode_topic_queues
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.headers.namesrv import (
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    RegisterTopicRequest,
+    UnRegisterBrokerRequest,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+RETRY_S: Final = 5.0
+"""How soon a name server that could not be reached is tried again."""
+UNREGISTER_TIMEOUT_S: Final = 3.0
+MOST_TOLD_SINGLY: Final = 50
+"""When more topics than this have changed, telling all of them is less work."""
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+
+
+class _KVTable(msgspec.Struct):
+    table: dict[str, str] | None = None
+
+
+class Registration:
+    """Tells name servers about one broker; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._changed: dict[str, TopicConfig] = {}
+        self._everything = False
+        self._task: asyncio.Task[None] | None = None
+        self._regular: asyncio.TimerHandle | None = None
+        self._is_running = False
+        self._heartbeats = BrokerHeartbeats(state, self.register)
+        self._announced = self._heartbeat_settings
+        self.failures: dict[str, str] = {}
+        """The name servers that did not take the last registration, each with the reason."""
+        self.registered: frozenset[str] = frozenset()
+        """The name servers that took the last registration."""
+        self.on_registered: list[Callable[[], None]] = []
+        """Called once, as soon as one of the name servers knows this broker."""
+        state.topics.on_change.append(self._topics_changed)
+        state.on_config_change.append(self._settings_changed)
+
+    def start(self) -> None:
+        """Register at once, and then every now and then."""
+        self._is_running = True
+        self._schedule()
+        self.register()
+        self._heartbeats.start()
+
+    async def stop(self) -> None:
+        """Take the broker out of the routes."""
+        if not self._is_running:
+            return
+        self._is_running = False
+        self._heartbeats.stop()
+        if self._regular is not None:
+            self._regular.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await asyncio.gather(*(self._unregister(each) for each in self._state.config.namesrv_addresses))
+
+    def register(self) -> None:
+        """Tell everything, soon."""
+        self._everything = True
+        self._begin()
+
+    async def settled(self, timeout_s: float) -> None:
+        """Return when the name servers were told everything so far, or when that takes too long."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeout_s)
+
+    # When
+
+    def _schedule(self) -> None:
+        """Register again in a while; soon if somebody could not be reached."""
+        if self._regular is not None:
+            self._regular.cancel()
+        delay_s = RETRY_S if self.failures else self._state.config.register_period_s
+        self._regular = asyncio.get_running_loop().call_later(delay_s, self._regularly)
+
+    def _regularly(self) -> None:
+        self._schedule()
+        self.register()
+
+    def _topics_changed(self, topics: list[TopicConfig]) -> None:
+        if topics:
+            self._changed.update((topic.topic_name, topic) for topic in topics)
+        else:
+            self._everything = True
+        self._begin()
+
+    @property
+    def _heartbeat_settings(self) -> tuple[bool, int]:
+        config = self._state.config
+        return config.enable_slave_acting_master, config.broker_not_active_timeout_millis
+
+    def _settings_changed(self) -> None:
+        """Name servers have to know how long they may hear nothing before the heartbeats change."""
+        if self._announced != self._heartbeat_settings:
+            self._announced = self._heartbeat_settings
+            self._state.topics.touch()
+            if self._is_running:
+                self._heartbeats.start()
+
+    def _begin(self) -> None:
+        if self._is_running and self._task is None and self._state.config.namesrv_addresses:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._everything or self._changed:
+                changed, everything = list(self._changed.values()), self._everything
+                self._changed, self._everything = {}, False
+                addresses = self._state.config.namesrv_addresses
+                self._forget_others(addresses)
+                await asyncio.gather(
+                    *(self._tell(address, None if everything else changed) for address in addresses)
+                )
+        finally:
+            self._task = None
+        if self.failures:
+            self._schedule()
+
+    def _forget_others(self, addresses: Sequence[str]) -> None:
+        """Name servers that are no longer among the settings are neither known nor missed."""
+        self.registered &= set(addresses)
+        for address in self.failures.keys() - set(addresses):
+            del self.failures[address]
+
+    # What
+
+    async def _tell(self, address: str, changed: Sequence[TopicConfig] | None) -> None:
+        """Tell one name server some topics, or all."""
+        config = self._state.config
+        try:
+            if changed is None:
+                if config.force_register or await self._is_news(address):
+                    await self._register_all(address)
+            elif not config.enable_single_topic_register:
+                await self._register(address, changed)
+            elif address in self.registered and len(changed) <= MOST_TOLD_SINGLY:
+                await asyncio.gather(*(self._register_topic(address, topic) for topic in changed))
+            else:
+                await self._register_all(address)
+        except CometError as error:
+            self._failed(address, error)
+            return
+        self.registered |= {address}
+        if self.failures.pop(address, None) is not None:
+            log.info("registered with %s", address)
+        listeners, self.on_registered = self.on_registered, []
+        for listener in listeners:
+            listener()
+
+    def _failed(self, address: str, error: CometError) -> None:
+        reason = error.message
+        if isinstance(error, ConnectionLostError) and not self._state.remoting.uses_tls:
+            reason += "; if that name server takes TLS only, set useTLS = true"
+        if self.failures.get(address) != reason:
+            log.warning("registering with %s failed, and is tried again: %s", address, reason)
+        self.failures[address] = reason
+        self.registered -= {address}
+
+    async def _register_all(self, address: str) -> None:
+        config = self._state.config
+        topics = list(self._state.topics.table.values())
+        size = len(topics)
+        if config.enable_split_registration:
+            size = max(config.split_registration_size, 1)
+        for start in range(0, len(topics), size):
+            await self._register(address, topics[start : start + size])
+
+    def _announced_topics(self, topics: Sequence[TopicConfig]) -> Sequence[TopicConfig]:
+        """The topics with what the broker allows of their permissions."""
+        allowed = self._state.config.broker_permission
+        if allowed & _READ_WRITE == _READ_WRITE:
+            return topics
+        return [msgspec.structs.replace(topic, perm=topic.perm & allowed) for topic in topics]
+
+    async def _register_topic(self, address: str, topic: TopicConfig) -> None:
+        """Tell one topic by itself."""
+        (topic,) = self._announced_topics([topic])
+        name = self._state.config.broker_name
+        queues = QueueData(
+            name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
+        )
+        await self._state.remoting.call_ok(
+            address,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequest(topic=topic.topic_name),
+            body=encode_topic_queues(queues),
+        )
+
+    async def _register(self, address: str, topics: Sequence[TopicConfig]) -> None:
+        state, config = self._state, self._state.config
+        body = encode_registration(self._announced_topics(topics), state.topics.data_version)
+        acting = config.enable_slave_acting_master
+        answer = await state.remoting.call_ok(
+            address,
+            RequestCode.REGISTER_BROKER,
+            RegisterBrokerRequest(
+                broker_name=config.broker_name,
+                broker_addr=state.address,
+                cluster_name=config.broker_cluster_name,
+                ha_server_addr=state.ha_address,
+                broker_id=config.broker_id,
+                heartbeat_timeout_millis=config.broker_not_active_timeout_millis if acting else None,
+                enable_acting_master=acting,
+                body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+            ),
+            body=body,
+            timeout_s=config.register_broker_timeout_mills / 1000,
+        )
+        if answer.body:
+            self._take_order_topics(bytes(answer.body))
+
+    def _take_order_topics(self, body: bytes) -> None:
+        try:
+            table = decode_answer(_KVTable, body).table
+        except HeaderError as error:
+            log.warning("the order topics of a name server cannot be read: %s", error.message)
+            return
+        if table is not None:
+            self._state.topics.apply_order_topics(table)
+
+    async def _is_news(self, address: str) -> bool:
+        """Whether a name server does not know the topics as they are."""
+        answer = await query_data_version(self._state, address)
+        return answer.header(QueryDataVersionResponse).changed
+
+    async def _unregister(self, address: str) -> None:
+        state, config = self._state, self._state.config
+        try:
+            await state.remoting.call_ok(
+                address,
+                RequestCode.UNREGISTER_BROKER,
+                UnRegisterBrokerRequest(
+                    broker_name=config.broker_name,
+                    broker_addr=state.address,
+                    cluster_name=config.broker_cluster_name,
+                    broker_id=config.broker_id,
+                ),
+                timeout_s=UNREGISTER_TIMEOUT_S,
+            )
+        except CometError as error:
+            log.warning("unregistering from %s failed: %s", address, error.message)

@@ -1,0 +1,1 @@
+"""Consumer groups: their table, who is online, subscriptions, offsets, locks, assignment."""

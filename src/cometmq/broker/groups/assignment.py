@@ -1,0 +1,148 @@
+"""Which queues of a topic a consumer reads, decided by the broker for those who leave it to brokers.
+
+Rules kept here:
+- Queues and clients are sorted as every client sorts them, so that all brokers say the same.
+- A group that pops shares its queues: every member reads all of them (queue -1 of each broker), or its own
+  and those of some members behind it.
+- Where a topic, its route or the members of its group are not known, the answer is "keep what you have"; an
+  empty answer takes everything away.
+- Routes come from the name servers and are asked for again after a while; as long as none answers, the last
+  one counts, and where there never was one, the topic as this broker has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.groups.request_modes import POP
+from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
+from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
+from cometmq.model.route import TopicRoute
+from cometmq.model.topic import MAX_QUEUES, PERM_READ
+from cometmq.store.tables.tables import MessageRequestMode
+from cometmq.wire.bodies.assignment import QueryAssignmentRequest
+from cometmq.wire.bodies.heartbeat import MessageModel
+from cometmq.wire.bodies.json_body import decode_answer
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.headers.namesrv import GetRouteInfoRequest
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+ROUTE_TIMEOUT_S: Final = 3.0
+MAX_ROUTES: Final = 10_000
+"""With this many remembered, all are forgotten."""
+
+Queues = list[MessageQueue]
+
+
+class Assignment:
+    """Assigns queues; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._queues: dict[str, tuple[int, Queues | None]] = {}
+        """By topic: when it was asked for, and its queues; None if there is no such topic."""
+        self._asking: dict[str, asyncio.Future[Queues | None]] = {}
+
+    async def assign(self, request: QueryAssignmentRequest, mode: MessageRequestMode) -> Queues | None:
+        """The queues of a client; None if it is to keep what it has."""
+        queues = await self._queues_of(request.topic)
+        if not queues:
+            return None
+        if request.message_model is MessageModel.BROADCASTING:
+            return queues
+        if not self._state.config.server_load_balancer_enable:
+            return queues
+        group = self._state.clients.consumers.get(request.consumer_group)
+        if group is None or request.strategy_name not in (AVERAGELY, BY_CIRCLE):
+            return None
+        clients = sorted(group.client_ids)
+        if mode.mode == POP:
+            return _shared(request, queues, clients, mode.pop_share_queue_num)
+        return allocate(request.strategy_name, request.client_id, queues, clients)
+
+    # Routes
+
+    async def _queues_of(self, topic: str) -> Queues | None:
+        known = self._queues.get(topic)
+        now_ms = self._state.clock.monotonic_ms()
+        fresh_ms = self._state.config.load_balance_poll_name_server_interval
+        if known is not None and known[1] and now_ms - known[0] < fresh_ms:
+            return known[1]
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.ensure_future(self._ask(topic))
+            asking.add_done_callback(lambda _: self._asking.pop(topic, None))
+        queues = await asyncio.shield(asking)
+        if len(self._queues) >= MAX_ROUTES:
+            self._queues.clear()
+        self._queues[topic] = now_ms, queues
+        return queues
+
+    async def _ask(self, topic: str) -> Queues | None:
+        """The queues of a topic on all brokers, sorted."""
+        for address in self._state.config.namesrv_addresses:
+            try:
+                answer = await self._state.remoting.call(
+                    address,
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                    GetRouteInfoRequest(topic=topic),
+                    timeout_s=ROUTE_TIMEOUT_S,
+                )
+                if answer.code == ResponseCode.SUCCESS:
+                    return _queues_in(topic, decode_answer(TopicRoute, bytes(answer.body)))
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return None
+            except CometError as error:
+                log.warning("the route of %s cannot be had from %s: %s", topic, address, error.message)
+        known = self._queues.get(topic)
+        return self._own_queues(topic) if known is None else known[1]
+
+    def _own_queues(self, topic: str) -> Queues | None:
+        config = self._state.topics.get(topic)
+        if config is None or not config.perm & PERM_READ:
+            return None
+        name = self._state.config.broker_name
+        return [MessageQueue(topic, name, number) for number in range(config.read_queue_nums)]
+
+
+def _queues_in(topic: str, route: TopicRoute) -> Queues:
+    return sorted(
+        MessageQueue(topic, data.broker_name, number)
+        for data in route.queue_datas
+        if data.perm & PERM_READ
+        for number in range(min(data.read_queue_nums, MAX_QUEUES))
+    )
+
+
+def _shared(
+    request: QueryAssignmentRequest, queues: Queues, clients: Sequence[str], share: int
+) -> Queues | None:
+    """The queues of a client whose group pops; those of `share` clients behind it are its own, too."""
+    if share <= 0 or share >= len(clients) - 1:
+        return [*dict.fromkeys(MessageQueue(each.topic, each.broker_name, -1) for each in queues)]
+    if request.client_id not in clients:
+        return []
+    index = clients.index(request.client_id)
+    if len(clients) > len(queues):
+        return [queues[index % len(queues)]]
+    found: dict[MessageQueue, None] = {}
+    for number in range(share + 1):
+        client = clients[(index + number) % len(clients)]
+        found.update(dict.fromkeys(allocate(request.strategy_name, client, queues, clients)))
+    return [*found]
+
+
+def allocate(strategy: str, client: str, queues: Queues, clients: Sequence[str]) -> Queues:
+    """The queues of one client: neighbouring ones, or dealt out like cards."""
+    if client not in clients:
+        return []
+    share = by_circle if strategy == BY_CIRCLE else averagely
+    return share(queues, clients.index(client), len(clients))

@@ -1,0 +1,124 @@
+"""The metrics of a broker, beside those of its ports, and whether it is ready for work.
+
+Rules kept here:
+- A scrape runs on a thread of its own; it copies each table before it walks it.
+- Every metric has the labels of the broker: its cluster, its name, and what `metricsLabel` adds. It has at
+  most `metricsOtelCardinalityLimit` series; how many more there would be is told.
+- A broker is ready when it has recovered, its ports are open, a name server knows it, and its store takes
+  messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cometmq.broker.context import BrokerState
+from cometmq.broker.monitor.lag import LagMetrics
+from cometmq.broker.monitor.message_types import KindsMetrics
+from cometmq.broker.monitor.processors import SEND, running
+from cometmq.broker.monitor.traffic import TrafficMetrics
+from cometmq.remoting.families import Families, one
+from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.prometheus import MetricsExporter
+from cometmq.store.disk_space import used_percent
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class BrokerExporter(MetricsExporter):
+    """Serves `/metrics`, `/health` and `/ready` for one broker."""
+
+    setting = "metricsPromExporterPort"
+    host_setting = "metricsPromExporterHost"
+
+    def __init__(self, state: BrokerState, *metrics: RemotingMetrics, host: str, port: int) -> None:
+        super().__init__(*metrics, host=host, port=port)
+        self._state = state
+        self._parts = (TrafficMetrics(state), LagMetrics(state), KindsMetrics(state))
+
+    # Readiness
+
+    def unreadiness(self) -> str | None:
+        """Why clients should not be sent here; None if they should."""
+        state = self._state
+        if not self.is_serving:
+            return "the store is being recovered, or the broker is about to stop"
+        addresses = state.config.namesrv_addresses
+        if addresses and not state.registration.registered:
+            return f"registered with none of its name servers: {', '.join(addresses)}"
+        troubles = [trouble.name or str(trouble.value) for trouble in state.store.flags.troubles]
+        if troubles:
+            return f"the store takes no messages: {', '.join(troubles)}"
+        return self._full_disk()
+
+    def _full_disk(self) -> str | None:
+        config = self._state.store_config
+        most = config.refuse_writes_above_percent
+        used = min(
+            used_percent(self._state.disk.usage(folder)) for folder in config.writable_commit_log_folders
+        )
+        if used > most:
+            return f"the disk of the log is full to {used}%, and messages are refused above {most}%"
+        return None
+
+    # Metrics
+
+    def families(self) -> Families:
+        """What makes the metrics of a scrape."""
+        config = self._state.config
+        node = {
+            "cluster": config.broker_cluster_name,
+            "node_type": "broker",
+            "node_id": config.broker_name,
+            **_further_labels(config.metrics_label),
+        }
+        return Families(node, config.metrics_otel_cardinality_limit)
+
+    def server_metrics(self, families: Families) -> Iterator[Metric]:
+        """What this broker has beside its ports."""
+        yield from self._clients(families)
+        counters = self._state.counters
+        for name, what, count in (
+            ("put_messages", "Messages taken.", counters.put_messages),
+            ("put_bytes", "Bytes of the log that they take.", counters.put_bytes),
+            ("put_failures", "Messages that the store refused.", counters.put_failures),
+            ("got_messages", "Messages given to consumers.", counters.got_messages),
+            ("got_bytes", "Bytes given to consumers.", counters.got_bytes),
+            ("sent_back", "Messages that consumers sent back.", counters.sent_back),
+            ("dead_letters", "Messages that were given up.", counters.dead_letters),
+            ("delayed_messages", "Messages of delay levels that were delivered.", counters.delayed),
+        ):
+            yield families.counter(f"cometmq_{name}", what, one(count))
+        yield self._watermarks(families)
+        for part in self._parts:
+            yield from part.collect(families)
+
+    def _watermarks(self, families: Families) -> Metric:
+        waiting = running(self._metrics)
+        waiting[SEND] += self._state.pressure.waiting
+        samples = [({"processor": name}, count) for name, count in waiting.items()]
+        return families.gauge(
+            "rocketmq_processor_watermark", "Requests that wait with their answer.", samples
+        )
+
+    def _clients(self, families: Families) -> Iterator[Metric]:
+        clients = self._state.clients
+        yield families.gauge("cometmq_held_pulls", "Pulls that wait.", one(self._state.held_pulls.count))
+        yield families.gauge(
+            "cometmq_inconsistent_consumer_group", "Groups whose consumers subscribe to different things.",
+            [({"consumer_group": group}, 1) for group in clients.inconsistent_groups],
+        )  # fmt: skip
+        yield families.counter(
+            "cometmq_inconsistent_subscriptions", "Differences found.", one(clients.inconsistencies)
+        )
+        yield families.counter(
+            "cometmq_refused_consumers", "Consumers refused for a difference.", one(clients.refused_consumers)
+        )
+
+
+def _further_labels(text: str) -> dict[str, str]:
+    """The labels of `metricsLabel`, `name:value,name:value`; what is no pair is passed over."""
+    pairs = (item.partition(":") for item in text.split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip() and value.strip()}

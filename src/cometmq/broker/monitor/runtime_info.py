@@ -1,0 +1,203 @@
+"""What a broker says about its state, under the names that RocketMQ's tools show.
+
+Rules kept here:
+- A rate over a span is left empty until the broker has run for that long, as RocketMQ's tools know it.
+- What does not exist here says so in RocketMQ's way: pulls, queries and acknowledgements have no queues, so
+  nothing waits in them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq._version import __version__
+from cometmq.store.disk_space import used_percent
+from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.wire.codes import CURRENT
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+SAMPLE_S: Final = 1.0
+_SPANS_S: Final = (10, 60, 600)
+_DAY_MS: Final = 86_400_000
+_UNITS: Final = "KMGTPE"
+_NO_POOL: Final = str(2**31 - 1)
+"""How many buffers are left of a pool that is not used."""
+
+
+class _Sample(msgspec.Struct, frozen=True):
+    """The counters at a moment."""
+
+    at_ms: int
+    put: int
+    found: int
+    missed: int
+    got: int
+    timers_set: int
+    timers_delivered: int
+
+
+class Rates:
+    """How many messages a second went in and out, over the last seconds and minutes."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._samples: deque[_Sample] = deque(maxlen=_SPANS_S[-1] + 1)
+        self.day = 0
+        self.put_total_yesterday = self.put_total_today = self.got_total_yesterday = self.got_total_today = 0
+
+    def sample(self) -> None:
+        """Note the counters; called once a second."""
+        counters, now_ms = self._state.counters, self._state.clock.now_ms()
+        self._samples.append(
+            _Sample(
+                self._state.clock.monotonic_ms(),
+                counters.put_messages,
+                counters.found_pulls,
+                counters.missed_pulls,
+                counters.got_messages,
+                self._state.timers.enqueuing.taken,
+                self._state.timers.delivery.delivered,
+            )
+        )
+        self._state.traffic.put_times.tick(self._samples[-1].at_ms)
+        if now_ms // _DAY_MS != self.day:
+            if self.day:
+                self.put_total_yesterday = self.put_total_today
+                self.got_total_yesterday = self.got_total_today
+                self.put_total_today, self.got_total_today = counters.put_messages, counters.got_messages
+            self.day = now_ms // _DAY_MS
+
+    def texts(self) -> dict[str, str]:
+        """The rates over ten seconds, a minute and ten minutes, under RocketMQ's names."""
+        found, missed = self._rates(attrgetter("found")), self._rates(attrgetter("missed"))
+        total = [(a or 0.0) + (b or 0.0) for a, b in zip(found, missed, strict=True)]
+        return {
+            "putTps": _joined(self._rates(attrgetter("put"))),
+            "getFoundTps": _joined(found),
+            "getMissTps": _joined(missed),
+            "getTotalTps": _joined(total),
+            "getTransferredTps": _joined(self._rates(attrgetter("got"))),
+            "timerEnqueueTps": str(self._over(attrgetter("timers_set"), _SPANS_S[0]) or 0.0),
+            "timerDequeueTps": str(self._over(attrgetter("timers_delivered"), _SPANS_S[0]) or 0.0),
+        }
+
+    def _rates(self, counter: Callable[[_Sample], int]) -> list[float | None]:
+        return [self._over(counter, span_s) for span_s in _SPANS_S]
+
+    def _over(self, counter: Callable[[_Sample], int], span_s: int) -> float | None:
+        samples = self._samples
+        if len(samples) <= span_s:
+            return None
+        first, last = samples[-1 - span_s], samples[-1]
+        return (counter(last) - counter(first)) * 1000 / max(last.at_ms - first.at_ms, 1)
+
+
+def _joined(rates: Iterable[float | None]) -> str:
+    return " ".join("" if rate is None else str(rate) for rate in rates)
+
+
+def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
+    """Names and values, all as text."""
+    counters, now_ms, times = state.counters, state.clock.now_ms(), state.traffic.put_times
+    average = counters.put_bytes / counters.put_messages if counters.put_messages else 0.0
+    return {
+        "bootTimestamp": str(counters.started_ms),
+        "runtime": _span(now_ms - counters.started_ms),
+        "putMessageTimesTotal": str(counters.put_messages),
+        "putMessageFailedTimes": str(counters.put_failures),
+        "putMessageSizeTotal": str(counters.put_bytes),
+        "putMessageAverageSize": str(average),
+        "putMessageEntireTimeMax": str(int(times.longest_s * 1000)),
+        "getMessageEntireTimeMax": str(int(state.traffic.longest_get_s * 1000)),
+        "putMessageDistributeTime": times.by_range(),
+        "putLatency99": f"{times.quantile_ms(0.99):.2f}",
+        "putLatency999": f"{times.quantile_ms(0.999):.2f}",
+        "dispatchMaxBuffer": "0",  # nothing waits between the log and the queues
+        **rates.texts(),
+        "brokerActive": "true",
+        "brokerVersionDesc": f"CometMQ_{__version__}",
+        "brokerVersion": str(CURRENT),
+        "msgPutTotalYesterdayMorning": str(rates.put_total_yesterday),
+        "msgPutTotalTodayMorning": str(rates.put_total_today),
+        "msgPutTotalTodayNow": str(counters.put_messages),
+        "msgGetTotalYesterdayMorning": str(rates.got_total_yesterday),
+        "msgGetTotalTodayMorning": str(rates.got_total_today),
+        "msgGetTotalTodayNow": str(counters.got_messages),
+        "pageCacheLockTimeMills": "0",  # nobody puts while this is written
+        "startAcceptSendRequestTimeStamp": str(state.config.start_accept_send_request_time_stamp),
+        "timerReadBehind": str(state.timers.read_behind_ms // 1000),
+        "timerOffsetBehind": str(state.timers.enqueuing.behind),
+        "timerCongestNum": str(state.timers.counts.total),
+        **_about_store(state),
+        **_about_queues(state),
+        **({"setAsideRecords": str(state.set_aside.since_start)} if state.set_aside.since_start else {}),
+    }
+
+
+def _about_store(state: BrokerState) -> dict[str, str]:
+    store, config, usage = state.store, state.store_config, state.disk.usage
+    ratios = {folder: used_percent(usage(folder)) / 100 for folder in config.writable_commit_log_folders}
+    info = {f"commitLogDiskRatio_{folder}": str(ratio) for folder, ratio in ratios.items()}
+    space = usage(config.root)
+    if space is not None:
+        total, free = _readable(space.total), _readable(space.total - space.used)
+        info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+    info |= {
+        "commitLogDiskRatio": str(min(ratios.values())),
+        "consumeQueueDiskRatio": str(used_percent(usage(config.root)) / 100),
+        "commitLogMinOffset": str(store.log.min_offset),
+        "commitLogMaxOffset": str(store.log.max_offset),
+        "dispatchBehindBytes": str(max(store.log.max_offset - store.files.dispatcher.position, 0)),
+        "earliestMessageTimeStamp": str(store.lookup.earliest()),
+        "remainTransientStoreBufferNumbs": _NO_POOL,
+        "remainHowManyDataToFlush": _readable(store.log.max_offset - store.flusher.flushed_offset),
+    }
+    for level, offset in state.delays.offsets.items():
+        queue = store.queues.find(DELAY_TOPIC, level - 1)
+        info[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
+    return info
+
+
+def _about_queues(state: BrokerState) -> dict[str, str]:
+    """The queues of the thread pools. Only sends wait here, for the disk: what is not read yet waits in its
+    connection, and what is read is done at once."""
+    config = state.config
+    info = {
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
+    }
+    for name, capacity in (
+        ("send", config.send_thread_pool_queue_capacity),
+        ("pull", config.pull_thread_pool_queue_capacity),
+        ("litePull", config.lite_pull_thread_pool_queue_capacity),
+        ("query", config.query_thread_pool_queue_capacity),
+        ("ack", config.ack_thread_pool_queue_capacity),
+    ):
+        info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+    info["sendThreadPoolQueueSize"] = str(state.pressure.waiting)
+    info["sendThreadPoolQueueHeadWaitTimeMills"] = str(int(state.store.flusher.longest_wait_s * 1000))
+    return info
+
+
+def _readable(count: int) -> str:
+    """A number of bytes for people, in powers of 1024."""
+    if count < 1024:
+        return f"{count} B"
+    amount, unit = count / 1024, 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount /= 1024
+        unit += 1
+    return f"{amount:.1f} {_UNITS[unit]}iB"
+
+
+def _span(ms: int) -> str:
+    seconds, minutes, hours = ms // 1000 % 60, ms // 60_000 % 60, ms // 3_600_000 % 24
+    return f"[ {ms // _DAY_MS} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

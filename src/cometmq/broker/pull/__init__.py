@@ -1,0 +1,1 @@
+"""Pulls: checks, filters, long polling, cold reads."""

@@ -1,0 +1,271 @@
+"""Whether a pull is allowed, and with which filter it reads.
+
+Rules kept here:
+- The checks come in RocketMQ's order, with its codes, remarks and kinds of refusal.
+- What they find for a group and a topic is remembered until a table or a setting changes. Refusals are not
+  remembered: what is missing may come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.groups.consumer_group import ConsumerGroup
+from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
+from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
+from cometmq.broker.topics.names import FAQ, RETRY_PREFIX
+from cometmq.model.errors import ProtocolError
+from cometmq.model.subscription import SubscriptionGroupConfig
+from cometmq.model.topic import PERM_READ, TopicConfig
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer
+from cometmq.wire.bodies.heartbeat import ConsumeType, SubscriptionData
+from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Command
+from cometmq.wire.headers.pull import PullMessageRequest
+from cometmq.wire.sql92.sql92 import Expression, compile_sql
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+HAS_SUBSCRIPTION: Final = 4
+"""The bit of a pull's flag that says that it brings its subscription along."""
+MAX_PERMITS: Final = 10_000
+"""With this many remembered, all are forgotten."""
+LONGEST_REMEMBERED: Final = 256
+"""What was found for a pull that brings a longer expression along is not remembered."""
+
+_LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE.value
+_REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+
+# Why a pull is forbidden, as `forbiddenType` says it.
+BROKER: Final = 1
+GROUP: Final = 2
+TOPIC: Final = 3
+BROADCAST: Final = 4
+SUBSCRIPTION: Final = 5
+
+
+class Permit:
+    """What was found about pulls of a group from a topic."""
+
+    __slots__ = ("group", "is_broadcast", "sub_version", "system_flags", "topic", "wanted")
+
+    def __init__(
+        self,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        wanted: PullFilter | None,
+        sub_version: int | None,
+        *,
+        is_broadcast: bool,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.wanted = wanted
+        self.sub_version = sub_version
+        """The version of the group's subscription; None for a pull that brings its own."""
+        self.is_broadcast = is_broadcast
+        """Whether members of the group get all messages each, and are told of them by the broker."""
+        self.system_flags = topic.topic_sys_flag, group.group_sys_flag
+
+
+class PullChecks:
+    """Checks pulls against the tables of a broker."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._permits: dict[tuple[str | None, ...], Permit] = {}
+        self._stamp: tuple[object, ...] = ()
+        self._is_slave = state.store_config.broker_role == "SLAVE"
+
+    def check(self, header: PullMessageRequest, request: Command, connection: Connection) -> Permit | Answer:
+        """The permit for a pull, or the answer that refuses it."""
+        state = self._state
+        stamp = (
+            state.config,
+            state.groups.data_version,
+            state.topics.generation,
+            state.clients.generation,
+            state.filters.generation,
+        )
+        if stamp != self._stamp:
+            self._permits.clear()
+            self._stamp = stamp
+        key: tuple[str | None, ...]
+        if header.sys_flag & HAS_SUBSCRIPTION:
+            key = (header.consumer_group, header.topic, header.expression_type, header.subscription)
+        else:
+            key = (header.consumer_group, header.topic)
+        permit = self._permits.get(key)
+        if (
+            permit is None
+            or not 0 <= header.queue_id < permit.topic.read_queue_nums
+            or (permit.sub_version is not None and permit.sub_version < header.sub_version)
+            or (request.code == _LITE_PULL and not state.config.lite_pull_message_enable)
+            or state.config.reject_pull_consumer_enable
+        ):
+            found = self._check_all(header, request, connection)
+            if isinstance(found, Answer):
+                return found
+            permit = found
+            if len(header.subscription or "") <= LONGEST_REMEMBERED:
+                if len(self._permits) >= MAX_PERMITS:
+                    self._permits.clear()
+                self._permits[key] = permit
+        return permit
+
+    def _check_all(
+        self, header: PullMessageRequest, request: Command, connection: Connection
+    ) -> Permit | Answer:
+        state, config = self._state, self._state.config
+        topic_name, group_name = header.topic, header.consumer_group
+        if self._is_slave and not config.slave_read_enable:
+            return Answer(ResponseCode.SYSTEM_BUSY, remark=_REJECTED)
+        if not config.broker_permission & PERM_READ:
+            return _forbidden(BROKER, f"the broker[{config.broker_ip1}] pulling message is forbidden")
+        if request.code == _LITE_PULL and not config.lite_pull_message_enable:
+            return _forbidden(BROKER, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden")
+        group = state.groups.find(group_name)
+        if group is None:
+            remark = f"subscription group [{group_name}] does not exist, {FAQ}"
+            return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if not group.consume_enable:
+            return _forbidden(GROUP, f"subscription group no permission, {group_name}")
+        topic = state.topics.get(topic_name)
+        if topic is None:
+            remark = f"topic[{topic_name}] not exist, apply first please! {FAQ}"
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+        if not topic.perm & PERM_READ:
+            return _forbidden(TOPIC, f"the topic[{topic_name}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic_name}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{connection.remote_address}]"
+            )
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        members = state.clients.consumers.get(group_name)
+        if header.sys_flag & HAS_SUBSCRIPTION:
+            found = self._own_subscription(header, topic, group, members)
+        else:
+            found = self._known_subscription(header, topic, group, members)
+        if isinstance(found, Permit) and config.reject_pull_consumer_enable:
+            return _refuse_active(members, connection) or found
+        return found
+
+    def _own_subscription(
+        self,
+        header: PullMessageRequest,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        members: ConsumerGroup | None,
+    ) -> Permit | Answer:
+        """A pull that says itself what it wants."""
+        try:
+            subscription = make_subscription(header.topic, header.subscription, header.expression_type)
+            expression = None
+            if not is_tag_type(subscription.expression_type):
+                if not self._state.config.enable_property_filter:
+                    return _no_filters(subscription)
+                expression = compile_sql(subscription.sub_string)
+        except ProtocolError:
+            return Answer(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="parse the consumer's subscription failed"
+            )
+        return self._permit(topic, group, subscription, expression, None, members)
+
+    def _known_subscription(
+        self,
+        header: PullMessageRequest,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        members: ConsumerGroup | None,
+    ) -> Permit | Answer:
+        """A pull of a member whose heartbeat has said what it wants."""
+        name = header.consumer_group
+        if members is None:
+            return _no_subscription("the consumer's group info not exist")
+        if not group.consume_broadcast_enable and members.is_broadcast:
+            return _forbidden(BROADCAST, f"the consumer group[{name}] can not consume by broadcast way")
+        if self._state.groups.is_forbidden(name, header.topic):
+            return _forbidden(
+                SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
+            )
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            return _no_subscription("the consumer's subscription not exist")
+        if subscription.sub_version < header.sub_version:
+            return Answer(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, remark="the consumer's subscription not latest"
+            )
+        version, expression = subscription.sub_version, None
+        if not is_tag_type(subscription.expression_type):
+            if not self._state.config.enable_property_filter:
+                return _no_filters(subscription)
+            registered = self._state.filters.get(header.topic, name)
+            if registered is None:
+                remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+                return Answer(ResponseCode.FILTER_DATA_NOT_EXIST, remark=remark)
+            if registered.client_version < header.sub_version:
+                remark = "the consumer's consumer filter data not latest"
+                return Answer(ResponseCode.FILTER_DATA_NOT_LATEST, remark=remark)
+            version, expression = min(version, registered.client_version), registered.expression
+        return self._permit(topic, group, subscription, expression, version, members)
+
+    def _permit(
+        self,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        subscription: SubscriptionData,
+        expression: Expression | None,
+        version: int | None,
+        members: ConsumerGroup | None,
+    ) -> Permit:
+        config = self._state.config
+        wanted: PullFilter | None
+        if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
+            wanted = self._retry_filter(group.group_name)
+        elif expression is not None:
+            wanted = None if subscription.class_filter_mode else SqlFilter(expression)
+        else:
+            wanted = tag_filter(subscription)
+        is_broadcast = (
+            members is not None
+            and members.is_broadcast
+            and members.consume_type is ConsumeType.CONSUME_PASSIVELY
+        )
+        return Permit(topic, group, wanted, version, is_broadcast=is_broadcast)
+
+    def _retry_filter(self, group: str) -> RetryFilter:
+        filters = self._state.filters
+
+        def expression_of(topic: str) -> Expression | None:
+            registered = filters.get(topic, group)
+            return None if registered is None else registered.expression
+
+        return RetryFilter(expression_of)
+
+
+def _refuse_active(members: ConsumerGroup | None, connection: Connection) -> Answer | None:
+    """Where consumers that pull on their own are not wanted, only a registered one may."""
+    if members is not None and members.consume_type is not ConsumeType.CONSUME_ACTIVELY:
+        return None
+    if members is not None and connection in members.members:
+        return None
+    return _no_subscription(
+        "the consumer's group info not exist, or the pull consumer is rejected by server."
+    )
+
+
+def _no_filters(subscription: SubscriptionData) -> Answer:
+    kind = subscription.expression_type
+    remark = f"The broker does not support consumer to filter message by {kind[:40]}"
+    return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _forbidden(kind: int, remark: str) -> Answer:
+    return Answer(ResponseCode.NO_PERMISSION, remark=remark, fields={"forbiddenType": str(kind)})
+
+
+def _no_subscription(remark: str) -> Answer:
+    return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark + FAQ)

@@ -1,0 +1,314 @@
+"""Pulls: reading a queue for a consumer, at once, after the disk has been read, or when a message comes.
+
+Rules kept here:
+- What is in memory is read and answered in the turn of the event loop in which the pull came. What is further
+  back is brought into memory by a worker thread first.
+- Answer code and next offset follow from how the read ended, as RocketMQ has it.
+- Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
+- A bulk pull differs from an ordinary one in how much it brings, and in nothing else.
+- Of a group that reads too much from far back (`cold_reads.py`), a consumer that is pushed to is refused, and
+  one that asks by itself waits and gets a single message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.pull.checks import Permit, PullChecks
+from cometmq.broker.pull.cold_reads import HOLD_S, REFUSAL
+from cometmq.broker.pull.long_polling import HeldPull
+from cometmq.model.errors import CometError
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
+from cometmq.store.read.reader import GetResult, GetStatus
+from cometmq.wire.bodies.heartbeat import ConsumeType
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.frame.command import Command, Payload, encode_response_head
+from cometmq.wire.frame.frame import FRAME_PREFIX_BYTES, JSON
+from cometmq.wire.headers.pull import PullMessageRequest
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+COMMITS_OFFSET: Final = 1
+MAY_BE_HELD: Final = 2
+"""Bits of a pull's flag."""
+
+MAX_FILTERED_IN_BULK: Final = 800
+"""A bulk pull with a filter looks at so many messages."""
+
+_SMALL_RECORD: Final = 2048
+"""Smaller records are put together at once; larger ones go out as they are, without a copy."""
+
+OFFSET_RESET: Final = "OFFSET_RESET"
+"""How a pull ends whose group was sent elsewhere."""
+
+_BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
+_FOUND: Final = ResponseCode.SUCCESS.value
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND.value
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY.value
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED.value
+_CODES: Final = {
+    GetStatus.FOUND: _FOUND,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: _NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: _NOT_FOUND,
+}
+_WITHOUT_MESSAGES: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+
+class Puller:
+    """Runs pulls."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._checks = PullChecks(state)
+        self._reader = state.store.reader
+        self._bulk_reader = state.store.bulk_reader
+        self._offsets = state.offsets
+        self._traffic = state.traffic
+        self._is_slave = state.store_config.broker_role == "SLAVE"
+        self._corrects = not self._is_slave or state.store_config.offset_check_in_slave
+        self._broadcast = state.broadcast_offsets
+        self._tasks: set[asyncio.Task[None]] = set()
+        state.held_pulls.run = self.run_again
+
+    def pull(
+        self, header: PullMessageRequest, request: Command, connection: Connection, *, first: bool = True
+    ) -> Result:
+        """Run a pull; `first` is False for one that was held."""
+        permit = self._checks.check(header, request, connection)
+        if isinstance(permit, Answer):
+            return permit
+        topic, queue_id = header.topic, header.queue_id
+        reset = self._offsets.take_reset(topic, header.consumer_group, queue_id)
+        if reset is None and (permit.is_broadcast or header.request_source == PROXY_FOR_BROADCAST):
+            reset = self._broadcast.initial_offset(header, connection)
+        if reset is not None:
+            return self._moved(header, permit, connection, reset, first)
+        wanted = permit.wanted
+        reader, max_count = self._reader, header.max_msg_nums
+        if header.bulk:
+            reader = self._bulk_reader
+            if wanted is not None:  # each message is looked at, and others wait for their turn
+                max_count = min(max_count, MAX_FILTERED_IN_BULK)
+        if reader.cold_places(topic, queue_id, header.queue_offset, max_count, wanted):
+            return self._pull_cold(header, permit, request, connection, max_count, first)
+        if wanted is None:  # what is in memory is found in microseconds
+            result = reader.get(topic, queue_id, header.queue_offset, max_count)
+        else:
+            started = perf_counter()
+            result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
+            self._traffic.longest_get_s = max(self._traffic.longest_get_s, perf_counter() - started)
+        return self._finish(header, permit, request, connection, result, first)
+
+    async def _pull_cold(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        request: Command,
+        connection: Connection,
+        max_count: int,
+        first: bool,
+    ) -> Answer:
+        """Answer a pull when its messages are in memory, or hold it back if its group reads too many such."""
+        state, group = self._state, header.consumer_group
+        if state.cold_reads.is_over(group):
+            consumers = state.clients.consumers.get(group)
+            if consumers is not None and consumers.consume_type is ConsumeType.CONSUME_PASSIVELY:
+                return Answer(ResponseCode.SYSTEM_BUSY, remark=REFUSAL)
+            await asyncio.sleep(HOLD_S)
+            max_count = 1
+        began_ms = state.clock.monotonic_ms()
+        result = await state.store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max_count,
+            wanted=permit.wanted,
+            bulk=bool(header.bulk),
+        )
+        if result.status is GetStatus.FOUND:
+            waited_ms = state.clock.monotonic_ms() - began_ms
+            self._traffic.longest_get_s = max(self._traffic.longest_get_s, waited_ms / 1000)
+            state.statistics.gets.waited(header.topic, group, header.queue_id, waited_ms)
+            state.cold_reads.count(group, result.size)
+        return self._answer(header, permit, request, connection, result, first)
+
+    def _finish(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        request: Command,
+        connection: Connection,
+        result: GetResult,
+        first: bool,
+    ) -> Answer | Deferred:
+        """Answer a pull, or hold it if it may be and there is nothing to say."""
+        answer = self._answer(header, permit, request, connection, result, first)
+        # A gap in the queue is no reason to wait: there are messages behind it.
+        if (
+            answer.code != _NOT_FOUND
+            or not first
+            or not header.sys_flag & MAY_BE_HELD
+            or result.status is GetStatus.OFFSET_FOUND_NULL
+        ):
+            return answer
+        config = self._state.config
+        hold_ms = (
+            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        )
+        if self._state.held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
+            return DEFERRED
+        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
+
+    def _answer(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        request: Command,
+        connection: Connection,
+        result: GetResult,
+        first: bool,
+    ) -> Answer:
+        status = result.status
+        code = _CODES[status]
+        if status in _WITHOUT_MESSAGES and header.queue_offset != 0:
+            code = _MOVED
+        suggested = self._suggested_broker(permit, result)
+        if self._is_slave:
+            if not result.is_far_behind:  # the master has it in memory as well
+                suggested = 0
+                code = _FOUND if code == _FOUND else _RETRY
+            elif code == _MOVED and not self._corrects:
+                suggested = permit.group.broker_id
+                code = _RETRY
+        next_offset = result.next_offset
+        self._note(header, permit, connection, code, next_offset, first)
+        where = suggested, next_offset, result.min_offset, result.max_offset
+        counters = self._state.counters
+        if code != _FOUND:
+            counters.missed_pulls += 1
+            return Answer(code, fields=_fields(permit, *where), remark=status.value)
+        count = len(result.queue_offsets)
+        counters.found_pulls += 1
+        counters.got_messages += count
+        counters.got_bytes += result.size
+        self._state.statistics.got(header.topic, header.consumer_group, header.queue_id, count, result.size)
+        body: Payload = result.records
+        if result.size < len(result.records) * _SMALL_RECORD:
+            body = b"".join(result.records)
+        if request.serialize_type == JSON:
+            return Answer(body=body, head=_FOUND_HEAD % (*where, *permit.system_flags, request.opaque))
+        return Answer(body=body, fields=_fields(permit, *where), remark=status.value)
+
+    def _suggested_broker(self, permit: Permit, result: GetResult) -> int:
+        if not self._state.config.slave_read_enable:
+            return 0
+        group = permit.group
+        return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
+
+    def _moved(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        offset: int,
+        first: bool,
+    ) -> Answer:
+        """Send a consumer to another offset."""
+        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._note(header, permit, connection, _MOVED, offset, first)
+        group = permit.group
+        suggested = group.broker_id if self._state.config.slave_read_enable else 0
+        fields = _fields(permit, suggested, offset, min_offset, max_offset)
+        return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
+
+    def _note(
+        self,
+        header: PullMessageRequest,
+        permit: Permit,
+        connection: Connection,
+        code: int,
+        next_offset: int,
+        first: bool,
+    ) -> None:
+        """Note how far the group has pulled, and commit what it asks to commit."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._offsets.pulled(group, topic, queue_id, next_offset)
+        if first and header.sys_flag & COMMITS_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(connection.remote_address, group, topic, queue_id, header.commit_offset)
+        if permit.is_broadcast or header.request_source == PROXY_FOR_BROADCAST:
+            offset = next_offset if code == _MOVED else header.queue_offset
+            self._broadcast.pulled(header, connection, offset)
+
+    # Pulls that were held
+
+    def run_again(self, held: HeldPull) -> None:
+        """Run a pull that was held, and answer it."""
+        try:
+            result = self.pull(held.header, held.request, held.connection, first=False)
+        except CometError as error:
+            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
+        if isinstance(result, Answer):
+            held.connection.answer(held.request, result)
+        elif asyncio.iscoroutine(result):
+            task = asyncio.get_running_loop().create_task(self._answer_later(held, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _answer_later(held: HeldPull, reading: Coroutine[object, object, Answer]) -> None:
+        try:
+            answer = await reading
+        except CometError as error:
+            answer = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
+        held.connection.answer(held.request, answer)
+
+
+def _fields(
+    permit: Permit, suggested: int, next_offset: int, min_offset: int, max_offset: int
+) -> dict[str, str | None]:
+    topic_flag, group_flag = permit.system_flags
+    return {
+        "suggestWhichBrokerId": str(suggested),
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(min_offset),
+        "maxOffset": str(max_offset),
+        "topicSysFlag": str(topic_flag),
+        "groupSysFlag": str(group_flag),
+    }
+
+
+def _found_head() -> bytes:
+    """The JSON header of the answer to a pull that found messages, with gaps for what differs."""
+    numbers = [-1_111_111_110 - place for place in range(7)]
+    names = (
+        "suggestWhichBrokerId",
+        "nextBeginOffset",
+        "minOffset",
+        "maxOffset",
+        "topicSysFlag",
+        "groupSysFlag",
+    )
+    fields = dict(zip(names, map(str, numbers[:-1]), strict=True))
+    head = encode_response_head(numbers[-1], fields=fields, remark=GetStatus.FOUND.value)
+    text = head[FRAME_PREFIX_BYTES:].replace(b"%", b"%%")
+    for number in numbers:
+        text = text.replace(b"%d" % number, b"%d", 1)
+    return text
+
+
+_FOUND_HEAD: Final = _found_head()
+"""Of the suggested broker, the next, the smallest and the largest offset, the flags of topic and group, and
+the opaque."""

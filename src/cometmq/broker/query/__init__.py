@@ -1,0 +1,1 @@
+"""Queries: messages by key and id, entries of a queue."""

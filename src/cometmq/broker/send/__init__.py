@@ -1,0 +1,1 @@
+"""Sends: checks, stored properties, retries and dead letters, exactly once, answers."""

@@ -1,0 +1,85 @@
+"""Messages that a group could not consume: tried again later, and in the end put among the dead letters.
+
+Rules kept here:
+- A message sent to a group's retry topic that was tried too often, or that belongs to a group that consumes
+  in order, goes to the group's dead letters instead.
+- A message sent back keeps its body, its properties and its history: the topic and the id that it had first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.send.checks import AnySend, SendRefused
+from cometmq.broker.send.properties import stored_block
+from cometmq.broker.topics.names import FAQ, RETRY_PREFIX, dead_letter_topic
+from cometmq.model.java_numbers import LARGEST_INT
+from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from cometmq.model.subscription import SubscriptionGroupConfig
+from cometmq.wire.codes import V3_4_9, ResponseCode
+from cometmq.wire.record.ids import encode_offset_id
+from cometmq.wire.record.record import Record
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+FIRST_RETRY_LEVEL: Final = 3
+"""The delay level of the first retry; each further one waits a level longer."""
+
+
+def most_retries(group: SubscriptionGroupConfig, version: int, asked: int | None) -> int:
+    """How often a message may be tried again; clients since 3.4.9 have a say."""
+    return group.retry_max_times if asked is None or version < V3_4_9 else asked
+
+
+def group_not_found(group: str) -> SendRefused:
+    return SendRefused(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}"
+    )
+
+
+def no_room_for(state: BrokerState, topic: str) -> str:
+    """Why a topic cannot be made."""
+    return (
+        f"topic[{topic}] does not exist, and this broker has {len(state.topics.table)} topics; "
+        "delete topics that nobody needs, or raise maxTopics"
+    )
+
+
+def redirect_retry(
+    state: BrokerState, header: AnySend, version: int, record: Record, properties: dict[str, str]
+) -> None:
+    """Let a message for a retry topic go to the dead letters, if that is where it belongs."""
+    group = header.topic[len(RETRY_PREFIX) :]
+    config = state.groups.find(group)
+    if config is None:
+        raise group_not_found(group)
+    tried = header.reconsume_times or 0
+    if tried > most_retries(config, version, header.max_reconsume_times) or state.locks.has_locks(group):
+        state.topics.ensure_dead_letter_topic(group)
+        state.counters.dead_letters += 1
+        state.traffic.gave_up(header.topic, group)
+        properties[DELAY] = "-1"
+        record.topic, record.queue_id = dead_letter_topic(group), 0
+
+
+def sent_back(stored: Record, topic: str, queue_id: int, delay_level: int) -> tuple[Record, dict[str, str]]:
+    """The message that stands for one that was sent back, and its properties."""
+    properties = stored.properties()
+    properties.setdefault(RETRY_TOPIC, stored.topic)
+    properties[WAIT] = "false"
+    properties[DELAY] = str(delay_level)
+    if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
+        properties[ORIGIN_MESSAGE_ID] = encode_offset_id(stored.store_host, stored.physical_offset)
+    record = Record(
+        topic,
+        stored.body,
+        stored_block(properties),
+        queue_id=queue_id,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host,
+        reconsume_times=min(stored.reconsume_times + 1, LARGEST_INT),
+    )
+    return record, properties

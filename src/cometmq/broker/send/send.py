@@ -1,0 +1,309 @@
+"""Putting the messages of clients into the store, and what their senders are told.
+
+Rules kept here:
+- A sender hears of success when its message is as safe as the settings, and the message itself, ask for: at
+  once, or when it is on the disk. A topic that was made for the message is on the disk, too.
+- What is not for consumers yet waits elsewhere: messages of transactions, and those with a delay or a
+  delivery time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.monitor.counters import DELAYED, PLAIN, TRANSACTION
+from cometmq.broker.send.checks import (
+    AnySend,
+    SendChecks,
+    SendRefused,
+    SendTarget,
+    refuse_large_batch,
+)
+from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyShapes, stored_block
+from cometmq.broker.send.retries import redirect_retry
+from cometmq.broker.send.unique_ids import UniqueIds
+from cometmq.broker.timers.delay_levels import put_aside, read_level
+from cometmq.broker.timers.schedule import recall_handle, set_timer, wants_timer
+from cometmq.broker.topics.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
+from cometmq.broker.transactions.half_messages import prepare
+from cometmq.model.errors import ProtocolError
+from cometmq.model.message import Host
+from cometmq.model.message_properties import (
+    CLUSTER,
+    CRC32,
+    ONCE,
+    POP_CK,
+    REAL_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+)
+from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred
+from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.put.batch import MessageBatch
+from cometmq.store.put.writer import PutResult
+from cometmq.store.status import PutStatus
+from cometmq.wire.codes import ResponseCode
+from cometmq.wire.frame.command import Command
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.ids import pack_host
+from cometmq.wire.record.properties import parse_properties
+from cometmq.wire.record.record import Record
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+_OK: Final = PutStatus.PUT_OK
+_QUEUED_TYPES: Final = (TransactionType.NONE, TransactionType.COMMIT)
+_KINDS: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
+"""What kind of message is put aside where."""
+
+
+class Sending:
+    """What the handlers of sends share; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self.checks = SendChecks(state)
+        self.answers = state.send_answers
+        config = state.config
+        self.shapes = PropertyShapes({**self.answers.fields, CLUSTER: config.broker_cluster_name})
+        self._ids = UniqueIds(state.host.ip, state.clock)
+        self.hosts: dict[Connection, bytes] = {}
+        """The addresses of clients that have sent something, packed."""
+        self.pressure = state.pressure
+        self.waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+        state.on_closed.append(lambda connection: self.hosts.pop(connection, None))
+
+    def born_host(self, connection: Connection) -> bytes:
+        """The address of a client, packed."""
+        packed = self.hosts.get(connection)
+        if packed is None:
+            packed = _pack_address(connection.remote_address)
+            if connection.is_open:
+                self.hosts[connection] = packed
+        return packed
+
+    # One message
+
+    def send(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
+        """Put a message, whatever is special about it."""
+        if self.pressure.refusal is not None:
+            return self.answers.refuse(ResponseCode.SYSTEM_BUSY, self.pressure.refusal)
+        try:
+            if header.batch:
+                return self._send_batch(header, request, connection)
+            topics_before = self._state.topics.generation
+            target = self.checks.target(header, connection.remote_address)
+            queue_id = self._queue_id(header, target)
+            record, properties = self._record(header, request, connection, target, queue_id)
+            self._divert(record, properties)
+        except SendRefused as refusal:
+            return self.answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
+        started = perf_counter()
+        result = self._state.store.put(record)
+        self._count(header.topic, record.topic, result, started)
+        handle = None
+        if record.topic == DELAY_TOPIC:
+            self._state.delays.stored(record)
+        elif record.topic == TIMER_TOPIC:
+            handle = recall_handle(properties, self._state.config.broker_name)
+        elif record.topic == TRANS_HALF_TOPIC and result.status is _OK:
+            self._state.transactions.counts.add(properties[REAL_TOPIC], 1)
+        return self.finish(
+            result,
+            request,
+            connection,
+            queue_id=queue_id,
+            unique_key=properties.get(UNIQ_KEY),
+            waits=properties.get(WAIT) != "false",
+            topic_made=self._state.topics.generation != topics_before,
+            handle=handle,
+        )
+
+    def _record(
+        self, header: AnySend, request: Command, connection: Connection, target: SendTarget, queue_id: int
+    ) -> tuple[Record, dict[str, str]]:
+        properties = self._properties(header)
+        record = Record(
+            header.topic,
+            request.body,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=self.born_host(connection),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if header.topic.startswith(RETRY_PREFIX):
+            redirect_retry(self._state, header, request.version, record, properties)
+        properties.setdefault(UNIQ_KEY, self._ids.next_id())
+        properties[CLUSTER] = self._state.config.broker_cluster_name
+        return record, properties
+
+    def _properties(self, header: AnySend) -> dict[str, str]:
+        properties = parse_properties(header.properties or "")
+        properties.update(self.answers.fields)
+        properties.pop(POP_CK, None)
+        properties.pop(CRC32, None)  # a checksum of the record, which only the store can know
+        properties.pop(ONCE, None)  # of a copy; those that are meant come with a request of their own
+        return properties
+
+    @staticmethod
+    def _queue_id(header: AnySend, target: SendTarget) -> int:
+        if header.queue_id >= 0:
+            return header.queue_id
+        if not target.write_queues:
+            remark = f"topic[{header.topic}] has no queue to write to"
+            raise SendRefused(ResponseCode.INVALID_PARAMETER, remark)
+        return random.randrange(target.write_queues)
+
+    def _divert(self, record: Record, properties: dict[str, str]) -> None:
+        """Encode the properties, and put a message aside that is not for consumers yet."""
+        record.properties_block = stored_block(properties)
+        if not SPECIAL & properties.keys():
+            return
+        level = read_level(properties)
+        if properties.get(TRAN_MSG, "").lower() == "true" and not (record.reconsume_times > 0 and level > 0):
+            prepare(self._state, record, properties, level)
+            return
+        if record.sys_flag & TRANSACTION_MASK not in _QUEUED_TYPES:
+            return
+        if level > 0:
+            put_aside(record, properties, level, self._state.delays.levels)
+        elif wants_timer(record, properties):
+            set_timer(self._state, record, properties)
+
+    # A batch
+
+    def _send_batch(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
+        topics_before = self._state.topics.generation
+        target = self.checks.target(header, connection.remote_address)
+        topic = header.topic
+        if len(topic) > MAX_TOPIC_LENGTH:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(topic)}")
+        if topic.startswith(RETRY_PREFIX):
+            raise SendRefused(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+            )
+        properties = self._properties(header)
+        properties[CLUSTER] = self._state.config.broker_cluster_name
+        if any(name in properties for name in TIMER_PROPERTIES):
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a delivery time")
+        try:
+            items = decode_batch(request.body)
+        except ProtocolError as error:
+            raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, error.message) from None
+        refuse_large_batch(items, len(request.body))
+        head = Record(
+            topic,
+            b"",
+            stored_block(properties),
+            queue_id=self._queue_id(header, target),
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=self.born_host(connection),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        batch = MessageBatch(head, items, len(request.body))
+        started = perf_counter()
+        result = self._state.store.put_batch(batch)
+        self._count(topic, topic, result, started)
+        return self.finish(
+            result,
+            request,
+            connection,
+            queue_id=head.queue_id,
+            unique_key=properties.get(UNIQ_KEY),
+            waits=properties.get(WAIT) != "false",
+            topic_made=self._state.topics.generation != topics_before,
+        )
+
+    def _count(self, topic: str, stored_in: str, result: PutResult, started: float) -> None:
+        if result.status is _OK:
+            size = result.end_offset - result.physical_offset
+            kind = _KINDS.get(stored_in, PLAIN)
+            self._state.traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, kind)
+
+    # Answers
+
+    def finish(
+        self,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        *,
+        queue_id: int,
+        unique_key: str | None,
+        waits: bool,
+        topic_made: bool,
+        handle: str | None = None,
+    ) -> Answer | Deferred:
+        """The answer to a send, now or when the message is safe."""
+        if result.status is not _OK:
+            return self.answers.not_stored(result.status)
+
+        def answer(status: PutStatus) -> Answer:
+            return self.answers.stored(result, status, queue_id, unique_key, handle)
+
+        return self.answer_when_safe(result, request, connection, answer, waits=waits, topic_made=topic_made)
+
+    def answer_when_safe(
+        self,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        answer: Callable[[PutStatus], Answer],
+        *,
+        waits: bool,
+        topic_made: bool,
+    ) -> Answer | Deferred:
+        """Answer for a message that was put, now or when it, and its new topic, are on the disk."""
+        waits = waits and self.waits_for_flush
+        if topic_made:
+            saved = self._state.topic_file.when_saved
+
+            def after_save(_: OSError | None) -> None:  # the table is saved later, if not now
+                if waits:
+                    self.answer_when_flushed(result, request, connection, answer)
+                else:
+                    connection.answer(request, answer(_OK))
+
+            saved(after_save)
+            return DEFERRED
+        if waits:
+            return self.answer_when_flushed(result, request, connection, answer)
+        return answer(_OK)
+
+    def answer_when_flushed(
+        self,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        answer: Callable[[PutStatus], Answer],
+    ) -> Deferred:
+        """Answer when the message is on the disk, or when it took too long."""
+        started, messages = perf_counter(), len(result.sizes) or 1
+
+        def done(status: PutStatus) -> None:
+            self.pressure.waited()
+            self._state.traffic.put_times.took(perf_counter() - started, messages)
+            connection.answer(request, answer(status))
+
+        self.pressure.waits()
+        self._state.store.when_flushed(result, done)
+        return DEFERRED
+
+
+def _pack_address(address: str) -> bytes:
+    host, _, port = address.rpartition(":")
+    host = host.partition("%")[0]
+    if "." in host:
+        host = host.removeprefix("::ffff:")  # IPv4 on a socket that takes both
+    return pack_host(Host(host, int(port)))

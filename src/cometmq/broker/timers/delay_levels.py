@@ -1,0 +1,284 @@
+"""Delayed messages of the 18 levels: put aside, and delivered when they are due.
+
+Rules kept here:
+- A delayed message waits in the queue of its level, in the order of its arrival; what a queue unit says in
+  the place of its tags is when it is due. The properties say where it belongs, and stay as they are.
+- Nothing polls: one timer waits for the first message that is due. It wakes every now and then all the same,
+  because the wall clock, which decides, may be set.
+- A level's place moves on when the message is in the log again. Places are saved only once the delivered
+  messages are on the disk, so that no crash loses one; after an orderly stop the next start goes on exactly
+  there, after a kill messages of the last two seconds may be delivered again: a save begins every second, and
+  waits for the disk.
+- A due time further away than the level's delay comes from a clock that was wrong; such a message is due now.
+- A record that can never be delivered is set aside, and its level goes on with the next. While the store
+  takes nothing, a level tries its next message again, after longer and longer pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.restoring import Target
+from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
+from cometmq.broker.set_aside import DELAYS, BackOff, UnprocessableError, check_put, is_passing
+from cometmq.model.java_numbers import natural_int
+from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
+from cometmq.model.topic import DataVersion
+from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.extension import is_ext_address
+from cometmq.store.status import PutStatus
+from cometmq.store.tables.tables import DelayOffsetTable
+from cometmq.wire.record.record import Record, decode_record
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+AT_ONCE: Final = 32
+"""Messages that are delivered before others get their turn."""
+LONGEST_SLEEP_S: Final = 1.0
+FAILURE_S: Final = 10.0
+SAVE_INTERVAL_MS: Final = 1000
+
+_NEVER: Final = float("inf")
+
+
+def read_level(properties: Mapping[str, str]) -> int:
+    """The delay level that properties ask for; 0 if none, or if it is no number."""
+    return natural_int(properties.get(DELAY)) or 0
+
+
+def put_aside(record: Record, properties: dict[str, str], level: int, levels: DelayLevels) -> None:
+    """Turn a message into one that waits in the queue of its level."""
+    level = max(min(level, len(levels.delays_ms)), 1)
+    for name in TIMER_PROPERTIES:
+        properties.pop(name, None)
+    properties[DELAY] = str(level)
+    properties[REAL_TOPIC] = record.topic
+    properties[REAL_QUEUE_ID] = str(record.queue_id)
+    record.topic = DELAY_TOPIC
+    record.queue_id = level - 1
+    record.properties_block = stored_block(properties)
+
+
+def bring_back(waiting: Record, properties: Mapping[str, str], target: Target) -> Record:
+    """The message that waited, for the queue that it belongs to."""
+    topic, queue_id = target
+    return Record(
+        topic,
+        waiting.body,
+        stored_block(properties),
+        queue_id=queue_id,
+        flag=waiting.flag,
+        sys_flag=waiting.sys_flag,
+        born_timestamp_ms=waiting.born_timestamp_ms,
+        born_host=waiting.born_host,
+        reconsume_times=waiting.reconsume_times,
+    )
+
+
+class DelayService:
+    """Delivers delayed messages; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self.levels = DelayLevels(state.store_config.message_delay_level)
+        self.offsets: dict[int, int] = {}
+        """By level: the next place in its queue."""
+        self._due_ms: dict[int, float] = dict.fromkeys(range(1, len(self.levels.delays_ms) + 1), _NEVER)
+        """By level: when the next message is due."""
+        self._data_version = DataVersion(0, state.clock.now_ms(), 0)
+        self._version_step = state.config.delay_offset_update_version_step
+        self._moves = 0
+        self._saved_moves = 0
+        self._safe: DelayOffsetTable | None = None
+        self._back_off = BackOff()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # File
+
+    def load(self, saved: DelayOffsetTable | None) -> None:
+        """Take over what was saved."""
+        if saved is not None:
+            self.offsets.update(saved.offset_table)
+            self._data_version = saved.data_version or self._data_version
+
+    def snapshot(self) -> DelayOffsetTable:
+        """The places up to which all delivered messages are on the disk."""
+        return self._safe or self.current()
+
+    def current(self) -> DelayOffsetTable:
+        return DelayOffsetTable(self._data_version, dict(self.offsets))
+
+    def save_soon(self) -> None:
+        """Save the places, if they moved, once what was delivered is on the disk."""
+        if self._moves == self._saved_moves:
+            return
+        moves, table = self._moves, self.current()
+
+        def done(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                self._saved_moves = max(self._saved_moves, moves)
+                self._safe = table
+                self._state.delay_file.changed()
+
+        store = self._state.store
+        store.flusher.when_flushed(store.log.max_offset, done)
+
+    async def save(self) -> None:
+        """Save the places as they are now; they stay as they were saved if the log cannot be synced."""
+        store = self._state.store
+        if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
+            self._safe = self.current()
+            self._state.delay_file.changed()
+
+    # Life
+
+    def start(self) -> None:
+        """Go on where the last run ended."""
+        queues = self._state.store.queues
+        for level in self._due_ms:
+            queue = queues.find(DELAY_TOPIC, level - 1)
+            at = self.offsets.get(level, 0)
+            place = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            if place != at:
+                log.warning("delay level %d goes on at %d: %d is not in its queue", level, place, at)
+            if queue is not None or level in self.offsets:
+                self.offsets[level] = place
+            self._look(level)
+        self._safe = self.current()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Deliver no more; nothing is half delivered."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+
+    def stored(self, record: Record) -> None:
+        """A message was put aside, or it was tried."""
+        level = record.queue_id + 1
+        if self._due_ms.get(level) == _NEVER and record.store_timestamp_ms:
+            self._due_ms[level] = record.store_timestamp_ms + self.levels.delays_ms[level - 1]
+            self.offsets.setdefault(level, record.queue_offset)
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            pause_s = 0.0
+            try:
+                pause_s = await self._deliver_due()
+            except Exception:
+                log.exception("delayed messages could not be delivered; trying again in %d s", FAILURE_S)
+                pause_s = FAILURE_S
+            if pause_s:
+                await asyncio.sleep(pause_s)
+                continue
+            self._wake.clear()
+            next_ms = min(self._due_ms.values(), default=_NEVER)
+            try:
+                async with asyncio.timeout(self._sleep_s(next_ms)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _sleep_s(self, next_ms: float) -> float | None:
+        if next_ms == _NEVER:
+            return None
+        return min(max(next_ms - self._state.clock.now_ms(), 0) / 1000, LONGEST_SLEEP_S)
+
+    async def _deliver_due(self) -> float:
+        """Deliver what is due; the answer is how long to wait if a message could not be put."""
+        more = True
+        while more:
+            more = False
+            for level, due_ms in self._due_ms.items():
+                if due_ms > self._state.clock.now_ms():
+                    continue
+                if not await self._deliver(level):
+                    return self._back_off.failed()
+                self._back_off.succeeded()
+                self._look(level)
+                more |= self._due_ms[level] <= self._state.clock.now_ms()
+                await asyncio.sleep(0)  # others get their turn
+        return 0.0
+
+    async def _deliver(self, level: int) -> bool:
+        """Deliver some messages of a level; False if that did not go on."""
+        offset, count = self._due_places(level)
+        if not count:
+            return False
+        found = await self._state.store.get(DELAY_TOPIC, level - 1, offset, count)
+        for view, place in zip(found.records, found.queue_offsets, strict=True):
+            try:
+                if not self._deliver_one(decode_record(view)):
+                    return False
+                self._state.counters.delayed += 1
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                self._state.set_aside.add_place(DELAYS, DELAY_TOPIC, level - 1, place, error)
+            self._move(level, place + 1)
+        if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
+            self._move(level, found.next_offset)
+        return self.offsets.get(level, 0) > offset
+
+    def _deliver_one(self, waiting: Record) -> bool:
+        """Put a message where it belongs; False if it cannot be put now."""
+        if waiting.topic != DELAY_TOPIC:
+            raise UnprocessableError(f"it is a message of topic {waiting.topic}")
+        properties = waiting.properties()
+        target = self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        message = bring_back(waiting, properties, target)
+        status = self._state.store.put(message).status
+        is_put = check_put(status)
+        if not is_put and self._back_off.is_first:
+            log.warning("a delayed message for %s cannot be put yet: %s", message.topic, status.value)
+        return is_put
+
+    def _move(self, level: int, offset: int) -> None:
+        self.offsets[level] = offset
+        self._moves += 1
+        if self._moves % self._version_step == 0:
+            version = self._data_version
+            now_ms = self._state.clock.now_ms()
+            self._data_version = DataVersion(version.state_version, now_ms, version.counter + 1)
+
+    def _due_places(self, level: int) -> tuple[int, int]:
+        """Where a level goes on, and how many messages from there on are due, of those delivered at once."""
+        offset = self.offsets.get(level, 0)
+        queue = self._state.store.queues.find(DELAY_TOPIC, level - 1)
+        if queue is None:
+            return offset, 0
+        offset = max(offset, queue.min_offset)
+        now_ms = self._state.clock.now_ms()
+        count = 0
+        for unit in queue.units(offset, AT_ONCE):
+            if self._due(level, queue, unit[2], now_ms) > now_ms:
+                break
+            count += 1
+        return offset, count
+
+    def _look(self, level: int) -> None:
+        """Note when the next message of a level is due."""
+        queue = self._state.store.queues.find(DELAY_TOPIC, level - 1)
+        self._due_ms[level] = _NEVER
+        if queue is not None:
+            unit = queue.unit(max(self.offsets.get(level, 0), queue.min_offset))
+            if unit is not None:
+                self._due_ms[level] = self._due(level, queue, unit[2], self._state.clock.now_ms())
+
+    def _due(self, level: int, queue: ConsumeQueue, code: int, now_ms: int) -> int:
+        """When the message of a queue unit is due."""
+        if is_ext_address(code) and queue.ext is not None:
+            ext = queue.ext.get(code)
+            code = now_ms if ext is None else ext.tags_code
+        return code if code <= now_ms + self.levels.delays_ms[level - 1] else now_ms

@@ -1,0 +1,1 @@
+"""Topics: their table, attributes and names."""

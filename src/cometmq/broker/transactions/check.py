@@ -1,0 +1,294 @@
+"""Asking producers about transactions that they have said nothing about.
+
+Rules kept here:
+- Half messages are looked at in their order, from the place of the transaction group on. The place moves over
+  those that have ended, and over those that are put once more at the end of the topic: because they are
+  checked, or because they asked for more time. It stops at the first that is too young.
+- A half message that was checked too often, or is older than messages are kept, is moved to a topic of its
+  own.
+- A check goes to one producer of the group, whichever is connected; the next one goes to another.
+- A message of the op topic is done with when the place is behind all half messages that it names.
+- That a half message stands elsewhere now is in the op topic when a look through its queue ends, long before
+  the place of the group is saved: a kill repeats the copies of one look, and never those of the looks before.
+- A half message that can never be put again, or does not say where it belongs, is set aside, and so is a
+  message of the op topic that cannot be read; the place moves over them. The end of a half message that is
+  not there yet counts for nothing.
+- What is held in memory about ends is bounded: they are read for some half messages at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.set_aside import TRANSACTIONS, UnprocessableError, check_put, is_passing
+from cometmq.broker.topics.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
+from cometmq.broker.transactions.check_requests import ProducerQuestions
+from cometmq.broker.transactions.half_messages import (
+    checks_of,
+    discarded,
+    immunity_ms,
+    renewed,
+    target_of,
+)
+from cometmq.broker.transactions.op_queue import TransactionEnds, read_ends
+from cometmq.model.errors import ProtocolError
+from cometmq.model.java_numbers import natural_long
+from cometmq.model.message_properties import (
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+)
+from cometmq.wire.record.record import Record, decode_record
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerState
+
+log = logging.getLogger("cometmq.broker")
+
+WINDOW: Final = 65_536
+"""Ends are read for so many half messages at a time."""
+READ_AT_ONCE: Final = 32
+PASSED_AT_ONCE: Final = 2000
+LONGEST_RUN_MS: Final = 60_000
+
+
+class TransactionChecking:
+    """Looks through the half topic, when it is asked to; belongs to the event loop."""
+
+    def __init__(self, state: BrokerState, ends: TransactionEnds, counts: TopicCounts) -> None:
+        self.state = state
+        self.ends = ends
+        self._counts = counts
+        self._questions = ProducerQuestions(state)
+        self.checked = 0
+        """How many checks there were since the start."""
+        self.given_up = 0
+        """How many transactions were given up."""
+
+    async def run(self) -> None:
+        """Look through all queues of the half topic once."""
+        topic = self.state.topics.get(TRANS_HALF_TOPIC)
+        for queue_id in range(1 if topic is None else topic.read_queue_nums):
+            await self._check_queue(queue_id)
+
+    async def _check_queue(self, queue_id: int) -> None:
+        half, operation = (
+            self.place_in(TRANS_HALF_TOPIC, queue_id),
+            self.place_in(TRANS_OP_HALF_TOPIC, queue_id),
+        )
+        target = self.end_of(TRANS_HALF_TOPIC, queue_id)
+        if half < target:
+            self.ends.write(queue_id)
+            reached = await _QueueCheck(self, queue_id, operation).run(half, target)
+            self.ends.write(queue_id)
+            self._commit(TRANS_HALF_TOPIC, queue_id, reached)
+            half = reached
+        if operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
+            self._commit(TRANS_OP_HALF_TOPIC, queue_id, await self._done_with(queue_id, operation, half))
+
+    def place_in(self, topic: str, queue_id: int) -> int:
+        """Where the transaction group is in a queue."""
+        queue = self.state.store.queues.find(topic, queue_id)
+        place = self.state.offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        # One behind the end would pass over all that comes until then.
+        return max(place, 0) if queue is None else min(max(place, queue.min_offset), queue.max_offset)
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The place behind the last message of a queue."""
+        queue = self.state.store.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def _commit(self, topic: str, queue_id: int, offset: int) -> None:
+        self.state.offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
+
+    async def _done_with(self, queue_id: int, operation: int, half: int) -> int:
+        """Behind how many messages of the op topic nothing is to be known any more."""
+        end = self.end_of(TRANS_HALF_TOPIC, queue_id)
+        while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
+            found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
+            for view, place in zip(found.records, found.queue_offsets, strict=True):
+                if any(half <= offset < end for offset in self._ends_in(view, queue_id, place)):
+                    return place
+            if found.next_offset <= operation:
+                return operation
+            operation = found.next_offset
+            await asyncio.sleep(0)  # others get their turn
+        return operation
+
+    async def read_window(self, queue_id: int, operation: int, end: int) -> set[int]:
+        """The half messages before an end that the op topic knows, from a place on, to have ended."""
+        ended: set[int] = set()
+        target = self.end_of(TRANS_OP_HALF_TOPIC, queue_id)
+        while operation < target:
+            found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
+            for view, place in zip(found.records, found.queue_offsets, strict=True):
+                ended.update(offset for offset in self._ends_in(view, queue_id, place) if offset < end)
+            if found.next_offset <= operation:
+                break
+            operation = found.next_offset
+            await asyncio.sleep(0)  # others get their turn
+        return ended
+
+    def _ends_in(self, view: memoryview, queue_id: int, place: int) -> Iterable[int]:
+        """What a message of the op topic says has ended."""
+        try:
+            operation = decode_record(view)
+            if operation.topic != TRANS_OP_HALF_TOPIC:
+                raise UnprocessableError(f"it is a message of topic {operation.topic!r}")
+        except (ProtocolError, UnprocessableError) as error:
+            self.state.set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
+            return ()
+        return read_ends(operation)
+
+    # What is done with one half message
+
+    def look_at(self, view: memoryview, place: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
+        """The same as `look`, by queue and offset; what nothing can be done with is set aside."""
+        try:
+            half = decode_record(view)
+            if half.topic != TRANS_HALF_TOPIC:
+                raise UnprocessableError(f"it is a message of topic {half.topic!r}")
+            return self.look(half, started_ms, ended)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self.state.set_aside.add_place(TRANSACTIONS, TRANS_HALF_TOPIC, *place, error)
+            return True
+
+    def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
+        """Do what a half message that has not ended needs; False if it has to stay where it is."""
+        config, properties = self.state.config, half.properties()
+        self.state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        age_ms = self.state.clock.now_ms() - half.born_timestamp_ms
+        checks = checks_of(properties)
+        if (
+            checks >= config.transaction_check_max
+            or age_ms > self.state.store_config.file_reserved_time * 3_600_000
+        ):
+            return self._give_up(half, properties)
+        if half.store_timestamp_ms >= started_ms:
+            return False
+        asked_ms = immunity_ms(properties)
+        if asked_ms is not None and age_ms < asked_ms:
+            return self._leave_alone(half, properties, ended)
+        if asked_ms is None and 0 <= age_ms < config.transaction_time_out:
+            return False
+        properties[TRANSACTION_CHECK_TIMES] = str(checks + 1)
+        copy = self._put_again(half, properties)
+        if copy is None:
+            return False
+        self.checked += 1
+        self._questions.ask(copy, properties)
+        return True
+
+    def _leave_alone(self, half: Record, properties: dict[str, str], ended: set[int]) -> bool:
+        """Put a half message aside that asked for time, unless the copy that its producer knows has ended."""
+        first = properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+        place = natural_long(first)
+        place = half.queue_offset if place is None else place
+        if place in ended or self.ends.is_noted(half.queue_id, place):
+            return True
+        return self._put_again(half, properties) is not None
+
+    def _put_again(self, half: Record, properties: dict[str, str]) -> Record | None:
+        copy = renewed(half, properties)
+        result = self.state.store.put(copy)
+        if not check_put(result.status):
+            log.warning("a half message could not be put again: %s", result.status.value)
+            return None
+        copy.store_host = result.store_host
+        self.ends.copied(half.queue_id, half.queue_offset, copy.queue_offset)
+        if not _is_named_by_copies(half, properties):
+            self.ends.moved(half.queue_id, half.queue_offset)
+        return copy
+
+    def _give_up(self, half: Record, properties: dict[str, str]) -> bool:
+        self.state.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        status = self.state.store.put(discarded(half)).status
+        if not check_put(status):
+            log.warning("a half message could not be given up: %s", status.value)
+            return False
+        self.given_up += 1
+        self.ends.moved(half.queue_id, half.queue_offset)
+        target = target_of(properties)
+        if target is not None:
+            self._counts.add(target[0], -1)
+        log.error(
+            "the transaction of %s at %d is too old, or was checked too often (%d times); it is moved to %s",
+            *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC),
+        )
+        return True
+
+
+def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:
+    """Whether copies of a half message look in the op topic for the end of this one.
+
+    It is so for the first of a transaction that asked for time: noted there, it would count as ended.
+    """
+    place = str(half.queue_offset)
+    return immunity_ms(properties) is not None and properties.get(TRAN_PREPARED_QUEUE_OFFSET, place) == place
+
+
+class _QueueCheck:
+    """One look through one queue."""
+
+    def __init__(self, checking: TransactionChecking, queue_id: int, operation: int) -> None:
+        self._checking = checking
+        self._queue_id = queue_id
+        self._operation = operation
+        self._ended: set[int] = set()
+
+    async def run(self, half: int, target: int) -> int:
+        """Look at half messages from a place on; the answer is the place that was reached."""
+        self._checking.ends.on_end = self._note_end
+        try:
+            return await self._run(half, target)
+        finally:
+            self._checking.ends.on_end = None
+
+    def _note_end(self, queue_id: int, offset: int) -> None:
+        if queue_id == self._queue_id:
+            self._ended.add(offset)
+
+    async def _run(self, half: int, target: int) -> int:
+        state = self._checking.state
+        started_ms = state.clock.now_ms()
+        window_end = passed = 0
+        while half < target:
+            if half >= window_end:
+                window_end = half + WINDOW
+                noted = await self._checking.read_window(self._queue_id, self._operation, window_end)
+                self._ended = {offset for offset in self._ended if offset >= half} | noted
+            passed += 1
+            if passed % PASSED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others get their turn
+            if self._has_ended(half):
+                half += 1
+                continue
+            if state.clock.now_ms() - started_ms > LONGEST_RUN_MS:
+                break
+            found = await state.store.get(TRANS_HALF_TOPIC, self._queue_id, half, 1)
+            if not found.records or found.queue_offsets[0] != half:
+                if found.next_offset <= half:
+                    break
+                half = found.next_offset if not found.records else found.queue_offsets[0]
+            elif self._has_ended(half) or self._checking.look_at(  # it may have ended meanwhile
+                found.records[0], (self._queue_id, half), started_ms, self._ended
+            ):
+                half += 1
+            else:
+                break
+        return half
+
+    def _has_ended(self, offset: int) -> bool:
+        return offset in self._ended or self._checking.ends.is_noted(self._queue_id, offset)
