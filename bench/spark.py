@@ -33,8 +33,8 @@ from bench.spark_floor import floor_stream
 from bench.spark_sides import BARE, READ, SUNK, Comet, Kafka, Side, count, look_at_all, rows_of
 from bench.spark_watch import WorkerMemory, core_seconds
 from cometmq.model.errors import CometError
-from cometmq.spark.pipelines.archive import ArchiveJob, archive
-from cometmq.spark.pipelines.session import Place, spark_session
+from cometmq.spark.pipelines.archive.job import ArchiveJob, archive
+from cometmq.spark.pipelines.run.session import Place, spark_session
 from tests.compat.apache import ServerError
 
 LIVE, LOG = Target(ratio_at_least=1.0), Target(ratio_at_least=2.0)

@@ -22,7 +22,7 @@ from pathlib import Path
 from cometmq import Admin, ConsumeContext, Message, Producer, PushConsumer, StoredMessage, aio
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.loop import run
-from cometmq.spark.pipelines.session import Place, check_needs, spark_session
+from cometmq.spark.pipelines.run.session import Place, check_needs, spark_session
 
 ORDERS = 1_000
 MANY = 30_000
@@ -205,7 +205,7 @@ def stream(namesrv: str, home: Path) -> None:
     except SettingsError as error:
         print(f"  left out: {error}")
         return
-    from cometmq.spark.pipelines.streams import run_stream  # needs PySpark
+    from cometmq.spark.pipelines.run.streams import run_stream  # needs PySpark
 
     with spark_session(Place("quickstart", "local[2]")) as spark:
         options = {"namesrvAddr": namesrv, "topic": "orders", "startingOffsets": "earliest"}

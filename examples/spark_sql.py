@@ -2,7 +2,7 @@
 
 import sys
 
-from cometmq.spark.pipelines.session import Place, spark_session
+from cometmq.spark.pipelines.run.session import Place, spark_session
 
 namesrv = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9876"
 

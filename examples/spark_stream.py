@@ -7,7 +7,7 @@ next run goes on where this one stopped, and `cometmq group progress spark-order
 import sys
 import tempfile
 
-from cometmq.spark.pipelines.session import Place, spark_session
+from cometmq.spark.pipelines.run.session import Place, spark_session
 
 namesrv = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9876"
 checkpoint = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="spark-orders-")

@@ -3,6 +3,6 @@
 Each of them can bring one source, and `pyspark_cometmq` brings `rocketmq`.
 """
 
-from cometmq.spark.log_source import RocketmqLogSource as DefaultSource
+from cometmq.spark.log.source import RocketmqLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

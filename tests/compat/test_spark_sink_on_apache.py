@@ -7,9 +7,9 @@ import pytest
 
 from cometmq import Admin
 from cometmq.model.errors import ClientError
-from cometmq.spark.exactly_once import WriteId
-from cometmq.spark.live_options import live_options
-from cometmq.spark.reader import RocketmqReader
+from cometmq.spark.live.options import live_options
+from cometmq.spark.live.table import RocketmqReader
+from cometmq.spark.sink.exactly_once import WriteId
 from tests.compat.apache import wait_until
 from tests.compat.cluster import Cluster
 from tests.spark.sink_kit import numbered, rows, tasks

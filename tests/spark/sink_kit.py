@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from cometmq.spark.exactly_once import OnceSends, WriteId
-from cometmq.spark.sink_link import SinkLink
-from cometmq.spark.sink_options import SinkOptions, sink_options
-from cometmq.spark.sink_rows import RowEncoder
-from cometmq.spark.sink_sends import PlainSends
+from cometmq.spark.sink.at_least_once import PlainSends
+from cometmq.spark.sink.exactly_once import OnceSends, WriteId
+from cometmq.spark.sink.options import SinkOptions, sink_options
+from cometmq.spark.sink.requests import RowEncoder
+from cometmq.spark.sink.worker_producer import SinkLink
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.record.record import Record, decode_record

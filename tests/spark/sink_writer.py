@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cometmq.spark.exactly_once import WriteId
+from cometmq.spark.sink.exactly_once import WriteId
 from tests.spark.sink_kit import numbered, tasks
 
 ROWS = 2400

@@ -12,11 +12,11 @@ import pytest
 from cometmq import Message, Producer
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark import pulling
-from cometmq.spark.data_loss import DataLossError
-from cometmq.spark.live_batches import read_ranges
-from cometmq.spark.live_options import LiveOptions, live_options
-from cometmq.spark.ranges import QueueRange
+from cometmq.spark.live import worker_pull as pulling
+from cometmq.spark.live.data_loss import DataLossError
+from cometmq.spark.live.decode import read_ranges
+from cometmq.spark.live.options import LiveOptions, live_options
+from cometmq.spark.live.partitions import QueueRange
 from cometmq.testing.embedded import EmbeddedBroker
 
 COUNT = 60_000

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from cometmq import Message, Producer
-from cometmq.spark import cluster
-from cometmq.spark.live_options import live_options
-from cometmq.spark.stream import RocketmqStreamReader
+from cometmq.spark.live import cluster
+from cometmq.spark.live.options import live_options
+from cometmq.spark.live.stream import RocketmqStreamReader
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import eventually
 

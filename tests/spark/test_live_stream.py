@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cometmq import Admin, Message, Producer
-from cometmq.spark.stream import SKIPPED
+from cometmq.spark.live.stream import SKIPPED
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import PATIENCE_S, Live, eventually, running, start
 

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, Row
 
 from cometmq import Message
 from cometmq.model.errors import RouteNotFoundError, SettingsError, StateError
-from cometmq.spark.pipelines import archive as archives
-from cometmq.spark.pipelines.archive import ArchiveJob, archive, batches_of, read_archive
-from cometmq.spark.pipelines.archive_places import TaskFiles
-from cometmq.spark.pipelines.archive_source import UNFINISHED, temporary_folder
-from cometmq.spark.pipelines.files import Files
-from cometmq.spark.pipelines.streams import Progress
+from cometmq.spark.pipelines.archive import job as archives
+from cometmq.spark.pipelines.archive.job import ArchiveJob, archive, batches_of, read_archive
+from cometmq.spark.pipelines.archive.publish import TaskFiles
+from cometmq.spark.pipelines.archive.source import UNFINISHED, temporary_folder
+from cometmq.spark.pipelines.run.files import Files
+from cometmq.spark.pipelines.run.streams import Progress
 from tests.spark.live_kit import Live, numbers
 
 

@@ -11,11 +11,11 @@ from cometmq import Message
 from cometmq.model.errors import SettingsError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.pipelines import replay as module
-from cometmq.spark.pipelines.archive import ArchiveJob, archive
-from cometmq.spark.pipelines.copying import COPIED_FROM
+from cometmq.spark.pipelines.archive.job import ArchiveJob, archive
+from cometmq.spark.pipelines.copy import COPIED_FROM
 from cometmq.spark.pipelines.mirror import MirrorJob, mirror
 from cometmq.spark.pipelines.replay import ReplayJob, replay
-from cometmq.spark.pipelines.streams import Progress
+from cometmq.spark.pipelines.run.streams import Progress
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import Live, numbers
 from tests.spark.sink_kit import bodies, records

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cometmq.spark.rebuild import rebuild
+from cometmq.spark.rebuild.rebuild import rebuild
 from tests.unit.spark.stores_kit import VECTOR_SIZES, files_below, index_contents
 from tests.unit.store.log_kit import config
 from tests.unit.store.store_vectors import unpack_clean_store

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from cometmq.model.errors import CometError
-from cometmq.spark.sink import RocketmqStreamWriter, RocketmqWriter
+from cometmq.spark.sink.sink import RocketmqStreamWriter, RocketmqWriter
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.sink_kit import bodies, records
 

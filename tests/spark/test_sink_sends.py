@@ -14,7 +14,7 @@ import pytest
 from cometmq.client.producer.queue_selection import by_hash
 from cometmq.model.errors import CometError, MessageError, SendError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.exactly_once import WriteId
+from cometmq.spark.sink.exactly_once import WriteId
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.compat.apache import CometBroker, CometNamesrv
 from tests.spark.sink_kit import TaskKit, bodies, numbered, records, rows, tasks

@@ -16,8 +16,8 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from cometmq import Message, Producer
 from cometmq.model.errors import ClientError
-from cometmq.spark import small_batches
-from cometmq.spark.ranges import RangesPartition
+from cometmq.spark.live import driver_batches as small_batches
+from cometmq.spark.live.partitions import RangesPartition
 from cometmq.spark.source import RocketmqSource
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import Live

@@ -78,8 +78,8 @@ def spark(
 ) -> None:
     """Read a topic with Spark's source rocketmq, several times, and show how fast that is."""
     need_spark()
-    from cometmq.spark.pipelines.jobs import Job
-    from cometmq.spark.pipelines.streams import plain_errors
+    from cometmq.spark.pipelines.run.jobs import Job
+    from cometmq.spark.pipelines.run.streams import plain_errors
 
     ranges = ask(Link(namesrv, timeout), lambda admin: ranges_of(admin, topic, rows))
     run = Run("bench", None, namesrv, master, conf, options, as_json, verbose)
@@ -103,7 +103,7 @@ def spark(
 
 async def ranges_of(admin: Admin, topic: str, rows: int | None) -> Ranges:
     """From where to where each queue is read: all of it, or its share of so many rows."""
-    from cometmq.spark.offsets import share
+    from cometmq.spark.live.offsets import share
 
     await need_topic(admin, topic)
     status = await admin.topic_status(topic)
@@ -121,7 +121,7 @@ async def ranges_of(admin: Admin, topic: str, rows: int | None) -> Ranges:
 
 def _offsets(ranges: Ranges) -> dict[str, str]:
     """Ranges as options of the source."""
-    from cometmq.spark.offsets import to_nested
+    from cometmq.spark.live.offsets import to_nested
 
     starts = to_nested({queue: start for queue, (start, _) in ranges.items()})
     ends = to_nested({queue: end for queue, (_, end) in ranges.items()})

@@ -94,7 +94,7 @@ def archive(
 ) -> None:
     """Write topics to Parquet files, each message once, with a manifest of offsets."""
     need_spark()
-    from cometmq.spark.pipelines import archive as pipeline
+    from cometmq.spark.pipelines.archive import job as pipeline
 
     run = Run("archive", file, namesrv, master, conf, options, as_json, verbose)
     job = run.job(

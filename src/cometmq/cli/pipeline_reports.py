@@ -183,7 +183,7 @@ def rebuild(
     """Make the consume queues and the index of a large store again from its commit log."""
     need_spark()
     from cometmq.cli.store import progress_bar, store_settings
-    from cometmq.spark.rebuild import rebuild as rebuild_store
+    from cometmq.spark.rebuild.rebuild import rebuild as rebuild_store
 
     run = Run("rebuild", file, "", master, conf, None, as_json, verbose)
     settings = store_settings(config)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import msgspec
     from pyspark.sql import SparkSession
 
-    from cometmq.spark.pipelines.streams import Progress, Report
+    from cometmq.spark.pipelines.run.streams import Progress, Report
 
     J = TypeVar("J", bound=msgspec.Struct)
 
@@ -96,7 +96,7 @@ class Run(NamedTuple):
 
     def job(self, kind: type[J], **flags: object) -> J:
         """The job of a pipeline, from its definition and its flags."""
-        from cometmq.spark.pipelines.jobs import SPARK_TABLE, job_of, read_definition
+        from cometmq.spark.pipelines.run.jobs import SPARK_TABLE, job_of, read_definition
 
         found = os.environ
         definition = read_definition(self.file) if self.file is not None else {}
@@ -124,8 +124,8 @@ class Run(NamedTuple):
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """A session for the pipeline."""
-        from cometmq.spark.pipelines.jobs import read_definition, spark_table
-        from cometmq.spark.pipelines.session import Place, spark_session
+        from cometmq.spark.pipelines.run.jobs import read_definition, spark_table
+        from cometmq.spark.pipelines.run.session import Place, spark_session
 
         table = spark_table(read_definition(self.file)) if self.file is not None else {}
         master = self.master or table.pop("master", None)
@@ -140,7 +140,7 @@ class Run(NamedTuple):
 
 def need_spark() -> None:
     """Refuse what cannot work before anything of Spark is imported."""
-    from cometmq.spark.pipelines.session import check_needs
+    from cometmq.spark.pipelines.run.session import check_needs
 
     check_needs()
 

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import SPARK_SCHEMA, check_columns
-from cometmq.spark.live_options import live_options
+from cometmq.spark.live.driver_batches import PromptStreamReader
+from cometmq.spark.live.options import live_options
+from cometmq.spark.live.table import FilteringReader, RocketmqReader
 from cometmq.spark.pushdown import filters_are_pushed
-from cometmq.spark.reader import FilteringReader, RocketmqReader
-from cometmq.spark.small_batches import PromptStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -46,11 +46,11 @@ class RocketmqSource(DataSource):
         return PromptStreamReader(live_options(self.options, streaming=True), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from cometmq.spark.sink import RocketmqWriter  # readers need none of it
+        from cometmq.spark.sink.sink import RocketmqWriter  # readers need none of it
 
         return RocketmqWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark calls it so
-        from cometmq.spark.sink import RocketmqStreamWriter
+        from cometmq.spark.sink.sink import RocketmqStreamWriter
 
         return RocketmqStreamWriter(self.options, schema, overwrite)

@@ -12,13 +12,13 @@ from cometmq.cli.connect import Link
 from cometmq.cli.output import UsageError
 from cometmq.cli.pipeline_run import Run
 from cometmq.model.errors import SettingsError
-from cometmq.spark.pipelines import session
-from cometmq.spark.pipelines.archive import ArchiveJob
-from cometmq.spark.pipelines.jobs import job_of, read_definition, spark_table
+from cometmq.spark.pipelines.archive.job import ArchiveJob
 from cometmq.spark.pipelines.replay import ReplayJob
-from cometmq.spark.pipelines.session import check_needs
+from cometmq.spark.pipelines.run import session
+from cometmq.spark.pipelines.run.jobs import job_of, read_definition, spark_table
+from cometmq.spark.pipelines.run.session import check_needs
+from cometmq.spark.pipelines.run.streams import reason_of
 from cometmq.spark.pipelines.sql import SqlJob
-from cometmq.spark.pipelines.streams import reason_of
 
 DEFINITION = """
 namesrvAddr = "a:9876"

@@ -12,10 +12,10 @@ import pytest
 
 from cometmq.model.errors import SettingsError, StateError
 from cometmq.spark.columns import ARROW_SCHEMA
-from cometmq.spark.pipelines import archive_files
-from cometmq.spark.pipelines.archive_files import FILE_SCHEMA, write_files
-from cometmq.spark.pipelines.archive_places import escaped, local_folder
-from cometmq.spark.pipelines.archive_source import NOTICE_SCHEMA, UNFINISHED, FilesPlan, Notice, zone_of
+from cometmq.spark.pipelines.archive import files as archive_files
+from cometmq.spark.pipelines.archive.files import FILE_SCHEMA, write_files
+from cometmq.spark.pipelines.archive.publish import escaped, local_folder
+from cometmq.spark.pipelines.archive.source import NOTICE_SCHEMA, UNFINISHED, FilesPlan, Notice, zone_of
 
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
 

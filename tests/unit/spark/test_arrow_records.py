@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.sysflag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
-from cometmq.spark.arrow_records import record_starts, to_batch
+from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.columns import ARROW_SCHEMA
 from cometmq.spark.options import IncludeProperties
 from cometmq.wire.record.batch import BatchItem, encode_batch

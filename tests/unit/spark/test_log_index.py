@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, In, InputPartition
 
-from cometmq.spark.log_options import log_options
-from cometmq.spark.log_partitions import LogPlaces, LogRange
-from cometmq.spark.log_source import LogReader
+from cometmq.spark.log.options import log_options
+from cometmq.spark.log.partitions import LogPlaces, LogRange
+from cometmq.spark.log.source import LogReader
 from tests.unit.spark.stores_kit import unpacked
 from tests.unit.spark.test_log_source import Row, matching, places, read, reader_of
 

@@ -16,13 +16,14 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, Less
 
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.sysflag import CompressionType, with_compression
-from cometmq.spark import log_store, log_walking
+from cometmq.spark.arrow.record_scan import scan_records
 from cometmq.spark.columns import PERMISSIVE_LOG_SCHEMA
-from cometmq.spark.log_options import log_options
-from cometmq.spark.log_partitions import LogRange, QueueParts
-from cometmq.spark.log_source import FilteringLogReader, RocketmqLogSource
-from cometmq.spark.log_walking import LogFile, LogFileReader
-from cometmq.spark.record_scan import scan_records
+from cometmq.spark.log import chunks as log_walking
+from cometmq.spark.log import store as log_store
+from cometmq.spark.log.chunks import LogFile, LogFileReader
+from cometmq.spark.log.options import log_options
+from cometmq.spark.log.partitions import LogRange, QueueParts
+from cometmq.spark.log.source import FilteringLogReader, RocketmqLogSource
 from cometmq.store.queue.units import UNIT
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.layout import write_filler

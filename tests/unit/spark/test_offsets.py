@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.offsets import advance, backlog_of, from_nested, share, share_bytes, to_nested
-from cometmq.spark.ranges import SMALL_PARTITION, QueueRange, partitions_of, ranges_between
+from cometmq.spark.live.offsets import advance, backlog_of, from_nested, share, share_bytes, to_nested
+from cometmq.spark.live.partitions import SMALL_PARTITION, QueueRange, partitions_of, ranges_between
 
 
 def queue(number: int) -> MessageQueue:

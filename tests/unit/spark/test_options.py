@@ -9,8 +9,8 @@ import pytest
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import SettingsError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live_options import NAMELESS_GROUP, Bound, LiveOptions, live_options
-from cometmq.spark.offsets import EARLIEST, LATEST
+from cometmq.spark.live.offsets import EARLIEST, LATEST
+from cometmq.spark.live.options import NAMELESS_GROUP, Bound, LiveOptions, live_options
 
 BASE = {"namesrvAddr": "127.0.0.1:9876", "topic": "orders"}
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.folders import SystemFolders
-from cometmq.spark import rebuild_tasks
-from cometmq.spark.dispatch_columns import Dispatched, DispatchRules
-from cometmq.spark.rebuild import WORK_FOLDER, rebuild
+from cometmq.spark.rebuild import tasks as rebuild_tasks
+from cometmq.spark.rebuild.dispatch import Dispatched, DispatchRules
+from cometmq.spark.rebuild.rebuild import WORK_FOLDER, rebuild
 from cometmq.store.tools.rebuild import Rebuilt, rebuild_store
 from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.names import UnsafeNameError, child
-from cometmq.spark.dispatch_columns import DispatchRules
-from cometmq.spark.pipelines.archive_places import escaped
+from cometmq.spark.pipelines.archive.publish import escaped
+from cometmq.spark.rebuild.dispatch import DispatchRules
 
 LEADING_OUT = ["../outside", "..", ".", "", "/tmp/outside", "a\0b", "x" * 300]
 

@@ -18,12 +18,12 @@ from cometmq.client.admin.admin import Admin
 from cometmq.client.blocking.loop import background
 from cometmq.client.names import is_system_topic
 from cometmq.model.errors import SettingsError
-from cometmq.spark.cluster import Cluster
-from cometmq.spark.live_options import live_options
-from cometmq.spark.pipelines.copying import copies
-from cometmq.spark.pipelines.jobs import TopicsJob
-from cometmq.spark.pipelines.streams import Progress, Report, no_report, run_stream
-from cometmq.spark.pipelines.topic_names import settings_of
+from cometmq.spark.live.cluster import Cluster
+from cometmq.spark.live.options import live_options
+from cometmq.spark.pipelines.copy import copies
+from cometmq.spark.pipelines.run.jobs import TopicsJob
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
+from cometmq.spark.pipelines.run.topic_names import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,14 +21,14 @@ from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import SettingsError
-from cometmq.spark.cluster import Cluster
-from cometmq.spark.live_options import live_options
-from cometmq.spark.offsets import Nested, Offsets, backlog_of, from_nested, share, to_nested
-from cometmq.spark.pipelines.archive import batches_of, read_archive
-from cometmq.spark.pipelines.copying import copies, in_order
-from cometmq.spark.pipelines.files import Files, joined
-from cometmq.spark.pipelines.jobs import TopicsJob, time_ms
-from cometmq.spark.pipelines.streams import Progress, Report, no_report, plain_errors
+from cometmq.spark.live.cluster import Cluster
+from cometmq.spark.live.offsets import Nested, Offsets, backlog_of, from_nested, share, to_nested
+from cometmq.spark.live.options import live_options
+from cometmq.spark.pipelines.archive.job import batches_of, read_archive
+from cometmq.spark.pipelines.copy import copies, in_order
+from cometmq.spark.pipelines.run.files import Files, joined
+from cometmq.spark.pipelines.run.jobs import TopicsJob, time_ms
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,273 @@
+"""Records as they lie in the log, or come in the answer to a pull, to Arrow batches.
+
+Rules kept here:
+- No loop over messages in Python, except where bodies are compressed or hold several messages, or hosts are
+  IPv6.
+- Only the columns that are asked for are made. Properties as a map are made only if that is asked for, too.
+- A batch owns its memory: the buffer may be used again once it is made.
+- A record that is none, or a body that cannot be decompressed, is a `RecordError` and gives no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cometmq.model.errors import ProtocolError
+from cometmq.model.message_properties import KEYS, RESERVED, TAGS, UNIQ_KEY
+from cometmq.model.sysflag import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    STORE_HOST_V6,
+    compression_type,
+)
+from cometmq.spark.arrow.alike import AlikeProperties, alike_properties, common_piece
+from cometmq.spark.arrow.gather import Mask, Places, as_text, gather, replaced
+from cometmq.spark.arrow.properties import Properties, split_keys
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
+from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema
+from cometmq.spark.options import IncludeProperties
+from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.compression import decompress
+from cometmq.wire.record.ids import encode_offset_id, unpack_host
+from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.record import decode_record, encode_record
+
+if TYPE_CHECKING:
+    from cometmq.wire.record.layout import ReadableBuffer
+
+__all__ = ["record_starts", "to_batch"]
+
+_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.dtype("V2"))
+_MS_TO_US: Final = 1000
+_INNER: Final = INNER_BATCH | NEED_UNWRAP
+
+
+def to_batch(
+    buffer: ReadableBuffer,
+    starts: Places,
+    *,
+    broker_name: str,
+    columns: Sequence[str] | None = None,
+    include_properties: IncludeProperties = False,
+) -> pa.RecordBatch:
+    """The records that begin at `starts`, in ascending order, as a batch of these columns, or of all."""
+    return fields_to_batch(
+        RecordFields(buffer, starts),
+        broker_name=broker_name,
+        columns=columns,
+        include_properties=include_properties,
+    )
+
+
+def fields_to_batch(
+    fields: RecordFields,
+    *,
+    broker_name: str,
+    columns: Sequence[str] | None = None,
+    include_properties: IncludeProperties = False,
+) -> pa.RecordBatch:
+    """The same for records that were looked at already."""
+    fields.check()
+    names = ARROW_SCHEMA.names if columns is None else columns
+    schema = pa.schema([_FIELDS[name] for name in names])
+    if not len(fields):
+        return pa.RecordBatch.from_pylist([], schema)
+    is_inner = fields.sys_flags & _INNER == _INNER
+    if is_inner.any():
+        return to_batch(
+            *_unwrapped(fields, is_inner),
+            broker_name=broker_name,
+            columns=columns,
+            include_properties=include_properties,
+        )
+    made = _Columns(fields, broker_name, include_properties)
+    arrays = [_MAKERS[name](made) for name in names]
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(fields), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
+    """The same records, with those that hold several messages replaced by one for each of these."""
+    content = bytearray()
+    view = memoryview(fields.buffer)
+    rows = zip(is_inner.tolist(), fields.starts.tolist(), fields.ends.tolist(), strict=True)
+    for holds_several, start, end in rows:
+        if not holds_several:
+            content += view[start:end]
+            continue
+        outer = decode_record(view, start, decompress_body=True)
+        for number, item in enumerate(decode_batch(outer.body)):
+            content += encode_record(
+                msgspec.structs.replace(
+                    outer,
+                    body=item.body,
+                    properties_block=item.properties_block,
+                    body_crc=None,
+                    flag=item.flag,
+                    queue_offset=outer.queue_offset + number,
+                    sys_flag=outer.sys_flag & ~_INNER,
+                )
+            )
+    unwrapped = bytes(content)
+    return unwrapped, record_starts(unwrapped)
+
+
+class _Columns:
+    """Makes the columns of some records."""
+
+    def __init__(self, fields: RecordFields, broker_name: str, include_properties: IncludeProperties) -> None:
+        self._fields = fields
+        self._broker_name = broker_name
+        self._include_properties = include_properties
+        self._buffer = pa.py_buffer(fields.bytes)
+
+    @cached_property
+    def _properties(self) -> AlikeProperties | Properties:
+        starts, ends = self._fields.block_starts, self._fields.ends
+        alike = alike_properties(self._fields.bytes, starts, ends)
+        return alike or Properties(self._buffer, starts, ends)
+
+    def topics(self) -> pa.Array:
+        fields = self._fields
+        topic = common_piece(fields.bytes, fields.topic_starts, fields.topic_ends)
+        if topic is not None:
+            return pa.repeat(pa.scalar(topic.decode("utf-8", "replace"), pa.string()), len(fields))
+        return as_text(gather(self._buffer, fields.topic_starts, fields.topic_ends))
+
+    def broker_names(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._broker_name, pa.string()), len(self._fields))
+
+    def queue_ids(self) -> pa.Array:
+        return pa.array(self._fields.column("queue_id", np.int32))
+
+    def queue_offsets(self) -> pa.Array:
+        return pa.array(self._fields.column("queue_offset", np.int64))
+
+    def physical_offsets(self) -> pa.Array:
+        return pa.array(self._fields.column("physical_offset", np.int64))
+
+    def message_ids(self) -> pa.Array:
+        """The producer's id; where there is none, the broker's."""
+        unique_ids = self._properties.values(UNIQ_KEY)
+        if not unique_ids.null_count:
+            return unique_ids
+        missing = unique_ids.is_null().to_numpy(zero_copy_only=False)
+        return replaced(unique_ids, missing, self._offset_ids(missing))
+
+    def _offset_ids(self, rows: Mask) -> pa.Array:
+        fields = self._fields
+        if (fields.sys_flags[rows] & STORE_HOST_V6).any():
+            places = fields.fixed["physical_offset"]
+            return pa.array(
+                [
+                    encode_offset_id(fields.store_host(row), int(places[row]))
+                    for row in np.flatnonzero(rows).tolist()
+                ],
+                pa.string(),
+            )
+        packed = np.empty((int(rows.sum()), 16), np.uint8)
+        packed[:, :8] = fields.store_hosts_v4()[rows].view(np.uint8).reshape(-1, 8)
+        packed[:, 8:] = fields.fixed["physical_offset"][rows].copy().view(np.uint8).reshape(-1, 8)
+        text = pa.py_buffer(_HEX[packed.reshape(-1)])
+        offsets = np.arange(0, 32 * (len(packed) + 1), 32, dtype=np.int32)
+        return pa.StringArray.from_buffers(len(packed), pa.py_buffer(offsets), text)
+
+    def tags(self) -> pa.Array:
+        return self._properties.values(TAGS)
+
+    def keys(self) -> pa.Array:
+        return split_keys(self._properties.values(KEYS), _FIELDS["keys"].type)
+
+    def properties(self) -> pa.Array:
+        kind = _FIELDS["properties"].type
+        if not self._include_properties:
+            return pa.nulls(len(self._fields), kind)
+        return self._properties.maps(kind, RESERVED if self._include_properties == "user" else ())
+
+    def bodies(self) -> pa.Array:
+        fields = self._fields
+        bodies = gather(self._buffer, fields.body_starts, fields.body_ends)
+        compressed = (fields.sys_flags & COMPRESSED != 0) & (fields.body_ends > fields.body_starts)
+        if not compressed.any():
+            return bodies
+        rows = np.flatnonzero(compressed).tolist()
+        return replaced(bodies, compressed, pa.array([self._decompressed(row) for row in rows], pa.binary()))
+
+    def _decompressed(self, row: int) -> bytes:
+        fields = self._fields
+        start, end = int(fields.body_starts[row]), int(fields.body_ends[row])
+        try:
+            return decompress(fields.bytes[start:end].data, compression_type(int(fields.sys_flags[row])))
+        except ProtocolError as error:
+            raise RecordError(start, "a body that can be decompressed", error) from error
+
+    def born_times(self) -> pa.Array:
+        return _times(self._fields.column("born_ms", np.int64))
+
+    def store_times(self) -> pa.Array:
+        return _times(self._fields.store_times_ms)
+
+    def born_hosts(self) -> pa.Array:
+        """Few hosts send many messages: each is written out once."""
+        fields = self._fields
+        packed = fields.column("born_host", np.uint64)
+        if not fields.has_v6 and (packed == packed[0]).all():
+            host = _host_text(packed[:1].tobytes())
+            return pa.repeat(pa.scalar(host, pa.string()), len(fields))
+        found = pa.array(packed).dictionary_encode()
+        hosts = [_host_text(host.to_bytes(8, "little")) for host in found.dictionary.to_pylist()]
+        texts = pa.array(hosts, pa.string()).take(found.indices)
+        is_v6 = fields.sys_flags & BORN_HOST_V6 != 0
+        if not is_v6.any():
+            return texts
+        others = [_host_text(fields.born_host(row)) for row in np.flatnonzero(is_v6).tolist()]
+        return replaced(texts, is_v6, pa.array(others, pa.string()))
+
+    def reconsume_times(self) -> pa.Array:
+        return pa.array(self._fields.reconsume_times)
+
+    def errors(self) -> pa.Array:
+        return pa.nulls(len(self._fields), pa.string())
+
+
+_MAKERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
+    "topic": _Columns.topics,
+    "brokerName": _Columns.broker_names,
+    "queueId": _Columns.queue_ids,
+    "queueOffset": _Columns.queue_offsets,
+    "msgId": _Columns.message_ids,
+    "tags": _Columns.tags,
+    "keys": _Columns.keys,
+    "properties": _Columns.properties,
+    "body": _Columns.bodies,
+    "bornTimestamp": _Columns.born_times,
+    "storeTimestamp": _Columns.store_times,
+    "bornHost": _Columns.born_hosts,
+    "reconsumeTimes": _Columns.reconsume_times,
+    "physicalOffset": _Columns.physical_offsets,
+    "error": _Columns.errors,
+}
+
+
+def _times(times_ms: npt.NDArray[np.generic]) -> pa.Array:
+    return pa.array(times_ms * _MS_TO_US).view(_FIELDS["storeTimestamp"].type)
+
+
+def _host_text(packed: bytes) -> str | None:
+    """A host as text; null if it is none, which does not make the message unreadable."""
+    try:
+        return str(unpack_host(packed))
+    except ProtocolError:
+        return None

@@ -1,0 +1,160 @@
+"""The properties of many messages: single ones as columns, all of them as a map.
+
+Rules kept here:
+- All blocks are looked at together, as one piece of bytes: a property is what lies between two separators and
+  has a third one inside. What counts as a property, and which of two with one name, is as in
+  `wire/record/properties.py`.
+- Only a message with a separator inside a value is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.model.message_properties import KEY_SEPARATOR
+from cometmq.spark.arrow.gather import Mask, Places, as_text, content_of, gather
+from cometmq.wire.record.properties import decode_properties
+
+_NAME_END: Final = 1
+_ITEM_END: Final = 2
+_KEY_SEPARATOR: Final = ord(KEY_SEPARATOR)
+_NAME_KINDS: Final = {4: "<u4", 8: "<u8"}
+_LONGEST_NAME: Final = 8
+"""So many bytes may be looked at behind the last separator."""
+
+
+class Properties:
+    """The properties of messages whose blocks lie in a buffer."""
+
+    def __init__(self, buffer: pa.Buffer, starts: Places, ends: Places) -> None:
+        """In front of each block is a byte that is not needed: half of its length."""
+        blocks = gather(buffer, starts - 1, ends)
+        content, offsets = content_of(blocks)
+        self._row_starts = offsets.astype(np.int64)
+        total = int(self._row_starts[-1])
+        self._content = np.empty(total + 1 + _LONGEST_NAME, np.uint8)
+        self._content[:total] = content[:total]
+        self._content[self._row_starts] = _ITEM_END  # in front of each block, and behind the last
+        self._buffer = pa.py_buffer(self._content)
+        separators = np.flatnonzero(self._content[: total + 1] <= _ITEM_END)
+        kinds = self._content[separators]
+        if not kinds.all():
+            separators, kinds = separators[kinds != 0], kinds[kinds != 0]
+        inside = np.flatnonzero(kinds == _NAME_END)
+        self._odd_rows = self._rows_of(separators[inside[kinds[inside + 1] == _NAME_END]])
+        before, behind = separators[inside - 1], separators[inside + 1]
+        self._name_starts: Places = before + 1
+        self._name_ends: Places = separators[inside]
+        self._value_ends: Places = behind
+        is_item = (before + 1 < self._name_ends) & (self._name_ends + 1 < behind)
+        is_item &= kinds[inside - 1] == _ITEM_END
+        if not is_item.all():
+            self._name_starts, self._name_ends = self._name_starts[is_item], self._name_ends[is_item]
+            self._value_ends = behind[is_item]
+
+    def __len__(self) -> int:
+        return len(self._row_starts) - 1
+
+    def values(self, name: str) -> pa.StringArray:
+        """The values of one property, null where a message does not have it."""
+        starts, ends, missing = self._find(name.encode())
+        if missing.all() and not len(self._odd_rows):
+            return pa.nulls(len(self), pa.string())
+        values = as_text(gather(self._buffer, starts, ends, missing))
+        return self._corrected(values, name)
+
+    def _find(self, name: bytes) -> tuple[Places, Places, Mask]:
+        """Where the values of a property are; where one is missing, nothing at the beginning of its row."""
+        found = self._named(name)
+        rows = self._rows_of(self._name_ends[found])
+        starts = self._row_starts[:-1].copy()
+        ends = starts.copy()
+        missing = np.ones(len(self), np.bool_)
+        starts[rows] = self._name_ends[found] + 1  # of two in one row the last is assigned last
+        ends[rows] = self._value_ends[found]
+        missing[rows] = False
+        return starts, ends, missing
+
+    def _named(self, name: bytes) -> npt.NDArray[np.intp]:
+        """Which items have a name, which is 4 or 8 bytes long."""
+        kind = _NAME_KINDS[len(name)]
+        candidates = np.flatnonzero(self._name_ends - self._name_starts == len(name))
+        numbers = np.ndarray((len(self._content) - _LONGEST_NAME,), kind, self._content, strides=(1,))
+        wanted = int.from_bytes(name, "little")
+        found: npt.NDArray[np.intp] = candidates[numbers[self._name_starts[candidates]] == wanted]
+        return found
+
+    def _rows_of(self, places: Places) -> Places:
+        """Which messages places inside of their blocks belong to."""
+        row_starts = self._row_starts
+        if len(places) == len(self) and (row_starts[:-1] < places).all() and (places < row_starts[1:]).all():
+            return np.arange(len(self))  # one each, as is usual for a name that all messages have
+        return np.searchsorted(self._row_starts, places, "right") - 1
+
+    def _corrected(self, values: pa.StringArray, name: str) -> pa.StringArray:
+        if not len(self._odd_rows):
+            return values
+        texts = values.to_pylist()
+        for row in set(self._odd_rows.tolist()):
+            texts[row] = self._decoded(row).get(name)
+        return pa.array(texts, pa.string())
+
+    def _decoded(self, row: int) -> dict[str, str]:
+        start, end = self._row_starts[row], self._row_starts[row + 1]
+        return decode_properties(self._content[start:end].tobytes())
+
+    def maps(self, kind: pa.MapType, without: Collection[str] = ()) -> pa.MapArray:
+        """All properties of each message, but for those that are not wanted."""
+        rows = self._rows_of(self._name_ends)
+        names = as_text(gather(self._buffer, self._name_starts, self._name_ends))
+        value_starts, value_ends = self._name_ends + 1, self._value_ends
+        if without:
+            unwanted = pc.is_in(names, value_set=pa.array(sorted(without), pa.string()))
+            wanted = ~unwanted.to_numpy(zero_copy_only=False)
+            rows, names = rows[wanted], names.filter(pa.array(wanted))
+            value_starts, value_ends = value_starts[wanted], value_ends[wanted]
+        if len(self._odd_rows) or _has_duplicates(rows, names):
+            decoded = (self._decoded(row).items() for row in range(len(self)))
+            return pa.array([[item for item in items if item[0] not in without] for items in decoded], kind)
+        values = as_text(gather(self._buffer, value_starts, value_ends))
+        offsets = np.searchsorted(rows, np.arange(len(self) + 1)).astype(np.int32)
+        items = pa.StructArray.from_arrays([names, values], fields=[kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets)], children=[items])
+
+
+def _has_duplicates(rows: Places, names: pa.StringArray) -> bool:
+    """Whether a message has two properties of one name."""
+    encoded = names.dictionary_encode()
+    codes = rows * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+    codes.sort()
+    return bool((codes[1:] == codes[:-1]).any())
+
+
+def split_keys(keys: pa.StringArray, kind: pa.ListType) -> pa.ListArray:
+    """The single keys in what the property of that name says; null where there is none."""
+    if keys.null_count == len(keys):
+        return pa.nulls(len(keys), kind)
+    content, _ = content_of(keys)
+    if not (content == _KEY_SEPARATOR).any():
+        present = keys.is_valid()
+        offsets = np.zeros(len(keys) + 1, np.int32)
+        np.cumsum(present.to_numpy(zero_copy_only=False), out=offsets[1:])
+        return _lists(keys.drop_null(), offsets, present, kind)
+    split = pc.split_pattern(keys, KEY_SEPARATOR)
+    parts, offsets = split.values, split.offsets.to_numpy()
+    wanted = pc.not_equal(parts, "").to_numpy(zero_copy_only=False)
+    counts = np.concatenate(([0], np.cumsum(wanted)))
+    return _lists(parts.filter(pa.array(wanted)), counts[offsets].astype(np.int32), split.is_valid(), kind)
+
+
+def _lists(
+    values: pa.Array, offsets: npt.NDArray[np.int32], present: pa.Array, kind: pa.ListType
+) -> pa.Array:
+    validity = present.buffers()[1]
+    return pa.Array.from_buffers(kind, len(present), [validity, pa.py_buffer(offsets)], children=[values])

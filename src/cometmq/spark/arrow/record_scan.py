@@ -1,0 +1,158 @@
+"""Where records begin in bytes that hold many of them: the answer to a pull, or a piece of the log.
+
+Rules kept here:
+- The places are those that a walk from record to record finds, whatever is in the bodies. As long as records
+  are of one size, as the first ones, all are looked at at once. Where they are short, the walk is replaced by
+  a search for their magic that is believed only as far as sizes and places agree; a record that is quoted in
+  a body therefore costs time and nothing else.
+- A scan ends at its limit or at the first bytes that are no record, and says where and why. Nothing but size
+  and magic is judged here; what is inside a record is for `batches.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cometmq.wire.record.layout import (
+    HEAD,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    FillerError,
+    RecordError,
+)
+
+if TYPE_CHECKING:
+    from cometmq.wire.record.layout import ReadableBuffer
+
+Places = npt.NDArray[np.int64]
+
+HEAD_DTYPE: Final = np.dtype([("size", ">i4"), ("magic", ">u4")])
+_HEAD_BYTES: Final = np.dtype(f"V{HEAD.size}")
+_FIRST_MAGIC_BYTE: Final = MAGIC_V1 >> 24
+_MAGIC_AT: Final = 4
+_WINDOW: Final = 256 * 1024
+"""How much is searched at a time; where the search is led astray, the rest of that is walked."""
+_PROBED: Final = 32
+_SHORT: Final = 700
+"""Up to this average size searching all bytes is quicker than looking at each record."""
+
+
+class Scan(NamedTuple):
+    """What a scan found."""
+
+    starts: Places
+    position: int
+    """Where the next record would begin."""
+    error: RecordError | None
+    """Why there is none; None if the scan came to its limit."""
+
+
+def record_starts(buffer: ReadableBuffer) -> Places:
+    """Where the records begin that a buffer consists of; an error if there is anything else in it."""
+    scan = scan_records(buffer)
+    if scan.error is not None:
+        raise scan.error
+    return scan.starts
+
+
+def scan_records(
+    buffer: ReadableBuffer, start: int = 0, stop: int | None = None, limit: int | None = None
+) -> Scan:
+    """The records that begin from `start` on and before `stop`, and end at or before `limit`."""
+    limit = len(buffer) if limit is None else limit
+    stop = limit if stop is None else min(stop, limit)
+    walked, position, error = _walk(buffer, start, stop, limit, _PROBED)
+    pieces = [walked]
+    if error is None and position < stop and len(walked) > 1 and len(set(np.diff(walked).tolist())) == 1:
+        found, position = _step(buffer, position, stop, limit, int(walked[1] - walked[0]))
+        pieces.append(found)
+    if error is None and position < stop and (position - start) // max(sum(map(len, pieces)), 1) <= _SHORT:
+        while error is None and position < stop:
+            window_end = min(position + _WINDOW, stop)
+            found, position = _search(buffer, position, window_end, limit)
+            pieces.append(found)
+            if position < window_end:
+                walked, position, error = _walk(buffer, position, window_end, limit)
+                pieces.append(walked)
+    elif error is None and position < stop:
+        walked, position, error = _walk(buffer, position, stop, limit)
+        pieces.append(walked)
+    return Scan(np.concatenate(pieces), position, error)
+
+
+def _walk(
+    buffer: ReadableBuffer, position: int, stop: int, limit: int, count: int | None = None
+) -> tuple[Places, int, RecordError | None]:
+    """Go from record to record."""
+    starts: list[int] = []
+    error = None
+    unpack, last = HEAD.unpack_from, min(stop - 1, limit - MIN_RECORD_SIZE)
+    while position <= last and len(starts) != count:
+        size, magic = unpack(buffer, position)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_SIZE <= size <= limit - position:
+            error = _no_record(position, size, magic, limit)
+            break
+        starts.append(position)
+        position += size
+    else:
+        if position < stop and len(starts) != count:
+            error = _too_short(buffer, position, limit)
+    return np.array(starts, np.int64), position, error
+
+
+def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Places, int]:
+    """Go on as long as records are of one size, which takes one look at all of them."""
+    most = min(-(-(stop - position) // size), (limit - position) // size)
+    if most <= 0:
+        return np.empty(0, np.int64), position
+    heads = np.ndarray((most,), HEAD_DTYPE, buffer, position, strides=(size,))
+    magics = heads["magic"]
+    good = (heads["size"] == size) & ((magics == MAGIC_V1) | (magics == MAGIC_V2))
+    count = most if good.all() else int(good.argmin())
+    return position + size * np.arange(count, dtype=np.int64), position + size * count
+
+
+def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Places, int]:
+    """Look for magics in one go; the answer is good as far as it goes, which may be nowhere."""
+    # As much as the head of a record that begins just before `stop`, and not of one that begins there.
+    view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, limit) - position, position)
+    if len(view) < HEAD.size:
+        return np.empty(0, np.int64), position
+    found = np.flatnonzero(view[_MAGIC_AT:-3] == _FIRST_MAGIC_BYTE)
+    heads = np.ndarray((len(view) - HEAD.size + 1,), _HEAD_BYTES, view, strides=(1,))[found].view(HEAD_DTYPE)
+    magics, sizes = heads["magic"], heads["size"].astype(np.int64)
+    good = ((magics == MAGIC_V1) | (magics == MAGIC_V2)) & (sizes >= MIN_RECORD_SIZE)
+    found, sizes = found[good], sizes[good]
+    if not len(found) or found[0] != 0:
+        return np.empty(0, np.int64), position
+    ends = found + sizes
+    astray = np.flatnonzero(ends[:-1] != found[1:])
+    count = int(astray[0]) + 1 if len(astray) else len(found)
+    if int(ends[count - 1]) > limit - position:
+        count -= 1
+    if count == 0:
+        return np.empty(0, np.int64), position
+    return found[:count] + position, position + int(ends[count - 1])
+
+
+def _no_record(position: int, size: int, magic: int, limit: int) -> RecordError:
+    if magic == MAGIC_FILLER:
+        return FillerError(position, "a record", f"the filler at the end of a file, of {size} bytes")
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return RecordError(position + 4, f"the magic {MAGIC_V1:#x} or {MAGIC_V2:#x}", f"{magic:#x}")
+    return RecordError(
+        position, f"a size of {MIN_RECORD_SIZE} or more that ends at or before {limit}", f"a size of {size}"
+    )
+
+
+def _too_short(buffer: ReadableBuffer, position: int, limit: int) -> RecordError:
+    """What is wrong where less is left than a record takes."""
+    if limit - position < HEAD.size:
+        return RecordError(position, f"a record of {MIN_RECORD_SIZE} bytes or more", f"{limit - position}")
+    size, magic = HEAD.unpack_from(buffer, position)
+    return _no_record(position, size, magic, limit)

@@ -1,0 +1,210 @@
+"""The source `rocketmq` as a stream.
+
+Rules kept here:
+- Offsets are Spark's: what it has in its checkpoint is where a query goes on, whatever brokers have.
+- A queue that is new begins at its earliest message. It enters the offsets first, without messages, so that
+  its beginning is in the checkpoint before anything of it is read.
+- A queue that is gone, or whose broker is away, stays at its offset; it goes on when it is back.
+- A trigger takes no more than the options say; with `availableNow` the query ends at what there was when it
+  began.
+- What is skipped because it is lost is counted: the progress of the query shows it as `$skipped` beside the
+  latest offsets. No topic can have that name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from cometmq.client.blocking.loop import background
+from cometmq.spark.live.cluster import Cluster
+from cometmq.spark.live.data_loss import report_loss, report_shrunk
+from cometmq.spark.live.offsets import (
+    Offsets,
+    advance,
+    backlog_of,
+    from_nested,
+    share,
+    share_bytes,
+    to_nested,
+)
+from cometmq.spark.live.options import LiveOptions
+from cometmq.spark.live.partitions import QueueRange, partitions_of, ranges_between
+from cometmq.spark.live.table import read_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("cometmq.spark")
+
+SKIPPED: Final = "$skipped"
+
+T = TypeVar("T")
+
+
+class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as they grow."""
+
+    def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._cluster: Cluster | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets = {}
+        self._earliest: Offsets = {}  # of the queues that the next batch reads
+        self._told: set[QueueRange] = set()  # what of them is known to be lost
+        self._skipped = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers get what they need to read; connections and counts stay with the driver."""
+        nothing = RocketmqStreamReader(self._options, self._columns)
+        return nothing.__dict__
+
+    # Where the stream is.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
+        return to_nested(self._run(self._first()))
+
+    async def _first(self) -> Offsets:
+        cluster = await self._started()
+        return await cluster.at_bound(await cluster.queues(), self._options.start)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
+        return to_nested(self._run(self._next(from_nested(start), limit)))
+
+    async def _next(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        cluster = await self._started()
+        cluster.commit_soon(start)  # everything before is done, also what an earlier run of the query did
+        new, latest = await self._look(cluster, start)
+        begun = {queue: offset for queue, offset in start.items() if latest.get(queue, offset) >= offset}
+        backlog = backlog_of(begun, latest)
+        taken = backlog if isinstance(limit, ReadAllAvailable) else await self._admit(cluster, start, backlog)
+        end = {**advance(begun, taken), **await self._begin_again(cluster, start, latest), **new}
+        self._earliest = await cluster.earliest(taken, needed=False)
+        self._told.clear()
+        # Now, so that the progress of this batch tells of what is lost.
+        self._expect([left for left in map(self._what_is_left, ranges_between(start, end)) if left.count])
+        return end
+
+    def _expect(self, ranges: Sequence[QueueRange]) -> None:
+        """These will be planned next, most likely."""
+
+    async def _look(self, cluster: Cluster, start: Offsets) -> tuple[Offsets, Offsets]:
+        """Where new queues begin, and how far all may be read."""
+        target = self._target
+        queues = await cluster.queues() if target is None else list(target)
+        latest = await cluster.latest(queues, needed=False) if target is None else target
+        unseen = [queue for queue in latest if queue not in start]
+        new = await cluster.earliest(unseen, needed=target is not None) if unseen else {}
+        self._latest = latest
+        return new, latest
+
+    async def _begin_again(self, cluster: Cluster, start: Offsets, latest: Offsets) -> Offsets:
+        """Queues that have fewer messages than were read: their topic was made anew, or lost its end."""
+        shrunk = {queue: offset for queue, offset in start.items() if latest.get(queue, offset) < offset}
+        if not shrunk:
+            return {}
+        earliest = await cluster.earliest(shrunk)
+        for queue, offset in shrunk.items():
+            has = earliest[queue], latest[queue]
+            report_shrunk(queue, offset, has, fail_on_data_loss=self._options.fail_on_data_loss)
+        return earliest
+
+    async def _admit(self, cluster: Cluster, start: Offsets, backlog: Offsets) -> Offsets:
+        options = self._options
+        taken = backlog if options.max_offsets is None else share(backlog, options.max_offsets)
+        if options.max_bytes is not None and taken:
+            sizes = await cluster.message_sizes({queue: start[queue] for queue in taken})
+            taken = share_bytes(taken, sizes, options.max_bytes)
+        return taken
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark calls it so
+        """One of the limits; `latestOffset` keeps both."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark calls it so
+        self._target = self._run(self._all_available())
+
+    async def _all_available(self) -> Offsets:
+        cluster = await self._started()
+        return await cluster.latest(await cluster.queues())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark calls it so
+        if not self._latest:
+            return None
+        report: dict[str, Any] = {**to_nested(self._latest)}
+        if self._skipped:
+            report[SKIPPED] = self._skipped
+        return report
+
+    # What is read of it.
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        ranges = ranges_between(from_nested(start), from_nested(end))
+        return self._partitions_of(self._run(self._existing(ranges)) if ranges else ranges)
+
+    def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
+        options = self._options
+        return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+
+    async def _existing(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
+        """What of the ranges is still there, as far as it can be known."""
+        unknown = [each.queue for each in ranges if each.queue not in self._earliest]
+        if unknown:  # a batch that an earlier run of the query has planned
+            cluster = await self._started()
+            await cluster.queues()
+            self._earliest = {**self._earliest, **await cluster.earliest(unknown, needed=False)}
+        return [left for left in map(self._what_is_left, ranges) if left.count]
+
+    def _what_is_left(self, each: QueueRange) -> QueueRange:
+        first = self._earliest.get(each.queue, each.start)
+        if first <= each.start:
+            return each
+        behind = min(first, each.end)
+        if each not in self._told:
+            has = first, max(self._latest.get(each.queue, each.end), each.end)
+            fails = self._options.fail_on_data_loss
+            self._skipped += report_loss(each.queue, each.start, behind, has, fail_on_data_loss=fails)
+            self._told.add(each)
+        return QueueRange(each.queue, behind, each.end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, partition, self._columns)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        self._run(self._commit(from_nested(end)))
+
+    async def _commit(self, offsets: Offsets) -> None:
+        (await self._started()).commit_soon(offsets)
+
+    # Life.
+
+    def stop(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            self._run(cluster.stop())
+
+    async def _started(self) -> Cluster:
+        if self._cluster is None:
+            cluster = Cluster(self._options)
+            await cluster.start()
+            self._cluster = cluster
+        return self._cluster
+
+    @staticmethod
+    def _run(work: Coroutine[Any, Any, T]) -> T:
+        return background().run(work)

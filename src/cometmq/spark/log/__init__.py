@@ -1,0 +1,1 @@
+"""The log source: the files of a store, read without a broker."""

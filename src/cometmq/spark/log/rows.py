@@ -1,0 +1,200 @@
+"""Which records of a log are rows of a query, and the batches that they make; damage as an error or a row.
+
+Rules kept here:
+- A row is a message that a consumer could see: no prepared or rolled back half of a transaction, no record
+  that lies about its place.
+- What is damaged ends the query with an error that names file and place, or, in the permissive mode, is a row
+  that has nothing but its place and what is wrong. Such rows have no topic: a filter that asks for one leaves
+  them out, the options do not.
+- A batch has only so many compressed bodies that it stays small, as far as the batch before it can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.model.errors import StoreError
+from cometmq.model.sysflag import COMPRESSED, TransactionType
+from cometmq.spark.arrow.alike import common_piece
+from cometmq.spark.arrow.batches import fields_to_batch
+from cometmq.spark.arrow.gather import Mask, gather
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.columns import PERMISSIVE_LOG_SCHEMA, arrow_schema
+from cometmq.spark.log.chunks import Damage, Piece
+from cometmq.spark.log.options import LogOptions
+from cometmq.spark.log.store import wrong_bodies
+from cometmq.spark.pushdown import Wanted
+from cometmq.wire.record.layout import RecordError
+
+_LARGE: Final = 16 * 1024 * 1024
+_FIRST_COMPRESSED: Final = 8
+_MOST_COMPRESSED: Final = 4096
+"""How many compressed bodies go into a first batch, and into one at most."""
+_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
+
+
+class LogRows:
+    """Makes the rows of a query out of records."""
+
+    def __init__(
+        self,
+        options: LogOptions,
+        wanted: Wanted,
+        columns: Sequence[str],
+        broker_name: str,
+        topics: frozenset[str] | None,
+    ) -> None:
+        self._options = options
+        self._wanted = wanted
+        self._columns = list(columns)
+        self._keys = None if options.keys is None else pa.array(sorted(options.keys), pa.string())
+        self._made = self._columns
+        if self._keys is not None and "keys" not in columns:
+            self._made = [*self._columns, "keys"]
+        self._broker_name = broker_name
+        self._topics = topics
+        self._pattern = None if options.pattern is None else re.compile(options.pattern)
+        self._judged: dict[bytes, bool] = {}
+        self._compressed_at_once = _FIRST_COMPRESSED
+        self._times_ms = (
+            max(options.times_ms[0], wanted.times_ms[0]),
+            min(options.times_ms[1], wanted.times_ms[1]),
+        )
+
+    def of(self, path: str, found: Piece | Damage) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece of a file."""
+        if isinstance(found, Damage):
+            yield from self._damaged(path, [(found.start, str(found.error))])
+            return
+        fields = RecordFields(found.buffer, found.starts)
+        wrong = fields.bad | (fields.fixed["physical_offset"] != found.places)
+        if self._options.check_crc:
+            wrong |= wrong_bodies(fields, ~wrong)
+        if wrong.any():
+            places = found.places[wrong].tolist()
+            rows = np.flatnonzero(wrong).tolist()
+            texts = [str(_error(fields, row, place)) for row, place in zip(rows, places, strict=True)]
+            yield from self._damaged(path, list(zip(places, texts, strict=True)))
+        yield from self._in_parts(path, self._chosen(fields.only(~wrong)))
+
+    def _in_parts(self, path: str, fields: RecordFields) -> Iterator[pa.RecordBatch]:
+        """The rows of records, in as many batches as their compressed bodies make necessary."""
+        counts = np.cumsum(fields.sys_flags & COMPRESSED != 0)
+        first = 0
+        while first < len(fields):
+            before = int(counts[first - 1]) if first else 0
+            behind = int(np.searchsorted(counts, before + self._compressed_at_once, "right"))
+            rows = np.zeros(len(fields), np.bool_)
+            rows[first:behind] = True
+            for batch in self._batches(path, fields.only(rows)):
+                self._adapt(batch.nbytes)
+                yield batch
+            first = behind
+
+    def _adapt(self, size: int) -> None:
+        """Let the next batch have more compressed bodies, or fewer."""
+        if size > _LARGE:
+            self._compressed_at_once = max(self._compressed_at_once // 4, 1)
+        elif size < _LARGE // 4:
+            self._compressed_at_once = min(self._compressed_at_once * 2, _MOST_COMPRESSED)
+
+    def _chosen(self, fields: RecordFields) -> RecordFields:
+        """The records that the query wants."""
+        wanted = self._wanted
+        rows: Mask = fields.sys_flags & TransactionType.PREPARED == 0
+        if self._times_ms != (0, Wanted().times_ms[1]):
+            times = fields.store_times_ms
+            rows &= (times >= self._times_ms[0]) & (times < self._times_ms[1])
+        if wanted.queue_ids is not None:
+            rows &= np.isin(fields.fixed["queue_id"], list(wanted.queue_ids))
+        if wanted.offsets != Wanted().offsets:
+            offsets = fields.fixed["queue_offset"]
+            rows &= (offsets >= wanted.offsets[0]) & (offsets < wanted.offsets[1])
+        if rows.any():
+            rows &= self._of_wanted_topics(fields)
+        return fields.only(rows)
+
+    def _of_wanted_topics(self, fields: RecordFields) -> Mask:
+        places = fields.topic_starts, fields.topic_ends
+        topic = common_piece(fields.bytes, *places)
+        if topic is not None:
+            return np.full(len(fields), self._wants(topic))
+        topics = gather(pa.py_buffer(fields.bytes), *places).dictionary_encode()
+        is_wanted = np.array([self._wants(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
+        if is_wanted.all():
+            return np.ones(len(fields), np.bool_)
+        rows: Mask = is_wanted[topics.indices.to_numpy()]
+        return rows
+
+    def _wants(self, name: bytes) -> bool:
+        judged = self._judged.get(name)
+        if judged is None:
+            topic = name.decode("utf-8", "replace")
+            judged = self._judged[name] = (self._topics is None or topic in self._topics) and (
+                self._pattern is None or self._pattern.fullmatch(topic) is not None
+            )
+        return judged
+
+    def _batches(self, path: str, fields: RecordFields) -> Iterator[pa.RecordBatch]:
+        if not len(fields):
+            return
+        try:
+            yield self._batch(fields)
+        except RecordError as error:
+            if len(fields) > 1:  # one of them has a body that cannot be decompressed
+                middle = np.arange(len(fields)) < len(fields) // 2
+                yield from self._batches(path, fields.only(middle))
+                yield from self._batches(path, fields.only(~middle))
+            else:
+                yield from self._damaged(path, [(int(fields.fixed["physical_offset"][0]), str(error))])
+
+    def _batch(self, fields: RecordFields) -> pa.RecordBatch:
+        batch = fields_to_batch(
+            fields,
+            broker_name=self._broker_name,
+            columns=self._made,
+            include_properties=self._options.include_properties,
+        )
+        if self._keys is None:
+            return batch
+        keys = batch.column(self._made.index("keys"))
+        has_key = pc.is_in(keys.flatten(), value_set=self._keys)
+        rows = pc.unique(pc.list_parent_indices(keys).filter(has_key))
+        return batch.take(rows).select(self._columns)
+
+    def _damaged(self, path: str, errors: Sequence[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
+        if not self._options.permissive:
+            raise StoreError(
+                f"{path} is damaged at {errors[0][0]} of the log: {errors[0][1]}; "
+                "read it with mode=permissive to get the rest"
+            )
+        if self._wanted != Wanted(tags=self._wanted.tags, times_ms=self._wanted.times_ms):
+            return
+        told = {
+            "brokerName": [self._broker_name] * len(errors),
+            "physicalOffset": [offset for offset, _ in errors],
+            "error": [error for _, error in errors],
+        }
+        arrays = [
+            pa.array(told[name], _FIELDS[name].type)
+            if name in told
+            else pa.nulls(len(errors), _FIELDS[name].type)
+            for name in self._columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([_FIELDS[name] for name in self._columns]))
+
+
+def _error(fields: RecordFields, row: int, place: int) -> RecordError:
+    """What is wrong with a record."""
+    if fields.bad[row]:
+        return fields.error(row, place)
+    said = int(fields.fixed["physical_offset"][row])
+    if said != place:
+        return RecordError(place, "a record of this place", f"one of {said}")
+    return RecordError(place, f"a body with checksum {int(fields.fixed['body_crc'][row])}", "another")

@@ -1,0 +1,1 @@
+"""Archive a topic as Parquet."""

@@ -1,0 +1,240 @@
+"""Topics to Parquet files, each message once, with a manifest of which offsets are where.
+
+    OUTPUT/topic=orders/day=2026-01-31/batch=12/part-….parquet      the messages
+    OUTPUT/_manifest/00000012.json                                  what batch 12 has
+    OUTPUT/_checkpoint/                                             how far the query is
+
+Rules kept here:
+- A batch that is done again replaces what its first try left, so whoever reads the files, with Spark or
+  without, finds each message once. A batch is complete when its manifest is there.
+- The offsets of a manifest are those of Spark's checkpoint: batches follow one another without gaps.
+- Files in a folder of a mounted file system are written by the tasks that pull the messages, from Arrow, and
+  put to their places by the driver (`files.py`, `publish.py`). Other addresses (`hdfs:`,
+  `s3a:`) are Spark's to write to: only it has their file systems, with the rights that it was given.
+- Both ways make the same folders, columns and values, and each goes on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import msgspec
+from pyspark.sql import Observation
+from pyspark.sql import functions as fn
+from pyspark.sql.types import DateType, IntegerType, StructField, StructType
+
+from cometmq.model.errors import SettingsError, StateError
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.columns import SPARK_SCHEMA
+from cometmq.spark.live.offsets import Nested, to_nested
+from cometmq.spark.pipelines.archive.publish import TaskFiles, Written, local_folder
+from cometmq.spark.pipelines.run.files import Files, joined
+from cometmq.spark.pipelines.run.jobs import TopicsJob
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MANIFEST: Final = "_manifest"
+CHECKPOINT: Final = "_checkpoint"
+PARTITIONS: Final = ("topic", "day", "batch")
+ARCHIVE_SCHEMA: Final = StructType(
+    [*SPARK_SCHEMA.fields, StructField("day", DateType()), StructField("batch", IntegerType())]
+)
+"""What the files have; said, since Spark would take a topic whose name is a number for a number."""
+DEFAULT_BATCH_ROWS: Final = 4_000_000
+_INCLUDED: Final = {"user": "user", "all": "true", "none": "false"}
+_WRITERS_AT_ONCE: Final = 16
+_COMPRESSIONS: Final = ("snappy", "zstd", "lz4_raw", "gzip", "none")
+
+Span = tuple[int, int]
+Spans = dict[str, dict[str, dict[str, Span]]]
+
+
+class ArchiveJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What to archive, and where to."""
+
+    output: str
+    """A folder, or an address of any file system that Spark knows."""
+    checkpoint: str | None = None
+    """None is a folder in the output."""
+    group: str | None = None
+    """The consumer group by which lag tools see how far the archive is."""
+    follow: bool = False
+    """Go on for ever instead of ending with what there is now."""
+    every_s: float = 60.0
+    """How long the messages of a batch are gathered, if it follows."""
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    """How many messages a batch has at most."""
+    properties: Literal["user", "all", "none"] = "user"
+    """Which properties are archived: those that senders chose, those of the system as well, or none."""
+    compression: str = "snappy"
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one batch of an archive has: a manifest."""
+
+    batch: int
+    rows: int
+    first_store_timestamp: int | None
+    last_store_timestamp: int | None
+    offsets: Spans
+    """The offsets of each queue, from the first to the one behind the last."""
+
+
+class Archived(Progress, rename="camel", kw_only=True):
+    """What a run has archived."""
+
+    output: str
+
+
+def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) -> Archived:
+    """Archive what there is, or go on until interrupted."""
+    if job.compression not in _COMPRESSIONS:
+        raise SettingsError(f"compression is {job.compression!r}; it has to be {', '.join(_COMPRESSIONS)}")
+    options = job.source_options(
+        **job.topic_options(),
+        group=job.group,
+        includeProperties=_INCLUDED[job.properties],
+        maxOffsetsPerTrigger=str(job.batch_rows),
+    )
+    files = Files(spark)
+    checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
+    way = _way_to(spark, files, job)
+    writing = _Writing(files, job, files.whole_path(checkpoint), way)
+    stream = way.stream(options)
+    writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
+    trigger: dict[str, Any] = {"availableNow": True}
+    if job.follow:
+        trigger = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
+    done = run_stream(writer.trigger(**trigger), report)
+    return Archived(output=job.output, **msgspec.structs.asdict(done))
+
+
+class _Way(Protocol):
+    """How messages get into files."""
+
+    def stream(self, options: Mapping[str, str]) -> DataFrame:
+        """The stream of which batches are to be written."""
+
+    def write(self, frame: DataFrame, number: int) -> Written:
+        """Write one batch, or write it again."""
+
+
+def _way_to(spark: SparkSession, files: Files, job: ArchiveJob) -> _Way:
+    folder = local_folder(files.whole_path(job.output))
+    if folder is None:
+        return _SparkFiles(spark, job)
+    return TaskFiles(spark, folder, job.compression)
+
+
+class _SparkFiles:
+    """Lets Spark write the files, wherever it can."""
+
+    def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
+        self._spark = spark
+        self._job = job
+
+    def stream(self, options: Mapping[str, str]) -> DataFrame:
+        return self._spark.readStream.format("rocketmq").options(**options).load()
+
+    def write(self, frame: DataFrame, number: int) -> Written:
+        # Files of several topics and days are written side by side, instead of sorting all rows first.
+        frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_WRITERS_AT_ONCE))
+        seen = Observation(f"batch-{number}")
+        time = fn.unix_millis("storeTimestamp")
+        rows = frame.observe(
+            seen, fn.count(fn.lit(1)).alias("rows"), fn.min(time).alias("first"), fn.max(time).alias("last")
+        )
+        placed = rows.withColumns({"day": fn.to_date("storeTimestamp"), "batch": fn.lit(number)})
+        writer = placed.write.mode("overwrite").partitionBy(*PARTITIONS)
+        writer = writer.option("partitionOverwriteMode", "dynamic").option(
+            "compression", self._job.compression
+        )
+        writer.parquet(self._job.output)
+        found = seen.get
+        begins = self._begins(frame.sparkSession) if number == 0 else {}
+        return Written(rows=found["rows"], first=found["first"], last=found["last"], begins=begins)
+
+    def _begins(self, spark: SparkSession) -> Nested:
+        written = read_archive(spark, self._job.output).where("batch = 0")
+        queues = written.groupBy("topic", "brokerName", "queueId").agg(fn.min("queueOffset").alias("begin"))
+        return to_nested(
+            {MessageQueue(row.topic, row.brokerName, row.queueId): row.begin for row in queues.collect()}
+        )
+
+
+class _Writing:
+    """Writes batches, and then what they have."""
+
+    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, way: _Way) -> None:
+        self._files = files
+        self._job = job
+        self._checkpoint = checkpoint
+        self._way = way
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """Write one batch, or write it again."""
+        written = self._way.write(frame, number)
+        # Where the very first one begins, only what was written says.
+        begin = self._offsets(number - 1) if number > 0 else written.begins
+        manifest = Batch(
+            batch=number,
+            rows=written.rows,
+            first_store_timestamp=written.first,
+            last_store_timestamp=written.last,
+            offsets=_spans(begin, self._offsets(number)),
+        )
+        self._files.write(manifest_path(self._job.output, number), _text(manifest))
+
+    def _offsets(self, number: int) -> dict[str, Any]:
+        """Where a batch ends, which Spark writes down before it begins."""
+        text = self._files.read(joined(self._checkpoint, "offsets", str(number)))
+        try:
+            found: dict[str, Any] = json.loads((text or "").splitlines()[2])
+        except (IndexError, ValueError):
+            raise StateError(f"the checkpoint {self._checkpoint} has no offsets of batch {number}") from None
+        return found
+
+
+def _spans(before: dict[str, Any], after: dict[str, Any]) -> Spans:
+    """What lies between the ends of two batches; a queue that is new begins at what it has first."""
+    return {
+        topic: {
+            broker: {
+                queue: (int(before.get(topic, {}).get(broker, {}).get(queue, end)), int(end))
+                for queue, end in queues.items()
+            }
+            for broker, queues in brokers.items()
+        }
+        for topic, brokers in after.items()
+    }
+
+
+def _text(manifest: Batch) -> str:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n"
+
+
+def read_archive(spark: SparkSession, output: str) -> DataFrame:
+    """The messages of an archive, with their day and batch."""
+    return spark.read.schema(ARCHIVE_SCHEMA).parquet(output)
+
+
+def manifest_path(output: str, number: int) -> str:
+    return joined(output, MANIFEST, f"{number:08}.json")
+
+
+def batches_of(files: Files, output: str) -> list[Batch]:
+    """The complete batches of an archive, in order."""
+    found = []
+    for name in files.names(joined(output, MANIFEST)):
+        text = files.read(joined(output, MANIFEST, name))
+        try:
+            found.append(msgspec.json.decode(text or "", type=Batch))
+        except msgspec.DecodeError:
+            raise StateError(f"{joined(output, MANIFEST, name)} is no manifest of an archive") from None
+    if not found:
+        raise SettingsError(f"{output} is no archive: it has no manifests")
+    return found

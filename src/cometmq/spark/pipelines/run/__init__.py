@@ -1,0 +1,1 @@
+"""Running a pipeline: its job, session, streams and files."""

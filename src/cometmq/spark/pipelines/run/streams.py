@@ -1,0 +1,149 @@
+"""Running streaming queries to their end, or until somebody has had enough, and saying how far they are.
+
+Rules kept here:
+- An interrupt stops the query in good order; what its last batch had begun is done again by the next run,
+  and counts once.
+- A query that fails ends with the one sentence that says why, if it comes from us.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cometmq.model import errors
+from cometmq.model.errors import ClientError, CometError
+from cometmq.spark.live.offsets import backlog_of, from_nested
+from cometmq.spark.live.stream import SKIPPED
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_POLL_S: Final = 0.5
+_STARTS: Final = 10
+_NOT_CONNECTED: Final = "Python worker failed to connect back"
+"""What Spark says when its own Python did not start in time, on a busy machine."""
+MESSAGES: Final = "messages"
+"""What a stream observes, under this name, whose rows stand for several messages each: how many."""
+_OURS: Final = re.compile(r"cometmq\.[\w.]*errors\.(\w+): (.*)")
+
+
+class Progress(msgspec.Struct, rename="camel"):
+    """How far a pipeline is."""
+
+    rows: int = 0
+    batches: int = 0
+    rows_per_second: float = 0.0
+    waiting: int | None = None
+    """How many messages are there and not done yet, if that can be known."""
+    interrupted: bool = False
+
+
+Report = Callable[[Progress], None]
+
+
+def no_report(_: Progress) -> None:
+    """For those who do not want to know."""
+
+
+def run_stream(writer: DataStreamWriter, report: Report = no_report) -> Progress:
+    """Run a query until it ends by itself, fails, or is interrupted."""
+    for _ in range(_STARTS):
+        watched = _Watched(writer.start(), report)
+        try:
+            return watched.run()
+        except ClientError as error:
+            if _NOT_CONNECTED not in str(error) or watched.progress.batches:
+                raise
+            failure = error
+    raise failure
+
+
+class _Watched:
+    """A query that runs."""
+
+    def __init__(self, query: StreamingQuery, report: Report) -> None:
+        self._query = query
+        self._report = report
+        self._began = time.monotonic()
+        self._last_batch = -1
+        self.progress = Progress()
+
+    def run(self) -> Progress:
+        try:
+            while self._query.isActive:
+                if self._look():
+                    self._report(self.progress)
+                time.sleep(_POLL_S)
+        except KeyboardInterrupt:
+            self._query.stop()
+            self.progress.interrupted = True
+        failure = self._query.exception()
+        if failure is not None and not self.progress.interrupted:
+            raise reason_of(failure)
+        self._look()
+        self._report(self.progress)
+        return self.progress
+
+    def _look(self) -> bool:
+        """Take in what the query says; whether that is something new."""
+        before = self.progress.batches, self.progress.waiting
+        for each in self._query.recentProgress:
+            if each.numInputRows > 0 and each.batchId > self._last_batch:
+                self._last_batch = each.batchId
+                self.progress.rows += _messages(each)
+                self.progress.batches += 1
+            self.progress.waiting = _waiting(each.sources)
+        self.progress.rows_per_second = round(self.progress.rows / (time.monotonic() - self._began), 1)
+        return before != (self.progress.batches, self.progress.waiting)
+
+
+def _messages(progress: StreamingQueryProgress) -> int:
+    """How many messages a batch had."""
+    observed = progress.observedMetrics.get(MESSAGES)
+    return progress.numInputRows if observed is None else int(observed[MESSAGES] or 0)
+
+
+def _waiting(sources: list[Any]) -> int | None:
+    """What the sources have and the query has not taken."""
+    total = 0
+    for source in sources:
+        try:
+            done, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+            latest.pop(SKIPPED, None)
+            total += sum(backlog_of(from_nested(done), from_nested(latest)).values())
+        except (TypeError, ValueError, AttributeError):  # a source of another kind, or one that has not begun
+            return None
+    return total
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors as one sentence; Spark wraps ours in its own kinds, of which there are many."""
+    try:
+        yield
+    except CometError:
+        raise
+    except Exception as error:
+        raise reason_of(error) from None
+
+
+def reason_of(failure: BaseException) -> CometError:
+    """Why a query failed: our own sentence if there is one in what Spark says."""
+    text = str(failure)
+    found = _OURS.findall(text)
+    if not found:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return ClientError(lines[0] if lines else type(failure).__name__)
+    name, sentence = found[-1]
+    kind = getattr(errors, name, ClientError)
+    plain = re.sub(r" \(code \d+\)$", "", sentence.strip())
+    return kind(plain) if kind is not CometError and issubclass(kind, CometError) else ClientError(plain)

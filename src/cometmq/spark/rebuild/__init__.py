@@ -1,0 +1,1 @@
+"""Rebuilding consume queues and index of a store with Spark."""

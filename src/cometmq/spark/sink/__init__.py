@@ -1,0 +1,1 @@
+"""The sink: rows as messages, at least once or exactly once."""

@@ -1,0 +1,302 @@
+"""Sending exactly once: the rows of a task in the lane of its query, topic and partition.
+
+Rules kept here:
+- A lane's rows of one batch go to one broker: to the one that has some of them already, else to the one that
+  follows from the partition's number. Nothing is sent before all brokers have said how far the lane is.
+- Rows are numbered in the order in which they are made into requests, which follows from the rows alone; what
+  the broker has is not sent again, and the digest has to agree with it.
+- Requests follow one another closely, and the broker takes none that leaves a gap. After a failure the broker
+  is asked how far the lane is, and what it lacks is sent again.
+- Rows with a sharding key are spread over the queues of that one broker, over as many as at the first try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from zlib_ng.zlib_ng import crc32
+
+from cometmq.client.names import TEMPLATE_TOPIC
+from cometmq.model.errors import ClientError, CometError, MessageError
+from cometmq.spark.sink.at_least_once import BATCH_PROPERTIES, no_such_queue
+from cometmq.spark.sink.encode import Bytes, unique_ids
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.requests import Piece
+from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, SinkLink, may_work_later, patiently
+from cometmq.wire.exactly_once import (
+    UNKNOWN_DIGEST,
+    SendOnceRequest,
+    SendOnceResponse,
+    StandingRequest,
+    StandingResponse,
+)
+
+_ID_PREFIX_BYTES: Final = 10
+_NEW_TOPIC_QUEUES: Final = 4
+_PAUSE_S: Final = 0.1
+
+
+class WriteId(msgspec.Struct, frozen=True):
+    """Which write this is, however often it is tried."""
+
+    query: str
+    batch: int
+    partition: int
+
+
+class _Sent(NamedTuple):
+    header: SendOnceRequest
+    body: memoryview | bytes
+    answer: Future[SendOnceResponse]
+
+    @property
+    def end(self) -> int:
+        return self.header.first_sequence + self.header.count
+
+
+class OnceLane:
+    """The rows of one topic; numbers them and sends what the broker lacks."""
+
+    def __init__(self, link: SinkLink, options: SinkOptions, write: WriteId, topic: str) -> None:
+        self._link = link
+        self._options = options
+        self._write = write
+        self._topic = topic
+        standings = link.run(self._patiently_asked(topic))
+        queues = link.run(link.producer.write_queues(topic))
+        writable = {queue.broker_name for queue in queues} & standings.keys()
+        self._broker, self._before = self._home(standings, sorted(writable))
+        self._queues = [queue for queue in sorted(queues) if queue.broker_name == self._broker]
+        self.shards = self._spread()
+        self.takes_records = False  # a lane is numbered by its batches
+        name = "\0".join((write.query, topic, str(write.batch), str(write.partition)))
+        self._id_prefix = blake2b(name.encode(), digest_size=_ID_PREFIX_BYTES).digest()
+        self._numbered = 0
+        self._taken = 0
+        self._digest = 0
+        self._turn = write.partition
+        self._under_way: deque[_Sent] = deque()
+        self._failing_since: float | None = None
+
+    async def _patiently_asked(self, topic: str) -> dict[str, StandingResponse]:
+        write = self._write
+        ask = partial(self._link.producer.standings, topic, write.query, write.partition)
+        return await patiently(ask, self._options.retry_timeout_ms)
+
+    def _home(
+        self, standings: Mapping[str, StandingResponse], writable: Sequence[str]
+    ) -> tuple[str, StandingResponse | None]:
+        """The broker of this lane, and how far this batch, or a later one, is there."""
+        batch = self._write.batch
+        found = {name: each for name, each in standings.items() if each.batch >= batch}
+        later = [name for name, each in found.items() if each.batch > batch]
+        if later:
+            return later[0], found[later[0]]
+        if len(found) > 1:
+            raise ClientError(
+                f"batch {batch} of query {self._write.query}, partition {self._write.partition}, is in topic "
+                f"{self._topic} at several brokers ({', '.join(found)}); it cannot be completed without doubt"
+            )
+        if found:
+            return next(iter(found.items()))
+        return writable[self._write.partition % len(writable)], None
+
+    def _spread(self) -> int:
+        before = self._before
+        if before is not None and before.batch > self._write.batch:
+            return max(before.shards, 1)
+        wanted = len(self._queues) if before is None else before.shards
+        if not self._queues or wanted > len(self._queues):
+            raise ClientError(
+                f"broker {self._broker} has {len(self._queues)} queues of topic {self._topic} to write to; "
+                f"batch {self._write.batch} of query {self._write.query} needs {max(wanted, 1)} there"
+            )
+        return wanted
+
+    # Numbers
+
+    def ids(self, count: int) -> Bytes | None:
+        """The same for the same rows at every try."""
+        if not self._options.unique_keys:
+            return None
+        first = self._numbered
+        self._numbered += count
+        return unique_ids(self._id_prefix, np.arange(first, first + count))
+
+    # Sending
+
+    def send(self, piece: Piece, *, by_queue_id: bool) -> None:
+        """Begin to send what the broker lacks; raises what an earlier request failed with."""
+        first, before = self._taken, self._digest
+        content = piece.body if piece.properties is None else (piece.properties.encode() + piece.body)
+        self._taken, self._digest = first + piece.rows, crc32(content, before)
+        if not self._is_lacking():
+            return
+        write = self._write
+        header = SendOnceRequest(
+            producer_group=self._options.group,
+            topic=self._topic,
+            default_topic=TEMPLATE_TOPIC,
+            default_topic_queue_nums=_NEW_TOPIC_QUEUES,
+            queue_id=self._queue_of(piece.group, by_queue_id=by_queue_id),
+            born_timestamp=time.time_ns() // 1_000_000,
+            query=write.query,
+            partition=write.partition,
+            batch=write.batch,
+            first_sequence=first,
+            count=piece.rows,
+            digest_before=before,
+            digest_after=self._digest,
+            shards=self.shards,
+            properties=BATCH_PROPERTIES if piece.properties is None else piece.properties,
+            single=piece.properties is not None,
+        )
+        self._begin(header, piece.body)
+        while len(self._under_way) >= MAX_IN_FLIGHT:
+            self._settle_oldest()
+
+    def _queue_of(self, group: int | None, *, by_queue_id: bool) -> int:
+        """The id of the queue that rows are meant for, or whose turn it is."""
+        if group is None:
+            self._turn += 1
+            return self._queues[self._turn % len(self._queues)].queue_id
+        if not by_queue_id:
+            return self._queues[group].queue_id
+        if not any(queue.queue_id == group for queue in self._queues):
+            raise no_such_queue(group, self._queues)
+        return group
+
+    def _is_lacking(self) -> bool:
+        """Whether the broker lacks something of what was taken; what it has, has to be the same."""
+        before = self._before
+        if before is None:
+            return True
+        if before.batch > self._write.batch:
+            return False
+        if self._taken == before.next_sequence and before.digest not in (UNKNOWN_DIGEST, self._digest):
+            raise self._differs("has others, or another order")
+        return self._taken > before.next_sequence
+
+    def _differs(self, how: str) -> MessageError:
+        before = self._before
+        assert before is not None
+        return MessageError(
+            f"batch {self._write.batch} of query {self._write.query}, partition {self._write.partition}, has "
+            f"{before.next_sequence} messages in topic {self._topic}, and this try {how}; the rows of a "
+            "partition have to be the same whenever they are computed: sort them, and keep the number of "
+            "partitions"
+        )
+
+    def _begin(self, header: SendOnceRequest, body: memoryview | bytes) -> None:
+        answer = self._link.submit(self._link.producer.send_once(self._broker, header, body))
+        self._under_way.append(_Sent(header, body, answer))
+
+    def _settle_oldest(self) -> None:
+        """Wait for the oldest request; if it was not stored, send again what the broker lacks."""
+        oldest = self._under_way[0]
+        try:
+            answer = oldest.answer.result()
+            failure: CometError | None = None
+        except CometError as error:
+            if not may_work_later(error):
+                raise
+            failure = error
+        if failure is None and self._is_stored(oldest, answer):
+            self._under_way.popleft()
+            self._failing_since = None
+            return
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if failure is not None and (now - self._failing_since) * 1000 > self._options.retry_timeout_ms:
+            raise failure
+        self._resume(failure)
+
+    def _is_stored(self, sent: _Sent, answer: StandingResponse) -> bool:
+        return answer.batch > self._write.batch or (
+            answer.batch == self._write.batch and answer.next_sequence >= sent.end
+        )
+
+    def _resume(self, failure: CometError | None) -> None:
+        """Let all requests end, ask how far the lane is, and send the rest again."""
+        waiting = list(self._under_way)
+        for sent in waiting:
+            sent.answer.exception()  # whatever became of it, the broker knows better
+        self._under_way.clear()
+        standing = self._link.run(self._asked_again(failure))
+        rest = [sent for sent in waiting if not self._is_stored(sent, standing)]
+        if (
+            rest
+            and standing.batch == self._write.batch
+            and standing.next_sequence < rest[0].header.first_sequence
+        ):
+            raise ClientError(
+                f"broker {self._broker} has lost messages of topic {self._topic} that it had stored: "
+                f"those from {standing.next_sequence} on are missing; the task has to begin anew"
+            )
+        for sent in rest:
+            self._begin(sent.header, sent.body)
+
+    async def _asked_again(self, failure: CometError | None) -> StandingResponse:
+        write = self._write
+        header = StandingRequest(topic=self._topic, query=write.query, partition=write.partition)
+        ask = partial(self._link.producer.standing, self._broker, header)
+        if failure is not None:
+            await asyncio.sleep(_PAUSE_S)  # what made it fail may be over then
+        try:
+            return await patiently(ask, self._options.retry_timeout_ms)
+        except CometError as error:
+            raise error from failure
+
+    def finish(self) -> int:
+        """Wait until everything is stored; the answer is how many rows were there before."""
+        while self._under_way:
+            self._settle_oldest()
+        before = self._before
+        if before is None:
+            return 0
+        if before.batch > self._write.batch:
+            return self._taken
+        if self._taken < before.next_sequence:
+            raise self._differs(f"has {self._taken}")
+        return before.next_sequence
+
+    def abandon(self) -> None:
+        for sent in self._under_way:
+            sent.answer.cancel()
+        self._under_way.clear()
+
+
+class OnceSends:
+    """The sends of one task."""
+
+    def __init__(self, link: SinkLink, options: SinkOptions, write: WriteId, *, by_queue_id: bool) -> None:
+        self._link = link
+        self._options = options
+        self._write = write
+        self._by_queue_id = by_queue_id
+        self._lanes: dict[str, OnceLane] = {}
+
+    def numbering(self, topic: str) -> OnceLane:
+        lane = self._lanes.get(topic)
+        if lane is None:
+            lane = self._lanes[topic] = OnceLane(self._link, self._options, self._write, topic)
+        return lane
+
+    def send(self, piece: Piece) -> None:
+        self.numbering(piece.topic).send(piece, by_queue_id=self._by_queue_id)
+
+    def finish(self) -> int:
+        return sum(lane.finish() for lane in self._lanes.values())
+
+    def abandon(self) -> None:
+        for lane in self._lanes.values():
+            lane.abandon()

@@ -1,0 +1,249 @@
+"""From the Arrow batches of a task to requests, in an order that follows from the rows alone.
+
+Rules kept here:
+- Rows are taken in slices of bounded size. In a slice, rows of one topic come together, those for one queue
+  together in it, and delayed ones behind, one by one; apart from that the order of the rows is kept. Rows
+  that name neither queue nor sharding key keep their order altogether.
+- A batch has at most `MAX_REQUEST_ROWS` rows and, unless a single row is larger, `MAX_REQUEST_BYTES` bytes;
+  what goes as records has limits of its own.
+- Rows that no broker would take are refused before any row of their slice is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.client.names import check_topic
+from cometmq.model.errors import MessageError
+from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS
+from cometmq.spark.sink.columns import Columns
+from cometmq.spark.sink.encode import Bytes, Integers, Items, checked_bodies, encode_items, properties_block
+from cometmq.spark.sink.records import LogRecords, encode_records
+from cometmq.wire.java_hash import java_hash
+
+MAX_REQUEST_ROWS: Final = 1024
+MAX_REQUEST_BYTES: Final = 512 * 1024
+MAX_REQUEST_RECORDS: Final = 4096
+MAX_RECORDS_BYTES: Final = 1024 * 1024
+"""The same for rows that go as records, which cost the broker less."""
+SLICE_ROWS: Final = 16384
+SLICE_BYTES: Final = 8 * 1024 * 1024
+
+_US_PER_MS: Final = 1000
+
+
+class RecordRows(NamedTuple):
+    """Some of the records of a slice."""
+
+    all: LogRecords
+    first: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """What one request brings."""
+
+    topic: str
+    group: int | None
+    """The queue id, or the number of the shard, that the rows are meant for; None if any queue will do."""
+    rows: int
+    body: memoryview | bytes
+    properties: str | None = None
+    """Those of a message that goes alone; else the body has them."""
+    records: RecordRows | None = None
+    """What the request brings instead of a body, if the broker takes records."""
+
+
+class Numbering(Protocol):
+    """What the rows of one topic are given on their way."""
+
+    shards: int
+    """Over how many queues the rows with a sharding key are spread."""
+    takes_records: bool
+    """Whether rows may be sent as the records that they become."""
+
+    def ids(self, count: int) -> Bytes | None:
+        """The unique ids of the next rows, if they get some."""
+
+
+class Topics(Protocol):
+    """The topics that a task writes to."""
+
+    def numbering(self, topic: str) -> Numbering: ...
+
+
+class RowEncoder:
+    """Makes requests of rows."""
+
+    def __init__(self, columns: Columns, topic: str | None, max_message_size: int) -> None:
+        self._columns = columns
+        self._topic = topic
+        self._max_size = max_message_size
+        self._checked: set[str] = set()
+
+    def pieces(self, batch: pa.RecordBatch, topics: Topics) -> Iterator[Piece]:
+        """The requests of a batch, in order."""
+        columns = {name: batch.column(place) for name, place in self._columns.items()}
+        for first, end in _slices(columns["body"]):
+            part = {name: column.slice(first, end - first) for name, column in columns.items()}
+            for topic, rows in self._by_topic(part):
+                yield from self._of_topic(topic, rows, topics.numbering(topic))
+
+    def _by_topic(self, rows: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
+        column = rows.pop("topic", None)
+        if column is None:
+            yield self._named(None), rows
+            return
+        encoded = column.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        names = encoded.dictionary.to_pylist()
+        found = np.unique(codes)
+        if len(found) == 1:
+            yield self._named(names[found[0]] if found[0] >= 0 else None), rows
+            return
+        for code in found:  # from -1 on, which is no topic; then in the order in which they come first
+            places = pa.array(np.flatnonzero(codes == code))
+            yield (
+                self._named(names[code] if code >= 0 else None),
+                {name: values.take(places) for name, values in rows.items()},
+            )
+
+    def _named(self, topic: str | None) -> str:
+        name = topic if topic is not None else self._topic
+        if name is None:
+            raise MessageError("a row has no topic (null), and no option topic says which to take then")
+        if name not in self._checked:
+            check_topic(name)
+            self._checked.add(name)
+        return name
+
+    def _of_topic(self, topic: str, rows: dict[str, pa.Array], numbering: Numbering) -> Iterator[Piece]:
+        delayed = _delay_of(rows)
+        if delayed is None:
+            yield from self._batches(topic, rows, numbering)
+            return
+        is_delayed = delayed[1].is_valid()
+        plain = {name: values.filter(pc.invert(is_delayed)) for name, values in rows.items()}
+        if len(plain["body"]):
+            yield from self._batches(topic, plain, numbering)
+        late = {name: values.filter(is_delayed) for name, values in rows.items()}
+        if len(late["body"]):
+            times = [int(time) for time in delayed[1].drop_null().to_pylist()]
+            yield from self._singles(topic, late, delayed[0], times, numbering)
+
+    def _batches(self, topic: str, rows: dict[str, pa.Array], numbering: Numbering) -> Iterator[Piece]:
+        groups = _groups(rows, numbering)
+        if groups is not None:
+            order = np.argsort(groups, kind="stable")
+            groups = groups[order]
+            if not (order == np.arange(len(order))).all():
+                places = pa.array(order)
+                rows = {name: values.take(places) for name, values in rows.items()}
+        ids = numbering.ids(len(rows["body"]))
+        items: Items | LogRecords
+        if numbering.takes_records and "keys" not in rows:
+            items = encode_records(rows, ids, topic)
+        else:
+            items = encode_items(rows, ids)
+        self._check_sizes(np.diff(items.ends) - items.beside)
+        if groups is None:
+            yield from _cut(topic, None, items, 0, len(items.ends) - 1)
+            return
+        starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+        for first, end in zip(starts, [*starts[1:], len(groups)], strict=True):
+            group = int(groups[first])
+            yield from _cut(topic, None if group < 0 else group, items, int(first), int(end))
+
+    def _singles(
+        self, topic: str, rows: dict[str, pa.Array], name: str, times: list[int], numbering: Numbering
+    ) -> Iterator[Piece]:
+        groups = _groups(rows, numbering)
+        bodies, lengths = checked_bodies(rows["body"])
+        self._check_sizes(lengths)
+        blocks = properties_block(rows, numbering.ids(len(bodies)))
+        for number, time in enumerate(times):
+            group = None if groups is None or groups[number] < 0 else int(groups[number])
+            properties = f"{blocks[number].as_py().decode()}{name}\x01{time}\x02"
+            yield Piece(topic, group, 1, bodies[number].as_py(), properties)
+
+    def _check_sizes(self, sizes: Integers) -> None:
+        largest = int(sizes.max(initial=0))
+        if largest > self._max_size:
+            raise MessageError(
+                f"a row makes a message of {largest} bytes, over maxMessageSize ({self._max_size}); send "
+                "less, or raise that option and the brokers' maxMessageSize"
+            )
+
+
+def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are worked on together."""
+    lengths = pc.binary_length(body).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    first, before = 0, 0
+    while first < len(ends):
+        end = min(int(np.searchsorted(ends, before + SLICE_BYTES, "right")), first + SLICE_ROWS)
+        end = max(end, first + 1)
+        yield first, end
+        first, before = end, int(ends[end - 1])
+
+
+def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, end: int) -> Iterator[Piece]:
+    """Requests of rows that are meant for the same place."""
+    most, most_bytes = MAX_REQUEST_ROWS, MAX_REQUEST_BYTES
+    if isinstance(items, LogRecords):
+        most, most_bytes = MAX_REQUEST_RECORDS, MAX_RECORDS_BYTES
+    while first < end:
+        room = int(items.ends[first]) + most_bytes
+        fitting = int(np.searchsorted(items.ends, room, "right")) - 1
+        upto = max(min(fitting, first + most, end), first + 1)
+        if isinstance(items, LogRecords):
+            yield Piece(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
+        else:
+            yield Piece(topic, group, upto - first, items.slice(first, upto))
+        first = upto
+
+
+def _groups(rows: dict[str, pa.Array], numbering: Numbering) -> Integers | None:
+    """For each row the queue that it is meant for, -1 for any; None if no row is meant for one."""
+    if "queueId" in rows:
+        column = rows["queueId"]
+        if column.null_count == len(column):
+            return None
+        if pc.any(pc.less(column, 0)).as_py():
+            raise MessageError("a row has a queueId below 0; queues are numbered from 0 on")
+        queue_ids: Integers = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        return queue_ids
+    if "shardingKey" not in rows:
+        return None
+    column = rows["shardingKey"]
+    if column.null_count == len(column):
+        return None
+    encoded = column.dictionary_encode()
+    shards = np.fromiter(
+        (abs(java_hash(key)) % numbering.shards if key else -1 for key in encoded.dictionary.to_pylist()),
+        np.int64,
+    )
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    chosen: Integers = np.where(codes < 0, -1, shards[codes])
+    return chosen
+
+
+def _delay_of(rows: dict[str, pa.Array]) -> tuple[str, pa.Array] | None:
+    """The property that delays rows, and its value for each; None if no row is delayed."""
+    if "delayLevel" in rows:
+        name, values = DELAY, rows.pop("delayLevel").cast(pa.int64())
+        if pc.any(pc.less(values, 0)).as_py():
+            raise MessageError("a row has a delayLevel below 0; levels begin at 1, and 0 is no delay")
+        values = pc.if_else(pc.equal(values, 0), pa.scalar(None, pa.int64()), values)
+    elif "deliverTimestamp" in rows:
+        name, values = TIMER_DELIVER_MS, rows.pop("deliverTimestamp")
+        if pa.types.is_timestamp(values.type):
+            values = pc.divide(values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64()), _US_PER_MS)
+    else:
+        return None
+    return None if values.null_count == len(values) else (name, values)

@@ -1,0 +1,133 @@
+"""The sink `rocketmq`: rows as messages, in batches and streams.
+
+    (frame.selectExpr("to_json(struct(*)) AS body").write.format("rocketmq").mode("append")
+        .option("namesrvAddr", "host:9876").option("topic", "orders").save())
+
+Rules kept here:
+- A write has succeeded when brokers have said of every row that they stored it. What one of them refuses
+  fails the task with its reason.
+- Without `exactlyOnce` a row whose task is tried again is stored again. With it, it is not: a streaming
+  query's rows are known by the query, the batch and the partition; those of a batch write by an id that is
+  made on the driver, or given as `exactlyOnceId` so that another run of the same job counts as the same.
+- Messages that were stored stay when a write fails: there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from cometmq.model.errors import SettingsError, StateError
+from cometmq.spark.sink.at_least_once import PlainSends
+from cometmq.spark.sink.columns import Columns, sink_columns
+from cometmq.spark.sink.exactly_once import OnceSends, WriteId
+from cometmq.spark.sink.options import SinkOptions, sink_options
+from cometmq.spark.sink.pacing import paced
+from cometmq.spark.sink.requests import RowEncoder
+from cometmq.spark.sink.task_properties import BATCH_ID, QUERY_ID
+from cometmq.spark.sink.worker_producer import sink_link
+
+
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    def __init__(self, rows: int, known: int) -> None:
+        self.rows = rows
+        self.known = known
+        """How many of them an earlier try had stored."""
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What tasks need to know."""
+
+    options: SinkOptions
+    columns: Columns
+    made_id: str
+
+
+def _plan(given: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> _Plan:
+    if overwrite:
+        raise SettingsError("a topic cannot be overwritten; use mode append")
+    options = sink_options(given, streaming=streaming)
+    columns = sink_columns(schema, has_topic=options.topic is not None)
+    return _Plan(options, columns, uuid.uuid4().hex)
+
+
+class RocketmqWriter(DataSourceArrowWriter):
+    """Writes the rows of a batch query."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._plan = _plan(options, schema, overwrite=overwrite, streaming=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition; runs in a task."""
+        write = _batch_write(self._plan) if self._plan.options.exactly_once else None
+        return _write(self._plan, write, iterator)
+
+
+class RocketmqStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a streaming query."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._plan = _plan(options, schema, overwrite=overwrite, streaming=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition of a micro-batch; runs in a task."""
+        write = None
+        if self._plan.options.exactly_once:
+            query, batch = _task().getLocalProperty(QUERY_ID), _task().getLocalProperty(BATCH_ID)
+            if query is None or batch is None:
+                raise StateError("Spark does not say which query and batch this is; leave exactlyOnce out")
+            write = WriteId(query, int(batch), _task().partitionId())
+        return _write(self._plan, write, iterator)
+
+
+def _batch_write(plan: _Plan) -> WriteId:
+    """Which write this is; in `foreachBatch`, the batch is part of it."""
+    given, query = plan.options.once_id, _task().getLocalProperty(QUERY_ID)
+    if query is None:
+        return WriteId(given or plan.made_id, 0, _task().partitionId())
+    if given is None:
+        raise SettingsError(
+            "a batch of a streaming query can be tried again by another run of it; give each write of the "
+            "batch an exactlyOnceId of its own, so that it is known again"
+        )
+    return WriteId(f"{query}/{given}", int(_task().getLocalProperty(BATCH_ID) or 0), _task().partitionId())
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise StateError("rows are written by tasks; there is none")
+    return context
+
+
+def _write(plan: _Plan, write: WriteId | None, batches: Iterator[pa.RecordBatch]) -> Written:
+    options, by_queue_id = plan.options, "queueId" in plan.columns
+    encoder = RowEncoder(plan.columns, options.topic, options.max_message_size)
+    link = sink_link(options)
+    sends: PlainSends | OnceSends
+    if write is None:
+        sends = PlainSends(link, options, by_queue_id=by_queue_id)
+    else:
+        sends = OnceSends(link, options, write, by_queue_id=by_queue_id)
+    rows = 0
+    try:
+        for batch in paced(batches, options.max_rows_per_second):
+            for piece in encoder.pieces(batch, sends):
+                sends.send(piece)
+            rows += batch.num_rows
+        return Written(rows, sends.finish())
+    except BaseException:
+        sends.abandon()
+        raise
