@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.checks.facts import gather
-from cometmq.cli.checks.servers import check_takeovers
+from cometmq.cli.doctor.facts import gather
+from cometmq.cli.doctor.servers import check_takeovers
 from cometmq.client.admin.admin import Admin
 from cometmq.model.topic import DataVersion
 from cometmq.namesrv.takeovers import KEPT_MS, MOST_KEPT, SAY_AGAIN_MS

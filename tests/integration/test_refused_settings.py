@@ -12,7 +12,7 @@ import pytest
 
 import cometmq
 from cometmq.broker.config import BrokerConfig
-from cometmq.cli.settings import variable_name
+from cometmq.cli.servers.settings import variable_name
 from cometmq.model.errors import SettingsError
 from cometmq.model.settings import Layer, as_texts, resolve
 from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings

@@ -11,7 +11,7 @@ import typer
 
 from cometmq._version import __version__
 from cometmq.cli.commands import LazyGroup
-from cometmq.cli.output import exit_code, note
+from cometmq.cli.common.output import exit_code, note
 from cometmq.model.errors import CometError
 from cometmq.model.peer_text import PeerTextFilter, escaped_traceback
 

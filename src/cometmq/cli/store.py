@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.connect import Yes
-from cometmq.cli.output import confirm, counted, note, print_json, print_table, say, time_text
+from cometmq.cli.common.connect import Yes
+from cometmq.cli.common.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.peer_text import escaped, escaped_json
 
@@ -246,7 +246,7 @@ def store_settings(config: Path | None) -> StoreConfig | None:
     """The store's part of a broker's properties file."""
     if config is None:
         return None
-    from cometmq.cli.settings import file_layer
+    from cometmq.cli.servers.settings import file_layer
     from cometmq.model.settings import Layer, resolve
     from cometmq.store.config import StoreConfig
 

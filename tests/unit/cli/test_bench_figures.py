@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cometmq.cli.bench_figures import (
+from cometmq.cli.bench.figures import (
     BOUNDS_US,
     ENCODER,
     MOST_REASONS,
@@ -20,7 +20,7 @@ from cometmq.cli.bench_figures import (
     progress_text,
     together,
 )
-from cometmq.cli.bench_run import figures_of
+from cometmq.cli.bench.run import figures_of
 
 
 def test_percentiles_are_right_to_two_percent_however_many_latencies_there_are() -> None:

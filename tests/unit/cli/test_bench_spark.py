@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from cometmq.cli.bench_spark import SparkResult, SparkRun, show, spark
+from cometmq.cli.bench.spark import SparkResult, SparkRun, show, spark
 from cometmq.model.errors import SettingsError
 
 

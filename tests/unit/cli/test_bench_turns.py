@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cometmq.cli.bench_producer import shares_of
-from cometmq.cli.bench_sends import ProducerPlan, Turn, Turns
-from cometmq.cli.connect import Link
+from cometmq.cli.bench.load_send import ProducerPlan, Turn, Turns
+from cometmq.cli.bench.producer import shares_of
+from cometmq.cli.common.connect import Link
 
 LINK = Link("127.0.0.1:9876")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cometmq.cli.checks.facts import BrokerFacts, Facts, GroupFacts, clock_ahead
-from cometmq.cli.checks.groups import Waiting, _judge, check_subscriptions
-from cometmq.cli.checks.servers import (
+from cometmq.cli.doctor.facts import BrokerFacts, Facts, GroupFacts, clock_ahead
+from cometmq.cli.doctor.groups import Waiting, _judge, check_subscriptions
+from cometmq.cli.doctor.servers import (
     check_brokers,
     check_disks,
     check_name_servers,

@@ -58,7 +58,7 @@ def test_asking_for_help_loads_no_command_and_no_client() -> None:
         "import sys\n"
         "from cometmq.cli.main import app\n"
         "app(['--help'], standalone_mode=False)\n"
-        "heavy = {'asyncio', 'msgspec', 'cometmq.client', 'cometmq.broker', 'cometmq.cli.topic'}\n"
+        "heavy = {'asyncio', 'msgspec', 'cometmq.client', 'cometmq.broker', 'cometmq.cli.admin.topic'}\n"
         "sys.exit(bool(heavy & sys.modules.keys()))"
     )
     ended = subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, check=False)

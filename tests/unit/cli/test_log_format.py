@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cometmq.cli.serving import JsonLines, set_up_logging
+from cometmq.cli.servers.serving import JsonLines, set_up_logging
 from cometmq.model.errors import SettingsError
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 import typer
 
-from cometmq.cli.output import (
+from cometmq.cli.common.output import (
     UsageError,
     confirm,
     exit_code,
@@ -62,11 +62,11 @@ def test_a_table_that_is_not_on_a_terminal_is_plain_and_never_cut(capsys: pytest
 
 
 FEW = """
-from cometmq.cli.output import print_table
+from cometmq.cli.common.output import print_table
 print_table(("name", "count"), [("a-rather-long-name-of-a-topic-in-a-narrow-window", 7)], marked=("name",))
 """
 MANY = """
-from cometmq.cli.output import print_table
+from cometmq.cli.common.output import print_table
 print_table(tuple("abcdef"), [("first", 1, 2, 3, 4, "x" * 20), ("second", 1, 2, 3, 4, None)])
 """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.connect import Link
-from cometmq.cli.output import UsageError
-from cometmq.cli.pipeline_run import Run
+from cometmq.cli.common.connect import Link
+from cometmq.cli.common.output import UsageError
+from cometmq.cli.pipeline.options import Run
 from cometmq.model.errors import SettingsError
 from cometmq.spark.pipelines.archive.job import ArchiveJob
 from cometmq.spark.pipelines.replay import ReplayJob

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.settings import (
+from cometmq.cli.servers.settings import (
     assignment_layer,
     environment_layer,
     file_layer,

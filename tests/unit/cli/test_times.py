@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.cli import times
-from cometmq.cli.output import UsageError
+from cometmq.cli.common import times
+from cometmq.cli.common.output import UsageError
 
 NOW_MS = 1_700_000_000_000
 

@@ -1,0 +1,1 @@
+"""Commands that administer a cluster: `topic`, `group`, `message`, `cluster`, `config`, `dlq`."""

@@ -1,0 +1,273 @@
+"""`cometmq config`: the settings of running brokers and name servers: shown, compared and changed.
+
+Rules kept here:
+- A key that a server does not have is refused before anything is changed: servers ignore unknown keys, and a
+  typing error would look like a success.
+- A password is never shown.
+- What is different on every server by its nature (names, ports, paths) is left out of a comparison unless it
+  is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cometmq.cli.admin.cluster import address_of, lines
+from cometmq.cli.commands import group_app
+from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask
+from cometmq.cli.common.output import (
+    FAILED,
+    UsageError,
+    confirm,
+    note,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+)
+from cometmq.cli.servers.settings import pairs_of
+from cometmq.model.errors import ClientError, NotFoundError
+
+if TYPE_CHECKING:
+    from cometmq.client.admin.admin import Admin
+
+app = group_app("config")
+
+_HIDDEN: Final = "******"
+_OWN_KEYS: Final = frozenset(
+    {
+        "brokerIP1",
+        "brokerIP2",
+        "brokerId",
+        "brokerName",
+        "brokerConfigPath",
+        "bindAddress",
+        "haListenPort",
+        "haMasterAddress",
+        "haServerAddress",
+        "listenPort",
+        "namesrvAddr",
+        "rocketmqHome",
+        "startAcceptSendRequestTimeStamp",
+    }
+)
+"""What no two servers have the same."""
+
+Table = dict[str, str]
+Broker = Annotated[str | None, typer.Option("--broker", help="This broker.", metavar="BROKER")]
+NameServers = Annotated[bool, typer.Option("--name-servers", help="Those of the name servers.")]
+
+
+async def _settings(admin: Admin, broker: str | None, *, name_servers: bool) -> dict[str, Table]:
+    """The settings of all masters by name, of one broker, or of all name servers by address."""
+    from cometmq.client.admin.base import for_each
+
+    if name_servers:
+        return await for_each(admin.name_servers(), admin.name_server_config)
+    if broker is not None:
+        return {broker: await admin.broker_config(await address_of(admin, broker))}
+    masters = await admin.masters()
+    return await for_each(masters, lambda name: admin.broker_config(masters[name]))
+
+
+def _shown(key: str, value: str | None) -> str | None:
+    return _HIDDEN if value and key.lower().endswith(("password", "secretkey")) else value
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
+
+  cometmq config get fileReservedTime flushDiskType --broker broker-a
+
+  cometmq config get --name-servers --json | jq '.servers'
+
+The exit code is 4 if no server has a key that was asked for.
+"""
+)
+def get(
+    keys: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="[KEY]...")] = None,
+    broker: Broker = None,
+    name_servers: NameServers = False,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings of running servers."""
+    found = ask(Link(namesrv, timeout), lambda admin: _settings(admin, broker, name_servers=name_servers))
+    known = sorted({key for table in found.values() for key in table})
+    for key in keys or ():
+        if key not in known:
+            raise NotFoundError(f"no server has a setting {key}{_nearest(key, known)}")
+    wanted = [key for key in known if not keys or key in keys]
+    if as_json:
+        servers = {
+            server: {key: _shown(key, table[key]) for key in wanted if key in table}
+            for server, table in found.items()
+        }
+        print_json({"servers": servers})
+    elif len(found) == 1:
+        (table,) = found.values()
+        print_pairs((key, _shown(key, table[key])) for key in wanted)
+    else:
+        rows = [(key, *(_shown(key, table.get(key)) for table in found.values())) for key in wanted]
+        print_table(("key", *found), rows, marked=("key",))
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+@app.command(
+    "set",
+    epilog="""
+Examples:
+
+  cometmq config set fileReservedTime=48 --broker broker-a -n 127.0.0.1:9876
+
+  cometmq config set autoCreateTopicEnable=false --all --yes
+
+  cometmq config set orderMessageEnable=true --name-servers --yes
+
+A broker keeps the change in its configuration file. Some settings count from its next start only.
+""",
+)
+def set_values(
+    assignments: Annotated[list[str], typer.Argument(help="What is to be set.", metavar="KEY=VALUE...")],
+    broker: Broker = None,
+    every: Annotated[bool, typer.Option("--all", help="Every broker.")] = False,
+    name_servers: NameServers = False,
+    yes: Yes = False,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of running servers."""
+    if (broker is not None) + every + name_servers != 1:
+        raise UsageError("say whose settings these are: --broker BROKER, --all or --name-servers")
+    changes = pairs_of(assignments, "fileReservedTime=48")
+    link = Link(namesrv, timeout)
+    before = ask(link, lambda admin: _settings(admin, broker, name_servers=name_servers))
+    for server, table in before.items():
+        for key in changes:
+            if key not in table:
+                raise UsageError(f"{server} has no setting {key}{_nearest(key, sorted(table))}")
+    texts = ", ".join(f"{key}={value}" for key, value in changes.items())
+    confirm(f"Set {texts} on {', '.join(before)}?", yes=yes)
+
+    async def change(admin: Admin) -> dict[str, Table]:
+        for server in before:
+            if name_servers:
+                await admin.set_name_server_config(server, changes)
+            else:
+                await admin.set_broker_config(await address_of(admin, server), changes)
+        return await _settings(admin, broker, name_servers=name_servers)
+
+    after = ask(link, change)
+    _show_changes(changes, before, after, as_json=as_json)
+
+
+def _show_changes(
+    changes: Mapping[str, str], before: dict[str, Table], after: dict[str, Table], *, as_json: bool
+) -> None:
+    done = [
+        {
+            "server": server,
+            "key": key,
+            "before": _shown(key, before[server].get(key)),
+            "after": _shown(key, after[server].get(key)),
+        }
+        for server in before
+        for key in changes
+    ]
+    if as_json:
+        print_json({"changes": done})
+    else:
+        print_table(
+            ("server", "key", "before", "after"),
+            [(each["server"], each["key"], each["before"], each["after"]) for each in done],
+            marked=("key",),
+        )
+    for server in before:
+        for key, value in changes.items():
+            if after[server].get(key) != value.strip():
+                raise ClientError(f"{server} has {key}={after[server].get(key)} all the same; see its log")
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq config diff -n 127.0.0.1:9876                          between all brokers
+
+  cometmq config diff --broker broker-a --defaults               what was changed on one
+
+  cometmq config diff --json | jq '.differences[].key'
+
+The exit code is 1 if there are differences.
+"""
+)
+def diff(
+    broker: Broker = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Against the defaults.")] = False,
+    every_key: Annotated[bool, typer.Option("--all", help="Names, ports and paths, too.")] = False,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Show in what the settings of brokers differ, from each other or from the defaults."""
+
+    async def tables(admin: Admin) -> dict[str, Table]:
+        if broker is not None or defaults:
+            return await _settings(admin, broker, name_servers=False)
+        found = {each.broker_name for each in await lines(admin, None)}
+        if len(found) < 2:
+            raise UsageError("there is one broker only; say --defaults to compare it with the defaults")
+        return await _settings(admin, None, name_servers=False)
+
+    found = ask(Link(namesrv, timeout), tables)
+    if defaults:
+        found = {"default": _defaults(), **found}
+    elif len(found) < 2:
+        raise UsageError("there is nothing to compare it with; leave out --broker, or say --defaults")
+    shared = set.intersection(*(set(table) for table in found.values()))
+    different = [key for key in sorted(shared) if len({table[key] for table in found.values()}) > 1]
+    shown = [key for key in different if every_key or not _is_own(key)]
+    hidden = len(different) - len(shown)
+    if as_json:
+        rows = [
+            {"key": key, "values": {server: _shown(key, table[key]) for server, table in found.items()}}
+            for key in shown
+        ]
+        print_json({"servers": list(found), "differences": rows, "hidden": hidden})
+    elif shown:
+        print_table(
+            ("key", *found),
+            [(key, *(_shown(key, table[key]) for table in found.values())) for key in shown],
+            marked=("key",),
+        )
+    else:
+        say(f"{', '.join(found)}: no differences")
+    if hidden and not as_json:
+        note(f"{hidden} names, ports and paths are different by their nature and not shown; --all shows them")
+    if shown:
+        raise typer.Exit(FAILED)
+
+
+def _is_own(key: str) -> bool:
+    return key in _OWN_KEYS or key.startswith("storePath")
+
+
+def _defaults() -> Table:
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.model.settings import as_texts
+    from cometmq.store.config import StoreConfig
+
+    return {**as_texts(BrokerConfig()), **as_texts(StoreConfig())}

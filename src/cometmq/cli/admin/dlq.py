@@ -1,0 +1,261 @@
+"""`cometmq dlq`: messages that a group could not consume, and how to send them once more.
+
+Rules kept here: `redrive` can be interrupted at any moment and started again; what it then finds already sent
+it does not send again. A message that could not be sent is named with its reason, and makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from cometmq.cli.admin.message_view import as_dict, line_of
+from cometmq.cli.commands import group_app
+from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask, run
+from cometmq.cli.common.output import (
+    FAILED,
+    INTERRUPTED,
+    confirm,
+    note,
+    print_json,
+    print_table,
+    say,
+    time_text,
+)
+from cometmq.model.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.redrive import Step
+    from cometmq.model.message import StoredMessage
+
+app = group_app("dlq")
+
+Group = Annotated[str, typer.Argument(help="The group that could not consume them.", metavar="GROUP")]
+
+
+MOST_FAILURES: Final = 1_000
+"""So many failures are in the JSON of a run; all of them are counted, and named on standard error."""
+
+
+class DeadLetters(msgspec.Struct, rename="camel"):
+    """The dead letters of one group."""
+
+    group: str
+    messages: int
+    redriven: int
+    """Those that `redrive` is done with."""
+    waiting: int
+    last_timestamp: int
+
+
+class Redriven(msgspec.Struct, rename="camel"):
+    """What a run of `redrive` did."""
+
+    group: str
+    dry_run: bool
+    sent: int = 0
+    already: int = 0
+    failed: int = 0
+    complete: bool = False
+    """False if a limit, an interruption or an error ended it early."""
+    failures: list[dict[str, str | int | None]] = []
+
+
+async def _dead_letters(admin: Admin) -> list[DeadLetters]:
+    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.redrive import dead_letter_topic, progress_group
+    from cometmq.client.names import DLQ_PREFIX
+
+    async def of(group: str) -> DeadLetters:
+        status = await admin.topic_status(dead_letter_topic(group))
+        line = DeadLetters(group, 0, 0, 0, 0)
+        for queue, each in status.items():
+            at = max(await admin.consumer_offset(progress_group(group), queue) or 0, each.min_offset)
+            line.messages += each.max_offset - each.min_offset
+            line.redriven += at - each.min_offset
+            line.last_timestamp = max(line.last_timestamp, each.last_update_timestamp)
+        line.waiting = line.messages - line.redriven
+        return line
+
+    groups = [topic[len(DLQ_PREFIX) :] for topic in await admin.topics() if topic.startswith(DLQ_PREFIX)]
+    return list((await for_each(groups, of)).values())
+
+
+@app.command(
+    "list",
+    epilog="""
+Examples:
+
+  cometmq dlq list -n 127.0.0.1:9876
+
+  cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
+""",
+)
+def list_groups(namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False) -> None:
+    """List the groups that have dead letters."""
+    found = ask(Link(namesrv, timeout), _dead_letters)
+    if as_json:
+        print_json({"groups": found})
+        return
+    titles = ("group", "dead letters", "redriven", "waiting", "last (UTC)")
+    rows = [
+        (each.group, each.messages, each.redriven, each.waiting, time_text(each.last_timestamp))
+        for each in found
+    ]
+    print_table(titles, rows, right=titles[1:4], marked=("group",))
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq dlq show billing -n 127.0.0.1:9876
+
+  cometmq dlq show billing --limit 100 --json | jq -r .text
+"""
+)
+def show(
+    group: Group,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="The last so many.", min=1)] = 20,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Print the last dead letters of a group, with the topic that each comes from."""
+
+    async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
+        from cometmq.cli.admin.message_read import last_messages
+        from cometmq.client.admin.redrive import dead_letter_topic
+
+        topic = dead_letter_topic(group)
+        if await admin.topic_route(topic) is None:
+            raise NotFoundError(f"group {group} has no dead letters; see: cometmq dlq list")
+        messages, _ = await last_messages(admin, topic, limit, "*")
+        held = sum(each.max_offset - each.min_offset for each in (await admin.topic_status(topic)).values())
+        return messages, held
+
+    found, held = ask(Link(namesrv, timeout), work)
+    from cometmq.client.admin.redrive import origin_topic
+
+    for message in found:
+        if as_json:
+            print_json({**as_dict(message), "originTopic": origin_topic(message)}, compact=True)
+        else:
+            say(f"{line_of(message)}  from {origin_topic(message) or 'an unknown topic'}")
+    if held > len(found):
+        note(f"these are the last {len(found)} of {held}; --limit shows more")
+
+
+@app.command(
+    epilog="""
+Examples:
+
+  cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
+
+  cometmq dlq redrive billing --rate 50 --yes
+
+  cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
+
+Each dead letter is sent once, also if the command is interrupted and started again. It stays among the dead
+letters until it expires. The exit code is 1 if some could not be sent; the next run tries those again.
+"""
+)
+def redrive(
+    group: Group,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Another topic than the original ones.", metavar="TOPIC")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="At most so many a second.", metavar="N", min=0.01)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Send at most so many.", metavar="N", min=1)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Send the dead letters of a group to their topics once more."""
+    link = Link(namesrv, timeout)
+    if not dry_run:
+        where = to or "their original topics"
+        confirm(f"Send the dead letters of {group} to {where} once more?", yes=yes)
+    result = Redriven(group, dry_run)
+
+    def report(step: Step) -> None:
+        _count(result, step)
+        if step.outcome == "failed":
+            note(f"{step.dead.msg_id} was not sent to {step.topic or 'any topic'}: {step.reason}")
+        elif dry_run and step.outcome == "wouldSend" and not as_json:
+            say(f"{line_of(step.dead)}  to {step.topic}")
+
+    try:
+        result.complete = not run(_redrive(link, group, to, rate, limit, dry_run, report))
+    except KeyboardInterrupt:
+        _show_result(result, as_json=as_json)
+        raise typer.Exit(INTERRUPTED) from None
+    _show_result(result, as_json=as_json)
+    if result.failed:
+        raise typer.Exit(FAILED)
+
+
+async def _redrive(
+    link: Link,
+    group: str,
+    to: str | None,
+    rate: float | None,
+    limit: int | None,
+    dry_run: bool,
+    report: Callable[[Step], None],
+) -> bool:
+    from contextlib import AsyncExitStack
+
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.redrive import Redrive, RedriveProducer
+
+    options = link.options()
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(Admin(**options))
+        producer = None
+        if not dry_run:
+            timeout_ms = int(link.timeout_s * 1000)
+            made = RedriveProducer("cometmq-redrive", send_timeout_ms=timeout_ms, retry_times=0, **options)
+            producer = await stack.enter_async_context(made)
+        return await Redrive(admin, producer, group, to=to, rate=rate, limit=limit).run(report)
+
+
+def _count(result: Redriven, step: Step) -> None:
+    if step.outcome == "already":
+        result.already += 1
+    elif step.outcome == "failed":
+        result.failed += 1
+        if len(result.failures) == MOST_FAILURES:
+            return
+        result.failures.append(
+            {
+                "msgId": step.dead.msg_id,
+                "brokerName": step.dead.broker_name,
+                "queueId": step.dead.queue_id,
+                "queueOffset": step.dead.queue_offset,
+                "topic": step.topic,
+                "reason": step.reason,
+            }
+        )
+    else:
+        result.sent += 1
+
+
+def _show_result(result: Redriven, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    verb = "would be sent" if result.dry_run else "were sent"
+    say(f"{result.sent} {verb}, {result.already} had been sent before, {result.failed} failed")
+    if not result.complete:
+        say("these are not all; start it again to go on")

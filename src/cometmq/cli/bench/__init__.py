@@ -1,0 +1,1 @@
+"""`cometmq bench`: loads against a running cluster, and their figures."""

@@ -1,0 +1,200 @@
+"""`cometmq bench latency`: how long messages take from being due to being stored, and to a listener.
+
+Rules kept here:
+- Messages are due at a fixed rate, whatever the system does, and each latency counts from when its message
+  was due. A producer that waited for one answer before it sent the next message would leave out what a stall
+  does to all messages that should have been sent meanwhile.
+- Producer and consumer are in one process, so that one clock measures both ends.
+- It begins when a message has come back out of every queue, so that no connection is made while it measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from cometmq.cli.bench.figures import Percentiles, Tally
+from cometmq.cli.bench.run import (
+    Create,
+    Queues,
+    Result,
+    Size,
+    Topic,
+    common_pairs,
+    end_with,
+    figures_of,
+    group_for,
+    need_topic,
+    print_failures,
+    print_latencies,
+    run_bench,
+    run_name,
+    shown_progress,
+)
+from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
+from cometmq.cli.common.output import note, print_json, print_pairs
+from cometmq.model.errors import ClientError
+
+if TYPE_CHECKING:
+    from cometmq.cli.bench.load_send import ProducerPlan, Sends
+    from cometmq.model.message import StoredMessage
+
+EPILOG: Final = """
+Examples:
+
+  cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
+
+  cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
+
+  cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
+
+Latencies count from when a message was due by the rate, not from when it could be sent: what a stall delays
+counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
+"""
+
+_PROBE: Final = "probe"
+_IN_FLIGHT: Final = 1_000
+
+
+class Measured(Result, rename="camel", kw_only=True):
+    """What both ends measured; `latency_ms` is that of the sends."""
+
+    rate: float
+    received: int
+    missing: int
+    delivery_ms: Percentiles
+
+
+class Both(NamedTuple):
+    """What was sent, and what came back."""
+
+    sent: Tally
+    received: Tally
+
+
+class Arrivals:
+    """The listener of a run: counts the run's own messages, and how long they took."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.tally = Tally()
+        self.probes: set[tuple[str, int]] = set()
+        """The queues from which a probe came."""
+
+    async def listen(self, message: StoredMessage) -> None:
+        from cometmq.cli.bench.load_send import MARK
+
+        run, _, due = message.properties.get(MARK, "").partition(" ")
+        if run != self._run:
+            return
+        if due == _PROBE:
+            self.probes.add((message.broker_name, message.queue_id))
+            return
+        self.tally.messages += 1
+        self.tally.latencies.took(time.monotonic() - float(due))
+
+
+def latency(
+    topic: Topic,
+    rate: Annotated[float, typer.Option("--rate", help="Messages a second.", metavar="N", min=0.1)] = 500.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="End after so long.", metavar="SECONDS", min=0.1)
+    ] = 10.0,
+    size: Size = 128,
+    wait: Annotated[
+        float, typer.Option("--wait", help="How long the last one may take.", metavar="SECONDS", min=0.1)
+    ] = 30.0,
+    create: Create = False,
+    queues: Queues = 8,
+    namesrv: Namesrv = "",
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Send messages at a fixed rate and consume them, and show how long each took."""
+    from cometmq.cli.bench.load_send import ProducerPlan
+
+    plan = ProducerPlan(
+        link=Link(namesrv, timeout),
+        topic=topic,
+        seconds=seconds,
+        size=size,
+        in_flight=_IN_FLIGHT,
+        rate=rate,
+        run=run_name(),
+        marked=True,
+    )
+    stop = asyncio.Event()
+    both = run_bench(_measure(plan, wait, stop, create=create, queues=queues))
+    result = Measured(
+        topic=topic,
+        rate=rate,
+        received=both.received.messages,
+        missing=max(both.sent.messages - both.received.messages, 0),
+        delivery_ms=both.received.latencies.percentiles(),
+        interrupted=stop.is_set(),
+        **figures_of(both.sent),
+    )
+    if as_json:
+        print_json(result)
+    else:
+        _show(result)
+    if result.missing:
+        note(f"{result.missing:,} messages were stored and did not come to the listener within {wait:g} s")
+    end_with(result, ok=not result.missing)
+
+
+async def _measure(
+    plan: ProducerPlan, wait_s: float, stop: asyncio.Event, *, create: bool, queues: int
+) -> Both:
+    from cometmq.cli.bench.load_consume import until
+    from cometmq.cli.bench.load_send import Sends
+    from cometmq.cli.bench.loads import watch
+    from cometmq.cli.bench.processes import interrupts
+    from cometmq.client.admin.admin import Admin
+    from cometmq.client.consumer.push import PushConsumer
+
+    options = plan.link.options()
+    arrivals = Arrivals(plan.run)
+    async with Admin(**options) as admin:
+        await need_topic(admin, plan.topic, create=create, queues=queues)
+        async with group_for(admin, plan.topic, None, earliest=False) as group:
+            consumer = PushConsumer(group.name, **options)
+            consumer.subscribe(plan.topic, listener=arrivals.listen)
+            async with Sends(plan) as sends, consumer:
+                await _probe(sends, arrivals, wait_s)
+                with shown_progress("latency") as tell, interrupts(stop):
+                    await watch(sends, stop, tell)
+                    await until(lambda: arrivals.tally.messages >= sends.tally.messages, wait_s)
+                return Both(sends.measured(), arrivals.tally)
+
+
+async def _probe(sends: Sends, arrivals: Arrivals, wait_s: float) -> None:
+    """Send a message to every queue, and wait until all came back."""
+    from cometmq.cli.bench.load_consume import until
+    from cometmq.cli.bench.load_send import MARK
+    from cometmq.model.message import Message
+
+    topic, producer = sends.plan.topic, sends.producer
+    probe = Message(topic, b"probe", properties={MARK: f"{sends.plan.run} {_PROBE}"})
+    queues = await producer.queues(topic)
+    for queue in queues:
+        await producer.send(probe, queue=queue)
+    if not await until(lambda: len(arrivals.probes) == len(queues), wait_s):
+        raise ClientError(
+            f"messages of {len(queues) - len(arrivals.probes)} of the {len(queues)} queues of {topic} did "
+            f"not come to a consumer within {wait_s:g} s; look for what is wrong with: cometmq doctor"
+        )
+
+
+def _show(result: Measured) -> None:
+    more = [
+        ("asked for", f"{result.rate:,.0f}/s"),
+        ("failed", f"{result.failed:,}"),
+        ("missing", f"{result.missing:,}"),
+    ]
+    print_pairs([*common_pairs(result), *more])
+    print_latencies([("due until stored", result.latency_ms), ("due until consumed", result.delivery_ms)])
+    print_failures(result.failures)

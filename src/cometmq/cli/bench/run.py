@@ -1,0 +1,217 @@
+"""What the commands of `cometmq bench` share: their options, the topic, a group for a while, and results.
+
+Rules kept here:
+- Nothing is left behind that was not asked for: a group that was made for a run is deleted behind it, with
+  its offsets and its retry topic; if that is not allowed, the name is said.
+- Progress goes to standard error every second: one line that changes on a terminal, elsewhere a line each.
+- A run in which something failed has exit code 1, one that was interrupted 130; both show what there is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import msgspec
+import typer
+
+from cometmq.cli.bench.figures import Failure, Percentiles, Tally, progress_text
+from cometmq.cli.common.connect import silence_clients
+from cometmq.cli.common.output import FAILED, INTERRUPTED, note, print_table
+from cometmq.model.errors import ClientError, CometError, NotFoundError
+
+if TYPE_CHECKING:
+    from cometmq.client.admin.admin import Admin
+
+T = TypeVar("T")
+
+SECONDS: Final = 10.0
+"""How long a load runs if nothing is said."""
+MOST_SIZE: Final = 4 * 1024 * 1024
+_EVERY_S: Final = 1.0
+
+Topic = Annotated[str, typer.Option("--topic", "-t", help="The topic.", metavar="TOPIC")]
+Messages = Annotated[int | None, typer.Option("--messages", help="End after so many.", metavar="N", min=1)]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="End after so long; else 10.", metavar="SECONDS", min=0.1)
+]
+Size = Annotated[int, typer.Option("--size", help="Bytes of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
+Create = Annotated[bool, typer.Option("--create", help="Make the topic if there is none.")]
+Queues = Annotated[int, typer.Option("--queues", help="With --create: queues on each broker.", min=1)]
+Processes = Annotated[
+    int, typer.Option("--processes", help="So many clients at once.", metavar="N", min=1, max=64)
+]
+
+
+class Result(msgspec.Struct, rename="camel", kw_only=True):
+    """What every load measured."""
+
+    topic: str
+    messages: int
+    bytes: int
+    seconds: float
+    messages_per_second: float
+    bytes_per_second: float
+    cpu_seconds_per_million: float
+    processes: int = 1
+    latency_ms: Percentiles
+    failed: int
+    failures: list[Failure]
+    interrupted: bool
+
+
+def figures_of(tally: Tally) -> dict[str, Any]:
+    """The members of a `Result` that a tally has."""
+    return {
+        "messages": tally.messages,
+        "bytes": tally.bytes,
+        "seconds": round(tally.seconds, 3),
+        "messages_per_second": round(tally.rate, 1),
+        "bytes_per_second": round(tally.byte_rate, 1),
+        "cpu_seconds_per_million": round(tally.cpu_per_million, 3),
+        "latency_ms": tally.latencies.percentiles(),
+        "failed": tally.failed,
+        "failures": list(tally.failures.values()),
+    }
+
+
+def run_bench(work: Coroutine[Any, Any, T]) -> T:
+    """Run a load to its end, on the event loop that clients have."""
+    from cometmq.remoting.loop import run
+
+    silence_clients()
+    return run(work)
+
+
+def run_name() -> str:
+    """A name that no other run has."""
+    return f"bench-{time.time_ns():x}"
+
+
+# Topics and groups.
+
+
+async def need_topic(admin: Admin, topic: str, *, create: bool = False, queues: int = 8) -> int:
+    """See that there is a topic; the answer is how many queues can be read."""
+    if create and await admin.topic_route(topic) is None:
+        await admin.create_topic(topic, queues=queues)
+    route = await admin.topic_route(topic)
+    if route is None:
+        raise NotFoundError(
+            f"there is no topic {topic}; make it with: cometmq topic create {topic} (or send with --create)"
+        )
+    return sum(each.read_queue_nums for each in route.queue_datas)
+
+
+class UsedGroup(msgspec.Struct):
+    """The consumer group of a run."""
+
+    name: str
+    temporary: bool = False
+    removed: bool = False
+
+
+@asynccontextmanager
+async def group_for(
+    admin: Admin, topic: str, name: str | None, *, earliest: bool
+) -> AsyncIterator[UsedGroup]:
+    """The group that was named, or one for a while that begins where it is told to."""
+    if name is not None:
+        yield UsedGroup(name)
+        return
+    group = UsedGroup(run_name(), temporary=True)
+    try:
+        await admin.create_group(group.name)
+        for queue, status in (await admin.topic_status(topic)).items():
+            offset = status.min_offset if earliest else status.max_offset
+            await admin.commit_offset(group.name, queue, offset)
+    except CometError as error:
+        await _remove(admin, group)
+        raise ClientError(
+            f"no group could be made for this run: {error}; name one that exists with --group"
+        ) from None
+    try:
+        yield group
+    finally:
+        await _remove(admin, group)
+
+
+async def _remove(admin: Admin, group: UsedGroup) -> None:
+    from cometmq.client.names import retry_topic
+
+    try:
+        await admin.delete_group(group.name, clean_offsets=True)
+        if await admin.topic_route(retry_topic(group.name)) is not None:
+            await admin.delete_topic(retry_topic(group.name))
+    except CometError as error:
+        note(f"group {group.name} of this run could not be deleted: {error}")
+    else:
+        group.removed = True
+
+
+# Progress and results.
+
+
+@contextmanager
+def shown_progress(name: str) -> Iterator[Callable[[Tally], None]]:
+    """Somebody to tell how far a load is, as often as one likes."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{name}: starting") as status:
+            yield _Ticker(lambda line: status.update(f"{name}: {line}"))
+        return
+    yield _Ticker(lambda line: note(f"{name}: {line}"))
+
+
+class _Ticker:
+    """Shows a line a second."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._last_s = time.monotonic()
+        self._messages = 0
+
+    def __call__(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._last_s < _EVERY_S:
+            return
+        self._show(progress_text(tally, (tally.messages - self._messages) / (now - self._last_s)))
+        self._last_s, self._messages = now, tally.messages
+
+
+def common_pairs(result: Result) -> list[tuple[str, str | int]]:
+    """What is shown of every load."""
+    return [
+        ("messages", f"{result.messages:,}"),
+        ("seconds", f"{result.seconds:.2f}"),
+        ("messages/s", f"{result.messages_per_second:,.0f}"),
+        ("MB/s", f"{result.bytes_per_second / 1e6:,.2f}"),
+        ("CPU s per million", f"{result.cpu_seconds_per_million:,.1f}"),
+    ]
+
+
+def print_latencies(rows: Sequence[tuple[str, Percentiles]]) -> None:
+    typer.echo()
+    titles = ("latency (ms)", "p50", "p90", "p99", "p99.9", "max")
+    print_table(titles, [(name, *found.cells()) for name, found in rows], right=titles[1:])
+
+
+def print_failures(failures: Sequence[Failure]) -> None:
+    """What failed, and what was said the first time."""
+    if failures:
+        typer.echo()
+        rows = [(each.reason, each.count, each.example) for each in failures]
+        print_table(("failure", "messages", "for example"), rows, right=("messages",), marked=("failure",))
+
+
+def end_with(result: Result, *, ok: bool = True) -> None:
+    """The exit code of a run."""
+    if result.interrupted:
+        note("interrupted; this is what was measured until then")
+        raise typer.Exit(INTERRUPTED)
+    if result.failed or not ok:
+        raise typer.Exit(FAILED)

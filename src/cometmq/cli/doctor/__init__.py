@@ -1,0 +1,1 @@
+"""`cometmq doctor`: facts of a cluster, and checks over them."""

@@ -1,0 +1,218 @@
+"""What all pipelines share on the command line: their definition, the Spark they run on, and their progress.
+
+Rules kept here:
+- A flag wins over the definition file, and that over the environment. Keys and TLS come from the environment
+  or the file, never from a flag: what is on a command line can be seen by others.
+- What is missing for Spark is said before anything is started.
+- Progress goes to standard error: one line that changes on a terminal, elsewhere a line now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+
+import typer
+
+from cometmq.cli.common.connect import VARIABLES
+from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say
+from cometmq.cli.common.times import parse_time
+from cometmq.model.errors import SettingsError
+
+if TYPE_CHECKING:
+    import msgspec
+    from pyspark.sql import SparkSession
+
+    from cometmq.spark.pipelines.run.streams import Progress, Report
+
+    J = TypeVar("J", bound=msgspec.Struct)
+
+Definition = Annotated[
+    Path | None, typer.Option("-f", "--file", help="A definition: these options as TOML.", metavar="FILE")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Where Spark runs; else on this machine.", metavar="URL"),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="A setting of Spark; may be given often.", metavar="KEY=VALUE"),
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="An option of the source; may be given often.", metavar="KEY=VALUE"),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark logs.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", help="A topic; may be given often.", metavar="TOPIC"),
+]
+Pattern = Annotated[
+    str | None, typer.Option("--pattern", help="Topics whose whole names match this.", metavar="REGEX")
+]
+From = Annotated[
+    str | None, typer.Option("--from", help="Messages stored since: 2h (ago), or a time.", metavar="WHEN")
+]
+To = Annotated[str | None, typer.Option("--to", help="Messages stored before: a time.", metavar="WHEN")]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option("--checkpoint", help="Where it notes how far it is.", metavar="DIR"),
+]
+
+Every = Annotated[
+    float | None, typer.Option("--every", help="How long messages are gathered.", metavar="SECONDS", min=0.0)
+]
+AtLeastOnce = Annotated[
+    bool | None,
+    typer.Option("--at-least-once", help="For Apache's brokers: what is done again is sent again."),
+]
+
+_SETTINGS: Final = {"COMETMQ_ACCESS_KEY": "accessKey", "COMETMQ_SECRET_KEY": "secretKey"}
+_TLS_KEYS: Final = {
+    "COMETMQ_TLS_CERT": "tls.client.certPath",
+    "COMETMQ_TLS_KEY": "tls.client.keyPath",
+    "COMETMQ_TLS_KEY_PASSWORD": "tls.client.keyPassword",
+}
+_LINE_S: Final = 10.0
+_TIMES: Final = ("from", "to")
+
+
+class Run(NamedTuple):
+    """How a pipeline was asked for, beside what is its own."""
+
+    name: str
+    file: Path | None = None
+    namesrv: str = ""
+    master: str | None = None
+    conf: Sequence[str] | None = None
+    options: Sequence[str] | None = None
+    as_json: bool = False
+    verbose: bool = False
+
+    def job(self, kind: type[J], **flags: object) -> J:
+        """The job of a pipeline, from its definition and its flags."""
+        from cometmq.spark.pipelines.run.jobs import SPARK_TABLE, job_of, read_definition
+
+        found = os.environ
+        definition = read_definition(self.file) if self.file is not None else {}
+        definition.pop(SPARK_TABLE, None)
+        known = kind.__struct_encode_fields__
+        given = {name: value for name, value in flags.items() if value is not None and value != []}
+        if self.options:
+            given["source"] = _pairs("--option", self.options)
+        if self.namesrv:
+            given["namesrvAddr"] = self.namesrv
+        first: dict[str, object] = {name: _secrets(found) for name in ("source", "sink") if name in known}
+        address = next((found[name] for name in VARIABLES if found.get(name)), None)
+        if "namesrvAddr" in known and address is not None:
+            first["namesrvAddr"] = address
+        layers = [first, definition, given]
+        if "namesrvAddr" in known and not any(layer.get("namesrvAddr") for layer in layers):
+            raise UsageError("no name server is known; say -n host:9876, or set COMETMQ_NAMESRV")
+        if "writtenRange" in known:
+            layers.append({"writtenRange": _written_range(layers)})
+        try:
+            return job_of(kind, *(_with_times(layer) for layer in layers))
+        except SettingsError as error:
+            raise UsageError(str(error)) from None
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        """A session for the pipeline."""
+        from cometmq.spark.pipelines.run.jobs import read_definition, spark_table
+        from cometmq.spark.pipelines.run.session import Place, spark_session
+
+        table = spark_table(read_definition(self.file)) if self.file is not None else {}
+        master = self.master or table.pop("master", None)
+        table.pop("master", None)
+        settings = {**table, **_pairs("--conf", self.conf or ())}
+        if not sys.stderr.isatty() and not self.verbose:
+            note(f"starting Spark for {self.name}")
+        place = Place(f"cometmq {self.name}", master, settings, verbose=self.verbose)
+        with spark_session(place) as session:
+            yield session
+
+
+def need_spark() -> None:
+    """Refuse what cannot work before anything of Spark is imported."""
+    from cometmq.spark.pipelines.run.session import check_needs
+
+    check_needs()
+
+
+def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{flag} {each!r} is no KEY=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """How requests are signed and hidden, from the environment."""
+    found = {option: environment[name] for name, option in _SETTINGS.items() if environment.get(name)}
+    if environment.get("COMETMQ_TLS", "").lower() in ("1", "true"):
+        found["tls.enable"] = "true"
+        if environment.get("COMETMQ_TLS_TRUST"):
+            found["tls.client.trustCertPath"] = environment["COMETMQ_TLS_TRUST"]
+            found["tls.client.authServer"] = "true"
+        found |= {option: environment[name] for name, option in _TLS_KEYS.items() if environment.get(name)}
+    return found
+
+
+def _with_times(layer: Mapping[str, object]) -> dict[str, object]:
+    """The same with moments as sources take them."""
+    times = {name: str(parse_time(str(layer[name]))) for name in _TIMES if layer.get(name) is not None}
+    return {**layer, **times}
+
+
+def _written_range(layers: Sequence[Mapping[str, object]]) -> str:
+    """The time range as it was written: `10m` is another moment when it is read again."""
+    written = {name: value for layer in layers for name, value in layer.items() if name in _TIMES}
+    return " to ".join(str(written.get(name)) for name in _TIMES)
+
+
+# Progress and results.
+
+
+@contextmanager
+def shown_progress(name: str) -> Iterator[Report]:
+    """Somebody to tell how far the pipeline is."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{name}: starting") as status:
+            yield lambda progress: status.update(f"{name}: {_line(progress)}")
+        return
+    told = time.monotonic() - _LINE_S
+
+    def tell(progress: Progress) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _LINE_S:
+            told = time.monotonic()
+            note(f"{name}: {_line(progress)}")
+
+    yield tell
+
+
+def _line(progress: Progress) -> str:
+    waiting = "" if progress.waiting is None else f", {progress.waiting:,} waiting"
+    return f"{progress.rows:,} messages, {progress.rows_per_second:,.0f} a second{waiting}"
+
+
+def show_done(run: Run, done: Progress, sentence: str) -> None:
+    """The result of a run, and the exit code of one that was interrupted."""
+    if run.as_json:
+        print_json(done)
+    else:
+        say(sentence)
+    if done.interrupted:
+        note("interrupted; start it again with the same options to go on")
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,271 @@
+"""`cometmq standalone`: a name server and a broker in one process, or with several brokers in several.
+
+Rules kept here:
+- One folder has everything: `namesrv/` and `broker-0/`, `broker-1/` and so on.
+- It listens on the loopback address unless told otherwise.
+- With several brokers each has a process of its own, started and stopped by this one. If one of them ends by
+  itself, all are stopped and the command fails: half a cluster is no cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from cometmq.cli.commands import single_app
+from cometmq.cli.servers.broker import RecoverOption, load_settings, unregistered_text
+from cometmq.cli.servers.serving import (
+    LogFormat,
+    LogFormatOption,
+    raise_file_limit,
+    say_ready,
+    serve,
+    set_up_logging,
+)
+from cometmq.cli.servers.settings import assignment_layer
+from cometmq.model.errors import CometError
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.service import Namesrv
+from cometmq.remoting.loop import run
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+
+EPILOG = """
+Examples:
+
+  cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
+
+  cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
+
+  cometmq standalone --brokers 3           three brokers, in processes of their own
+
+  cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
+"""
+
+PORT_DISTANCE: Final = 10
+"""How far apart the main ports of several brokers are."""
+READY_S: Final = 60.0
+STOP_S: Final = 30.0
+_ANY: Final = ("0.0.0.0", "::")
+
+log = logging.getLogger("cometmq.standalone")
+
+
+def run_standalone(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder for everything; ~/cometmq by default.", metavar="DIR"),
+    ] = None,
+    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers.", min=1, max=64)] = 1,
+    namesrv_port: Annotated[
+        int, typer.Option("--namesrv-port", help="Port of the name server; 0 takes a free one.")
+    ] = 9876,
+    port: Annotated[
+        int, typer.Option("--port", help="Main port of the first broker; 0 takes free ones.")
+    ] = 10_911,
+    bind: Annotated[
+        str, typer.Option("--bind", help="Address to listen on; 0.0.0.0 lets others in.")
+    ] = "127.0.0.1",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any property of the brokers; may be repeated.", metavar="KEY=VALUE"),
+    ] = None,
+    recover_what_is_left: RecoverOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_format: LogFormatOption = LogFormat.TEXT,
+) -> None:
+    """Build everything, run it until a signal stops it."""
+    set_up_logging(log_level, log_format)
+    raise_file_limit()
+    root = (data or Path.home() / "cometmq").absolute()
+    settings = assignment_layer(assignments or [])
+    if recover_what_is_left:
+        settings["recoverWhatIsLeft"] = "true"
+    plans = [_broker_settings(root, index, port, bind, settings) for index in range(brokers)]
+    built: list[Standalone | Cluster] = []
+
+    def build() -> Standalone | Cluster:
+        namesrv = _namesrv(root, bind, namesrv_port)
+        built.append(
+            Standalone(namesrv, plans[0])
+            if brokers == 1
+            else Cluster(namesrv, plans, (log_level, log_format))
+        )
+        return built[0]
+
+    def ready() -> None:
+        service = built[0]
+        addresses = ", ".join(service.addresses)
+        text = f"CometMQ is ready: name server {service.namesrv_address}, broker {addresses}"
+        facts = {"namesrv": service.namesrv_address, "brokers": service.addresses}
+        say_ready(text, facts, as_json=as_json)
+
+    run(serve(build, ready, log))
+    if isinstance(built[0], Cluster) and built[0].failure is not None:
+        raise CometError(built[0].failure)
+
+
+def _namesrv(root: Path, bind: str, port: int) -> Namesrv:
+    folder = root / "namesrv"
+    return Namesrv(
+        NamesrvConfig(
+            bind_address=bind,
+            listen_port=port,
+            kv_config_path=str(folder / "kvConfig.json"),
+            config_store_path=str(folder / "namesrv.properties"),
+        )
+    )
+
+
+def _broker_settings(
+    root: Path, index: int, port: int, bind: str, settings: dict[str, str]
+) -> dict[str, str]:
+    """The settings of one broker; the name server's address comes later."""
+    values = {
+        "brokerName": f"broker-{index}",
+        "storePathRootDir": str(root / f"broker-{index}"),
+        "listenPort": str(port + index * PORT_DISTANCE if port else 0),
+        "haListenPort": "0",
+        "bindAddress": bind,
+    }
+    if bind not in _ANY:
+        values |= {"brokerIP1": bind, "brokerIP2": bind}
+    return values | settings
+
+
+class Standalone:
+    """A name server and a broker in this process."""
+
+    def __init__(self, namesrv: Namesrv, plan: dict[str, str]) -> None:
+        self._namesrv = namesrv
+        self._plan = plan
+        self._broker: Broker | None = None
+
+    @property
+    def namesrv_address(self) -> str:
+        return _reachable(self._namesrv)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [] if self._broker is None else [self._broker.address]
+
+    async def start(self) -> None:
+        from cometmq.broker.broker import Broker
+
+        await self._namesrv.start()
+        resolved = load_settings(None, {**self._plan, "namesrvAddr": self.namesrv_address})
+        for each in resolved:
+            for warning in each.warnings:
+                typer.echo(f"warning: {warning}", err=True)
+        broker = self._broker = Broker(*(each.settings for each in resolved))
+        await broker.start()
+        await broker.state.registration.settled(READY_S)
+        trouble = unregistered_text(broker)
+        if trouble is not None:
+            raise CometError(trouble)
+
+    async def stop(self) -> None:
+        if self._broker is not None:
+            await self._broker.stop()
+        await self._namesrv.stop()
+
+
+class Cluster:
+    """A name server in this process and brokers in processes of their own."""
+
+    def __init__(self, namesrv: Namesrv, plans: list[dict[str, str]], logging_as: tuple[str, str]) -> None:
+        self._namesrv = namesrv
+        self._plans = plans
+        self._logging_as = logging_as
+        """Level and format."""
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._watch: asyncio.Task[None] | None = None
+        self.addresses: list[str] = []
+        self.failure: str | None = None
+        """Which broker ended by itself, if one did."""
+
+    @property
+    def namesrv_address(self) -> str:
+        return _reachable(self._namesrv)
+
+    async def start(self) -> None:
+        await self._namesrv.start()
+        for plan in self._plans:
+            self._processes.append(await self._spawn({**plan, "namesrvAddr": self.namesrv_address}))
+        async with asyncio.timeout(READY_S):
+            self.addresses = [await _ready_address(process) for process in self._processes]
+        self._watch = asyncio.ensure_future(self._watch_over())
+
+    async def _spawn(self, settings: dict[str, str]) -> asyncio.subprocess.Process:
+        command = [
+            sys.executable,
+            "-m",
+            "cometmq.cli.main",
+            "broker",
+            "--json",
+            "--log-level",
+            self._logging_as[0],
+            "--log-format",
+            self._logging_as[1],
+        ]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        # A group of its own: a signal from the terminal goes to us, and we stop the brokers in order.
+        return await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+
+    async def _watch_over(self) -> None:
+        waits = {asyncio.ensure_future(process.wait()): process for process in self._processes}
+        try:
+            ended, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            process = waits[ended.pop()]
+            index = self._processes.index(process)
+            self.failure = f"broker-{index} ended by itself with code {process.returncode}; see its log above"
+            os.kill(os.getpid(), signal.SIGTERM)  # which stops everything in order
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        for process in self._processes:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        await self._namesrv.stop()
+
+
+async def _ready_address(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    while line := await process.stdout.readline():
+        said = msgspec.json.decode(line)
+        if said["event"] == "ready":  # it may say before that no name server knows it yet
+            return str(said["address"])
+    raise CometError("a broker ended before it was ready; its log says why")
+
+
+def _reachable(namesrv: Namesrv) -> str:
+    host = namesrv.state.config.bind_address
+    return f"{'127.0.0.1' if host in _ANY else host}:{namesrv.port}"
+
+
+app = single_app("standalone", run_standalone, EPILOG)
