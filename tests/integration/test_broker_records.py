@@ -21,7 +21,7 @@ from tests.integration.broker_kit import (
     send_header,
     told,
 )
-from tests.unit.store.record_bulk_kit import message, request
+from tests.unit.store.put.record_bulk_kit import message, request
 
 HELD, SUBSCRIBED = 2, 4
 """Bits of a pull: it may wait, and says itself what it wants."""

@@ -23,7 +23,7 @@ from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
-from tests.unit.store.record_bulk_kit import request
+from tests.unit.store.put.record_bulk_kit import request
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))

@@ -1,4 +1,4 @@
-"""The commands of `cometmq`, each a module of this package that is imported when it is used.
+"""The commands of `cometmq`, and the module of each, which is imported when it is used.
 
 Rules kept here:
 - `cometmq --help` imports no command: what it shows of each is in the table here. Each command's own module
@@ -33,6 +33,24 @@ COMMANDS: Final = {
     "completion": "Print the completion script of a shell.",
 }
 
+_MODULES: Final = {
+    "namesrv": "servers.namesrv",
+    "broker": "servers.broker",
+    "standalone": "servers.standalone",
+    "cluster": "admin.cluster",
+    "topic": "admin.topic",
+    "group": "admin.group",
+    "message": "admin.message",
+    "dlq": "admin.dlq",
+    "config": "admin.config",
+    "doctor": "doctor.doctor",
+    "store": "store",
+    "pipeline": "pipeline.app",
+    "bench": "bench.app",
+    "completion": "completion",
+}
+"""Where each command is, below `cometmq.cli`."""
+
 
 class LazyGroup(typer.core.TyperGroup):
     """The root of the command, whose commands are names and sentences until one of them is run."""
@@ -50,7 +68,7 @@ class LazyGroup(typer.core.TyperGroup):
 
 def load(name: str) -> Any:
     """A command with everything that belongs to it."""
-    command = typer.main.get_command(importlib.import_module(f"cometmq.cli.{name}").app)
+    command = typer.main.get_command(importlib.import_module(f"cometmq.cli.{_MODULES[name]}").app)
     command.name = name
     return command
 

@@ -1,1 +1,0 @@
-"""What `cometmq doctor` looks at: one module a kind of trouble; each check gets facts and gives findings."""
