@@ -30,9 +30,9 @@ from tests.compat.apache import (
     CometBroker,
     free_port,
 )
-from tests.integration.broker_kit import CALL_S, Told, send_header
-from tests.integration.kinds_load import Remote
-from tests.integration.message_kinds_kit import (
+from tests.integration.broker.broker_kit import CALL_S, Told, send_header
+from tests.integration.broker.kinds_load import Remote
+from tests.integration.broker.message_kinds_kit import (
     COMMIT,
     ROLLBACK,
     Half,
@@ -42,7 +42,7 @@ from tests.integration.message_kinds_kit import (
     now_ms,
     transaction,
 )
-from tests.integration.pop_kit import BROKER, Consumer, PoppedMessage
+from tests.integration.broker.pop_kit import BROKER, Consumer, PoppedMessage
 
 TIMED, TRANSACTED, POPPED, GROUP = "Timed", "Transacted", "Popped", "poppers"
 OPERATIONS, TIMERS = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_wheel_timer"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
-from tests.integration.cli_kit import Cometmq, eventually
+from tests.integration.cli.cli_kit import Cometmq, eventually
 
 COUNT = 200
 

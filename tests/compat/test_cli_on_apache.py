@@ -9,7 +9,7 @@ import pytest
 from cometmq import Message, PushConsumer
 from cometmq.client.admin.redrive import REDRIVEN_FROM
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
-from tests.integration.cli_kit import Cometmq, eventually, make_dead_letters, send_all
+from tests.integration.cli.cli_kit import Cometmq, eventually, make_dead_letters, send_all
 
 
 @pytest.fixture(scope="module")

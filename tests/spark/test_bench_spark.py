@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.cli_kit import Cometmq
+from tests.integration.cli.cli_kit import Cometmq
 from tests.spark.live_kit import Live
 
 

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from cometmq import Admin, Message
 from cometmq.testing.embedded import EmbeddedBroker
-from tests.integration.cli_kit import Cometmq
-from tests.integration.documents import Snippet, every_snippet, snippets
+from tests.integration.cli.cli_kit import Cometmq
+from tests.integration.documents.documents import Snippet, every_snippet, snippets
 from tests.spark.live_kit import Live, numbers
 
 PROGRAMS = list(snippets("docs/SPARK.md", "python"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cometmq import Message
-from tests.integration.cli_kit import Cometmq
+from tests.integration.cli.cli_kit import Cometmq
 from tests.spark.live_kit import Live
 from tests.spark.sink_kit import bodies
 from tests.unit.spark.stores_kit import files_below
