@@ -1,4 +1,4 @@
-"""Allocation strategies; that they agree with Java's is shown in `tests/compat/test_strategies.py`."""
+"""Allocation strategies; that they agree with Java's is shown in `tests/compat/client/test_strategies.py`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.compat.apache import ApacheNamesrv, Server
 from tests.compat.ask import GET_CONFIG, SUCCESS, UPDATE_CONFIG, ask
+from tests.compat.client.normal import without_places
 from tests.compat.cluster import MakeNamesrv
-from tests.compat.normal import without_places
 
 # A setting that this release does not know, as a file has it that a later or another release also reads.
 FOREIGN = {"aSettingOfTheFuture": "1"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.compat.apache import ApacheNamesrv
+from tests.compat.client.normal import sorted_lines, without_measurements, without_places
 from tests.compat.cluster import Cluster, MakeNamesrv, running_cluster, side_by_side
-from tests.compat.normal import sorted_lines, without_measurements, without_places
 
 
 @dataclass(frozen=True)

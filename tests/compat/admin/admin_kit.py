@@ -19,11 +19,11 @@ from pathlib import Path
 
 from tests.compat.apache import AdminShell, Broker, Server
 from tests.compat.ask import SUCCESS, ask, is_routed
+from tests.compat.client.normal import sorted_lines, without_places
+from tests.compat.client.subject import Subject
 from tests.compat.foreign import Listening, Sender
 from tests.compat.foreign_clients import JavaClient
-from tests.compat.normal import sorted_lines, without_places
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject
 
 AWAIT_SECONDS = 30.0
 POLL_SECONDS = 0.5

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from msgspec import convert
 
+from tests.compat.client.subject import Subject, running_subject
+from tests.compat.client.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
+from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, Received, fresh
 from tests.compat.foreign_clients import GoClient
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject, running_subject
-from tests.compat.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
-from tests.compat.suite_sending import texts
 
 FOUND = 0
 

@@ -1,6 +1,6 @@
 """A process that puts messages into a store without end, until it is killed.
 
-Usage: python -m tests.compat.store_writer SETTINGS PORT BROKER-NAME    (settings as JSON)
+Usage: python -m tests.compat.store.store_writer SETTINGS PORT BROKER-NAME    (settings as JSON)
 
 Rules kept here:
 - A line is printed for a message when it is safe, and says what readers must see of it.
@@ -22,8 +22,8 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.properties import encode_properties
-from tests.compat.store_kit import open_store, store_config, store_host, unique_ids
-from tests.compat.store_messages import (
+from tests.compat.store.store_kit import open_store, store_config, store_host, unique_ids
+from tests.compat.store.store_messages import (
     BAZAAR,
     QUEUES,
     a_batch,

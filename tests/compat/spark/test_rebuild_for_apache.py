@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.cluster import MakeNamesrv
-from tests.compat.store_kit import GROUP, assert_dense, by_place, running_exchange, unique_ids, unnamed
-from tests.compat.store_messages import ALL_TOPICS, BAZAAR, burst, large_ones, singles
+from tests.compat.store.store_kit import GROUP, assert_dense, by_place, running_exchange, unique_ids, unnamed
+from tests.compat.store.store_messages import ALL_TOPICS, BAZAAR, burst, large_ones, singles
 
 RUN_S = 300.0
 

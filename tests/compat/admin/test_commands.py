@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.admin_kit import AdminCluster, Step, fill, running_admin_cluster
+from tests.compat.admin.admin_kit import AdminCluster, Step, fill, running_admin_cluster
 from tests.compat.apache import (
     PATIENT,
     AdminShell,

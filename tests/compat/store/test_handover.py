@@ -16,7 +16,7 @@ from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTa
 from cometmq.wire.record.record import Record
 from tests.compat.apache import wait_until
 from tests.compat.cluster import MakeNamesrv
-from tests.compat.store_kit import (
+from tests.compat.store.store_kit import (
     GROUP,
     PROGRESS,
     Exchange,
@@ -27,7 +27,7 @@ from tests.compat.store_kit import (
     unique_ids,
     unnamed,
 )
-from tests.compat.store_messages import (
+from tests.compat.store.store_messages import (
     ALL_TOPICS,
     BAZAAR,
     BURST,

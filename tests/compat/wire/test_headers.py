@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.compat.apache import run_java
 
-STORED = Path(__file__).parents[1] / "data" / "header-classes.json"
+STORED = Path(__file__).parents[2] / "data" / "header-classes.json"
 
 
 def test_the_stored_header_classes_are_those_of_the_jars(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.compat.client.subject import Subject, running_subject
+from tests.compat.client.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
+from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, fresh
 from tests.compat.foreign_clients import CppClient
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject, running_subject
-from tests.compat.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
-from tests.compat.suite_sending import texts
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.compat.broker.kinds_client import KindsClient
+from tests.compat.client.subject import Subject, now_ms, running_subject
+from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import Received, fresh
-from tests.compat.kinds_client import KindsClient
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject, now_ms, running_subject
-from tests.compat.suite_sending import texts
 
 INVISIBLE_MS = 5_000
 """The shortest that the client allows."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.apache import ApacheBroker, CometBroker, CometNamesrv
-from tests.compat.handover import MESSAGES, TRANSACTED, Kind, Pop, Story, told_story
+from tests.compat.store.handover import MESSAGES, TRANSACTED, Kind, Pop, Story, told_story
 
 LATE_MS = 10_000
 """How much later than due a broker may deliver here, or after its start: it may be busy with starting."""

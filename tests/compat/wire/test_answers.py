@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.apache import ApacheNamesrv, Server, run_java
+from tests.compat.client.normal import unordered, without_places
 from tests.compat.cluster import MakeNamesrv, side_by_side
-from tests.compat.normal import unordered, without_places
 
 # In this order, on both servers: an interview leaves an empty namespace behind, as Apache does.
 TRANSPORTS: Mapping[str, Mapping[str, str]] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.compat.apache import ApacheNamesrv, run_java
 from tests.compat.ask import CURRENT_VERSION, GET_ROUTE, SUCCESS, TOPIC_NOT_EXIST, Answer, ask
+from tests.compat.client.normal import unordered
 from tests.compat.cluster import Cluster, MakeNamesrv
-from tests.compat.normal import unordered
 
 TRIAL = {"clusterTest": "true"}
 OLD_VERSION = 300

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec import convert
 
+from tests.compat.client.subject import Subject, now_ms
 from tests.compat.foreign import ForeignClient, ForeignError, Received, Sent, fresh
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject, now_ms
 
 QUEUES = 4
 MESSAGE_ILLEGAL = 13

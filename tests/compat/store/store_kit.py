@@ -45,8 +45,15 @@ from cometmq.wire.record.record import Record, decode_record
 from cometmq.wire.record.walk import to_stored_message
 from tests.compat.apache import ApacheBroker
 from tests.compat.cluster import MakeNamesrv
-from tests.compat.store_messages import BAZAAR, QUEUES, NextId, as_stored, batch_as_stored, without_checksum
-from tests.compat.store_shell import StoreShell
+from tests.compat.store.store_messages import (
+    BAZAAR,
+    QUEUES,
+    NextId,
+    as_stored,
+    batch_as_stored,
+    without_checksum,
+)
+from tests.compat.store.store_shell import StoreShell
 
 T = TypeVar("T")
 Table = TypeVar("Table", bound=ConfigTable)

@@ -13,7 +13,7 @@ import pytest
 
 from cometmq.model.message import StoredMessage
 from tests.compat.cluster import MakeNamesrv
-from tests.compat.store_kit import (
+from tests.compat.store.store_kit import (
     GROUP,
     Exchange,
     Visit,
@@ -23,7 +23,7 @@ from tests.compat.store_kit import (
     unique_ids,
     unnamed,
 )
-from tests.compat.store_messages import (
+from tests.compat.store.store_messages import (
     ALL_TOPICS,
     BAZAAR,
     BURST,
@@ -33,9 +33,9 @@ from tests.compat.store_messages import (
     large_ones,
     singles,
 )
-from tests.compat.store_shell import Ack
+from tests.compat.store.store_shell import Ack
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 ACKS_BEFORE_KILL = 2_000
 KILLS_AFTER = (1, 300, 1_500)
 """How many messages are acknowledged before each kill of a process of ours."""
@@ -137,7 +137,7 @@ def assert_equal_on_both_sides(exchange: Exchange, read: list[StoredMessage]) ->
 
 def write_until_killed(exchange: Exchange, acks: int) -> list[StoredMessage]:
     """Let a process of ours write, and kill it; the answer is what it had acknowledged."""
-    command = [sys.executable, "-m", "tests.compat.store_writer"]
+    command = [sys.executable, "-m", "tests.compat.store.store_writer"]
     args = [msgspec.json.encode(exchange.settings).decode(), str(exchange.broker.port), exchange.broker.name]
     told: list[StoredMessage] = []
     with subprocess.Popen([*command, *args], cwd=PROJECT, stdout=subprocess.PIPE) as writer:

@@ -17,7 +17,7 @@ import msgspec
 
 from cometmq.model.message import Host, StoredMessage
 from tests.compat.jvm import END_OF_COMMAND, JavaError, java_command, java_environment
-from tests.compat.store_messages import without_checksum
+from tests.compat.store.store_messages import without_checksum
 
 FAILED = "failed: "
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.compat.client.subject import Subject, running_subject
+from tests.compat.client.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
 from tests.compat.foreign import ForeignClient, fresh
 from tests.compat.foreign_clients import NodeClient
-from tests.compat.subject import Subject, running_subject
-from tests.compat.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGroupSuite
 
 
 @pytest.fixture(scope="module")

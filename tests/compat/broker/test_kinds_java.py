@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.compat.broker.kinds_client import COMMIT, ROLLBACK, UNKNOWN, KindsClient
+from tests.compat.client.subject import Subject, now_ms, running_subject
+from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignError, fresh
-from tests.compat.kinds_client import COMMIT, ROLLBACK, UNKNOWN, KindsClient
 from tests.compat.process import wait_until
-from tests.compat.subject import Subject, now_ms, running_subject
-from tests.compat.suite_sending import texts
 
 CHECK_MS = 1_000
 # Far above what it takes: a busy machine may let everybody wait.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.compat.client.subject import Subject, running_subject
+from tests.compat.client.suite_consuming import DeliverySuite, OrderSuite, RetrySuite, SharingSuite
+from tests.compat.client.suite_pulling import LitePullSuite, PullSuite
+from tests.compat.client.suite_queries import GroupSuite, LookUpSuite, OffsetSuite
+from tests.compat.client.suite_sending import RefusalSuite, SendingSuite
 from tests.compat.foreign_clients import JavaClient
-from tests.compat.subject import Subject, running_subject
-from tests.compat.suite_consuming import DeliverySuite, OrderSuite, RetrySuite, SharingSuite
-from tests.compat.suite_pulling import LitePullSuite, PullSuite
-from tests.compat.suite_queries import GroupSuite, LookUpSuite, OffsetSuite
-from tests.compat.suite_sending import RefusalSuite, SendingSuite
 
 
 @pytest.fixture(scope="module")
