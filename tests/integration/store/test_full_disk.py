@@ -42,7 +42,8 @@ def ended_in(folder: Path, scenario: str) -> Ended:
 
 
 def _ended_with_limited_files(folder: Path) -> Ended:
-    script = f'ulimit -f {FILE_LIMIT // 1024}; exec {sys.executable} -m tests.integration.store.full_disk serve "$1"'
+    program = f"{sys.executable} -m tests.integration.store.full_disk"
+    script = f'ulimit -f {FILE_LIMIT // 1024}; exec {program} serve "$1"'
     asked = json.dumps([str(folder), {"mappedFileSizeCommitLog": str(LARGER)}, 10, False])
     told = subprocess.run(
         ["bash", "-c", script, "bash", asked], cwd=ROOT, capture_output=True, text=True, check=False
