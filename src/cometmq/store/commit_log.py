@@ -39,6 +39,7 @@ from cometmq.store.spread_files import SpreadFiles
 from cometmq.store.status import PutStatus
 from cometmq.wire.batch import BatchItem
 from cometmq.wire.command import Body
+from cometmq.wire.crc import without_crc_property
 from cometmq.wire.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record import Record
 from cometmq.wire.record_layout import (
@@ -140,7 +141,7 @@ class CommitLog(GrowingLog):
         The queue offset is the caller's business, the store host this log's. All in one piece, because a call
         more would cost every message as much as its checksum does.
         """
-        body, block = record.body, record.properties_block
+        body, block = record.body, without_crc_property(record.properties_block)
         body_length, block_length = len(body), len(block)
         # The length of the body is the last of the fixed part. As long as it is missing, and only if it is
         # not 0, nothing here is taken for a record; the other way of writing does not depend on it.
