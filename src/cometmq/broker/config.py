@@ -18,7 +18,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, field
 
+from cometmq.broker.topics.names import TRACE_TOPIC, is_for_clients, refuse_topic
 from cometmq.model.errors import SettingsError
+from cometmq.model.java_numbers import natural_int
 from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
@@ -92,6 +94,8 @@ UNSUPPORTED: Final = (
         "nothing would be exported; choose PROM, and have metricsPromExporterPort scraped",
     ),
 )
+
+_END_OF_TIME_MS: Final = 253_402_300_000_000
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -360,6 +364,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if not value.strip():
                 raise SettingsError(f"{key} is empty; clients find a broker by its name")
         refuse_unsupported(self, UNSUPPORTED)
+        trace_topic = self.msg_trace_topic_name
+        if trace_topic != TRACE_TOPIC and (refuse_topic(trace_topic) or not is_for_clients(trace_topic)):
+            raise SettingsError(f"msgTraceTopicName = {trace_topic!r} is no topic that clients may send to")
+        if self.start_accept_send_request_time_stamp > _END_OF_TIME_MS:
+            raise SettingsError(
+                f"startAcceptSendRequestTimeStamp = {self.start_accept_send_request_time_stamp} is not in "
+                "milliseconds; give a time before the year 10000"
+            )
+        for address in self.namesrv_addresses:
+            host, _, port = address.rpartition(":")
+            if not host.strip("[]:") or not 0 < (natural_int(port) or 0) < 65_536:
+                raise SettingsError(f"namesrvAddr has {address!r}; expected host:port, several divided by ;")
         if self.enable_slave_acting_master and not (
             self.broker_heartbeat_interval < self.broker_not_active_timeout_millis
         ):

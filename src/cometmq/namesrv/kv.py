@@ -24,7 +24,7 @@ log = logging.getLogger("cometmq.namesrv")
 
 MAX_KEYS: Final = 20_000
 MAX_CHARACTERS: Final = 8 * 1024 * 1024
-"""With this many keys in all namespaces, or with keys and values of this length, a further one is refused."""
+"""With this many namespaces and keys, or with names and values of this length, a further one is refused."""
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 Table = dict[str, dict[str, str]]
@@ -65,11 +65,13 @@ class KvConfig:
     async def put(self, namespace: str, key: str, value: str) -> None:
         async with self._changing:
             before = self.get(namespace, key)
-            if before is None and sum(map(len, self._table.values())) >= MAX_KEYS:
-                raise _full(f"{MAX_KEYS} keys")
-            size = sum(len(each) for keys in self._table.values() for pair in keys.items() for each in pair)
-            if size + len(key) + len(value) - len(before or "") > MAX_CHARACTERS:
-                raise _full(f"keys and values of {MAX_CHARACTERS} characters")
+            if before is None and len(self._table) + sum(map(len, self._table.values())) >= MAX_KEYS:
+                raise _full(f"{MAX_KEYS} namespaces and keys")
+            size = sum(map(len, self._table))
+            size += sum(len(each) for keys in self._table.values() for pair in keys.items() for each in pair)
+            more = len(key) + len(value) - len(before or "")
+            if size + more + (0 if namespace in self._table else len(namespace)) > MAX_CHARACTERS:
+                raise _full(f"namespaces, keys and values of {MAX_CHARACTERS} characters")
             await self._replace(namespace, {**self._table.get(namespace, {}), key: value})
 
     async def delete(self, namespace: str, key: str) -> None:

@@ -38,6 +38,8 @@ class RouteTables:
     def __init__(self, changes: RouteChanges) -> None:
         self._changes = changes
         self.topics: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """By broker, its topics, in the order in which they came."""
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, set[str]] = {}
         self.live: dict[LiveKey, LiveBroker] = {}
@@ -131,7 +133,7 @@ class RouteTables:
             return
         if delete:
             kept = new.topics.keys() | told_apart
-            for topic in [t for t, q in self.topics.items() if new.broker_name in q and t not in kept]:
+            for topic in [t for t in self._topics_of.get(new.broker_name, ()) if t not in kept]:
                 self._drop_queues(topic, new.broker_name)
         told_apart.clear()
 
@@ -238,24 +240,24 @@ class RouteTables:
             for name in reduced
             if self.brokers[name].enable_acting_master and MASTER_ID not in self.brokers[name].broker_addrs
         }
-        for topic, queues in list(self.topics.items()):
-            for name in removed & queues.keys():
+        for name in removed:
+            for topic in list(self._topics_of.get(name, ())):
                 self._drop_queues(topic, name)
-            for name in without_master & queues.keys():
-                self._set_perm(topic, name, queues[name].perm & ~PERM_WRITE)
+        for name in without_master:
+            self.wipe_write_perm(name)
 
     # Topics.
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Stop writes to a broker; how many topics that touched."""
-        touched = [topic for topic, queues in self.topics.items() if broker_name in queues]
+        touched = list(self._topics_of.get(broker_name, ()))
         for topic in touched:
             self._set_perm(topic, broker_name, self.topics[topic][broker_name].perm & ~PERM_WRITE)
         return len(touched)
 
     def add_write_perm(self, broker_name: str) -> int:
         """Allow reads and writes on a broker again; how many topics that touched."""
-        touched = [topic for topic, queues in self.topics.items() if broker_name in queues]
+        touched = list(self._topics_of.get(broker_name, ()))
         for topic in touched:
             self._set_perm(topic, broker_name, PERM_READ | PERM_WRITE)
         return len(touched)
@@ -288,6 +290,7 @@ class RouteTables:
         by_broker = self.topics.setdefault(topic, {})
         if by_broker.get(queues.broker_name) != queues:
             by_broker[queues.broker_name] = queues
+            self._topics_of.setdefault(queues.broker_name, {})[topic] = None
             self._changes.topic_changed(topic)
 
     def _set_perm(self, topic: str, broker_name: str, perm: int) -> None:
@@ -296,6 +299,10 @@ class RouteTables:
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self.topics[topic]
         del queues[broker_name]
+        topics = self._topics_of[broker_name]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[broker_name]
         if not queues:
             del self.topics[topic]
         self._changes.topic_changed(topic)

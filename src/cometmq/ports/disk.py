@@ -287,8 +287,8 @@ class SystemFile:
             return mappings.data_ranges(handle, start, self.size)
 
     def sync(self) -> None:
-        # What is synced must be found again. Not `stat`: after a look at its times a file gets new ones
-        # with the next write, and the next sync has to put these on the disk as well.
+        # What is synced must be found again. Not `stat`: after a look at its times a file gets new ones with
+        # the next write, and the next sync has to put these on the disk as well.
         if not os.access(self.path, os.F_OK):
             raise FileNotFoundError(errno.ENOENT, "it was removed while it was in use", str(self.path))
         if not self._scattered and self._sync_kept():

@@ -252,7 +252,11 @@ class Channel(Outlet):
             if not unwritten and now - self._closing_since > LINGER_S:
                 self.close(self.close_reason, abort=True)
         elif self._incomplete_since is not None and now - self._incomplete_since > limits.frame_timeout_s:
-            log.warning("closing %s: what it sends does not arrive whole in time", self.remote_address)
+            if count := self.endpoint.slow_senders.count():
+                log.warning(
+                    "closing %s and %d more: what they send does not arrive whole in time",
+                    *(self.remote_address, count - 1),
+                )
             self.close("slow sender", abort=True)
         elif (
             0 < limits.idle_timeout_s < now - max(self._last_received, self._taken_at) and not self._is_busy()

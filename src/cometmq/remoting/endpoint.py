@@ -81,6 +81,8 @@ class Endpoint:
         self._emptied: asyncio.Event | None = None
         self._draining = False
         self.refusals: Final = Rarely()
+        self.slow_senders: Final = Rarely()
+        self.broken_streams: Final = Rarely()
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:

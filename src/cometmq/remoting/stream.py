@@ -150,7 +150,8 @@ class Stream(Channel):
             self._resume_reading()
 
     def _refuse_stream(self, error: FramingError) -> None:
-        log.warning("closing %s: %s", self.remote_address, error)
+        if count := self.endpoint.broken_streams.count():
+            log.warning("closing %s and %d more: %s", self.remote_address, count - 1, error)
         self._splitter = FrameSplitter(self.endpoint.limits.max_frame_bytes)  # the rest cannot be split
         self._count_held(0)
         self.finish("broken framing")

@@ -36,7 +36,8 @@ BatchQueueFileSize = Annotated[int, Meta(ge=46, le=_LARGEST)]
 PATH_SEPARATOR: Final = ","
 QUEUE_UNIT_SIZE: Final = 20
 _HOURS: Final = re.compile(r"\s*([01]?\d|2[0-3])(\s*;\s*([01]?\d|2[0-3]))*\s*")
-_DELAY_LEVELS: Final = re.compile(r"\s*\d+[smhd](\s+\d+[smhd])*\s*")
+_LONGEST_TIMER_S: Final = 10 * 365 * 24 * 3600
+_DELAY_LEVELS: Final = re.compile(r"\s*\d{1,10}[smhd](\s+\d{1,10}[smhd])*\s*")
 _TIMER_PRECISIONS_MS: Final = (1000, 500, 200, 100)
 
 
@@ -304,6 +305,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if not _DELAY_LEVELS.fullmatch(self.message_delay_level):
             raise SettingsError(
                 f"messageDelayLevel = {self.message_delay_level!r} is not delays such as 1s 5m 2h"
+            )
+        if self.timer_max_delay_sec > _LONGEST_TIMER_S:
+            raise SettingsError(
+                f"timerMaxDelaySec = {self.timer_max_delay_sec} is more than ten years ({_LONGEST_TIMER_S})"
             )
         if not self.writable_commit_log_folders:
             raise SettingsError(

@@ -14,7 +14,11 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.frame import JSON, ROCKETMQ
-from cometmq.wire.headers.namesrv import GetBrokerMemberGroupRequest, PutKVConfigRequest
+from cometmq.wire.headers.namesrv import (
+    GetBrokerMemberGroupRequest,
+    PutKVConfigRequest,
+    RegisterTopicRequest,
+)
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,
@@ -230,3 +234,24 @@ async def test_topics_go_with_a_registration_where_that_is_switched_on(tmp_path:
         await broker.register()
         broker.topics = everything
         assert (await namesrv.route(NAME)).code == 0, "a registration of what has changed deletes nothing"
+
+
+async def test_a_known_broker_cannot_register_topics_without_end(
+    namesrv: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N4: what is there can be registered again at the limit, and nothing more, one by one either."""
+    monkeypatch.setattr("cometmq.namesrv.handlers.registration.MAX_TOPICS", 4)
+    monkeypatch.setattr("cometmq.namesrv.handlers.topics.MAX_TOPICS", 4)
+    broker = namesrv.broker()
+    broker.topics = [TopicConfig(name) for name in ("T1", "T2", "T3", "T4")]
+    assert await broker.register() == OK
+    assert await broker.register() == OK
+    broker.topics = [*broker.topics, TopicConfig("T5")]
+    told = await broker.register()
+    assert (told.code, "4 topics; 20000 and 4 are possible" in (told.remark or "")) == (1, True)
+    body = (
+        b'{"queueDatas":[{"brokerName":"%b","perm":6,"readQueueNums":1,"writeQueueNums":1}]}' % NAME.encode()
+    )
+    code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    told = await namesrv.ask(code, RegisterTopicRequest(topic="T6"), body=body)
+    assert (told.code, told.remark) == (1, "the name server has 4 topics; 4 are possible")

@@ -134,3 +134,18 @@ async def test_changes_at_the_same_time_do_not_undo_each_other() -> None:
     again = KvConfig(files, PATH)
     again.load()
     assert sum(len(again.namespace(f"NS{number}") or {}) for number in range(3)) == 30
+
+
+async def test_namespaces_count_as_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N8: also one whose keys were all deleted, which stays."""
+    monkeypatch.setattr("cometmq.namesrv.kv.MAX_CHARACTERS", 1_000)
+    kv = loaded(None)
+    for number in range(3):
+        await kv.put(f"{number:0300}", "k", "v")
+        await kv.delete(f"{number:0300}", "k")
+    with pytest.raises(CometError, match="at most namespaces, keys and values of 1000 characters"):
+        await kv.put("9" * 300, "k", "v")
+    monkeypatch.setattr("cometmq.namesrv.kv.MAX_KEYS", 4)
+    await kv.put("n", "k", "v")
+    with pytest.raises(CometError, match="at most 4 namespaces and keys"):
+        await kv.put("n", "l", "v")

@@ -11,8 +11,10 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.topics.names import SYSTEM_GROUPS, is_system_group, legal_names, refuse_group
@@ -27,6 +29,13 @@ log = logging.getLogger("cometmq.broker")
 READ_FORBIDDEN: Final = 4
 """The bit of a group and a topic that forbids reading."""
 
+MAX_GROUP_BYTES: Final = 16 * 1024
+_ORDINARY_BYTES: Final = 1024
+MAX_LARGE_BYTES: Final = 16 * 1024 * 1024
+"""The settings of one group, and of all whose settings are longer than ordinary ones, are not longer."""
+MAX_FORBIDDEN: Final = 20_000
+"""So many pairs of a group and a topic can be forbidden."""
+
 
 class Groups:
     """The table of groups; belongs to the event loop."""
@@ -37,6 +46,8 @@ class Groups:
         self._refusals = Rarely()
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in SYSTEM_GROUPS}
+        self._large: dict[str, int] = {}
+        """The bytes that long settings of groups take."""
         self.forbidden: dict[str, dict[str, int]] = {}
         """By group and topic: a set of bits."""
         self.on_dirty: Callable[[], None] | None = None
@@ -54,7 +65,9 @@ class Groups:
         if saved is not None:
             found = saved.subscription_group_table
             legal = legal_names({key: group.group_name for key, group in found.items()}, "groups")
-            self.table.update((name, found[name]) for name in legal)
+            for name in legal:
+                self.table[name] = found[name]
+                self._note_size(found[name])
             self.forbidden.update(saved.forbidden_table)
             self.data_version = saved.data_version
 
@@ -97,18 +110,42 @@ class Groups:
         new = len(set(groups) - self.table.keys())
         return not new or len(self.table) + new <= self.config.max_subscription_groups
 
+    def refuse_size(self, groups: Sequence[SubscriptionGroupConfig]) -> str | None:
+        """Why the settings of these groups are too long to be kept."""
+        large = dict(self._large)
+        for group in groups:
+            size = len(msgspec.json.encode(group))
+            if size > MAX_GROUP_BYTES:
+                return f"the settings of group {group.group_name} take {size} of {MAX_GROUP_BYTES} bytes"
+            large.pop(group.group_name, None)
+            if size > _ORDINARY_BYTES:
+                large[group.group_name] = size
+        if sum(large.values()) > MAX_LARGE_BYTES and len(large) > len(self._large):
+            return f"groups with long settings take more than {MAX_LARGE_BYTES} bytes; delete some of them"
+        return None
+
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Make a group, or change it."""
         self.update_all([group])
 
     def update_all(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
         """The same for several, as one change."""
-        self.table.update((group.group_name, group) for group in groups)
+        for group in groups:
+            self.table[group.group_name] = group
+            self._note_size(group)
         self._changed()
+
+    def _note_size(self, group: SubscriptionGroupConfig) -> None:
+        size = len(msgspec.json.encode(group))
+        if size > _ORDINARY_BYTES:
+            self._large[group.group_name] = size
+        else:
+            self._large.pop(group.group_name, None)
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it is forbidden; its offsets are not known here."""
         self.forbidden.pop(group, None)
+        self._large.pop(group, None)
         if self.table.pop(group, None) is None:
             return False
         log.info("group %s is deleted", group)
@@ -120,6 +157,12 @@ class Groups:
     def is_forbidden(self, group: str, topic: str, bit: int = READ_FORBIDDEN) -> bool:
         topics = self.forbidden.get(group)
         return topics is not None and topics.get(topic, 0) & bit != 0
+
+    def refuse_to_forbid(self, group: str, topic: str) -> str | None:
+        """Why nothing more can be noted of what groups may not do."""
+        if topic in self.forbidden.get(group, {}) or sum(map(len, self.forbidden.values())) < MAX_FORBIDDEN:
+            return None
+        return f"{MAX_FORBIDDEN} groups and topics are forbidden each other already; allow some of them again"
 
     def forbid(self, group: str, topic: str, bit: int = READ_FORBIDDEN, *, on: bool = True) -> None:
         """Forbid a group something with a topic, or allow it again."""

@@ -30,6 +30,10 @@ MAX_OFFSETS: Final = 2_000_000
 NONE = -1
 """The offset of a group that has none."""
 
+TOO_MANY_OFFSETS: Final = (
+    "the broker has too many offsets of consumer groups; delete groups that nobody needs"
+)
+
 
 class ConsumerOffsets:
     """Committed, pulled and reset offsets; belongs to the event loop."""
@@ -191,8 +195,8 @@ class ConsumerOffsets:
         """Let one group go on where another one is."""
         queues = self.table.get(f"{topic}@{source}")
         if queues is not None and target not in OWN_GROUPS:
-            self.table[f"{topic}@{target}"] = dict(queues)
-            self._recount()
+            self._count += len(queues) - len(self.table.get(key := f"{topic}@{target}", ()))
+            self.table[key] = dict(queues)
             self._next_version()
 
     def remove(self, group: str, topic: str | None = None) -> None:

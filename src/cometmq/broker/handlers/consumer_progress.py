@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from cometmq.broker.context import BrokerState
 from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
+from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
+from cometmq.broker.handlers.offset import has_queue
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.turns import Breath, encode_beside
 from cometmq.model.errors import RemotingError
@@ -229,7 +231,7 @@ class ConsumerProgressHandlers:
     # Setting elsewhere
 
     @handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
-    def clone_offsets(
+    async def clone_offsets(
         self, header: CloneGroupOffsetRequest, request: Command, connection: Connection
     ) -> Answer:
         """Let one group go on where another one is."""
@@ -238,10 +240,14 @@ class ConsumerProgressHandlers:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
         offsets = self._state.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
+        breath = Breath()
         for topic in topics:
+            await breath.take()
             if self._state.topics.get(topic) is not None and (
                 header.offline or self._may_read(header.src_group, topic)
             ):
+                if offsets.is_full:
+                    return Answer(ResponseCode.SYSTEM_ERROR, remark=TOO_MANY_OFFSETS)
                 offsets.clone(header.src_group, header.dest_group, topic)
         return Answer()
 
@@ -265,6 +271,9 @@ class ConsumerProgressHandlers:
         if state.groups.get(group) is None:
             remark = f"Group {group} does not exist"
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if header.queue_id >= 0 and not has_queue(state, topic_name, header.queue_id):
+            remark = f"topic {topic_name} has no queue {header.queue_id} on this broker"
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
         if header.queue_id >= 0 and header.offset not in (None, -1):
             offset = int(header.offset or 0)
             first, end = self._bounds(topic_name, header.queue_id)
@@ -280,6 +289,10 @@ class ConsumerProgressHandlers:
                 targets[each] = await self._target(header, each)
         if not targets:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
+        if state.offsets.is_full and any(
+            state.offsets.query(group, topic_name, each) < 0 for each in targets
+        ):
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=TOO_MANY_OFFSETS)
         for queue_id, offset in targets.items():
             state.offsets.assign_reset(topic_name, group, queue_id, offset)
         encode = functools.partial(encode_offsets, state.config.broker_name, topic_name, targets)

@@ -80,6 +80,7 @@ class GroupAdminHandlers:
         for group in groups:
             self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
+        self._refuse(self._state.groups.refuse_size(groups))
         if not self._state.groups.has_room_for(group.group_name for group in groups):
             raise CometError(
                 f"this broker has {len(self._state.groups.table)} groups, {len(groups)} more are too many; "
@@ -152,6 +153,7 @@ class GroupAdminHandlers:
         groups = self._state.groups
         if header.readable is not None:
             self._refuse(groups.refuse(header.group) or self._state.topics.refuse(header.topic))
+            self._refuse(groups.refuse_to_forbid(header.group, header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),

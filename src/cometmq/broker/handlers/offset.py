@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.broker.context import BrokerState
+from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.topics.names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
@@ -28,6 +29,11 @@ from cometmq.wire.headers.offset import (
 
 _DO_NOT_SET: Final = "Not found, do not set to zero, maybe this group boot first"
 _UNKNOWN: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+def has_queue(state: BrokerState, topic: str, queue_id: int) -> bool:
+    """Whether a topic has this queue, or had it: its files stay for a while, and consumers may not know."""
+    return state.topics.has_queue(topic, queue_id) or state.store.queues.find(topic, queue_id) is not None
 
 
 class OffsetHandlers:
@@ -97,11 +103,10 @@ class OffsetHandlers:
         state, topic, queue_id = self._state, header.topic, header.queue_id
         if header.commit_offset < 0:
             return f"the offset {header.commit_offset} is no offset; the first message of a queue has 0"
-        # A queue that a topic had once has its files for a while, and its consumers may not know yet.
-        if not state.topics.has_queue(topic, queue_id) and state.store.queues.find(topic, queue_id) is None:
+        if not has_queue(state, topic, queue_id):
             return f"topic {topic} has no queue {queue_id} on this broker"
         if state.offsets.is_full and state.offsets.query(header.consumer_group, topic, queue_id) < 0:
-            return "the broker has too many offsets of consumer groups; delete groups that nobody needs"
+            return TOO_MANY_OFFSETS
         return None
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)

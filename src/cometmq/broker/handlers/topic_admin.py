@@ -146,8 +146,8 @@ class TopicAdminHandlers:
         state, name = self._state, topic.topic_name
         before = state.topics.get(name)
         gone = range(topic.read_queue_nums, 0 if before is None else before.read_queue_nums)
-        queues = [queue for each in gone if (queue := state.store.queues.find(name, each)) is not None]
-        messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+        queues = state.store.queues.of_topic(name) if gone else []
+        messages = sum(queue.max_offset - queue.min_offset for queue in queues if queue.queue_id in gone)
         if before is not None and messages:
             log.warning(
                 "topic %s has %d queues to read in place of %d: the others hold %d messages, which no "

@@ -43,6 +43,8 @@ SPECIAL: Final = frozenset({DELAY, TRAN_MSG, POP_CK, INNER_NUM, ONCE, CRC32, *TI
 _BUCKETS: Final = 128
 _MAX_SHAPES: Final = 4096
 _MAX_NAMES: Final = 64
+_MAX_NAME_BYTES: Final = 4096
+"""Working out the shape of more takes too long."""
 _MAX_TAGS_LENGTH: Final = 64
 _PLACE: Final = "\x02\x01"  # stands in no name and no value
 
@@ -160,7 +162,7 @@ class PropertyShapes:
 
         The last name has to be empty, because every pair ends in a separator.
         """
-        if names[-1] or len(names) > _MAX_NAMES:
+        if names[-1] or len(names) > _MAX_NAMES or sum(map(len, names)) > _MAX_NAME_BYTES:
             return None
         if names not in self._met:
             if len(self._met) >= _MAX_SHAPES:

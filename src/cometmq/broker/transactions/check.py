@@ -48,6 +48,7 @@ from cometmq.model.message_properties import (
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
 )
+from cometmq.ports.rarely import Rarely
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class TransactionChecking:
         self._questions = ProducerQuestions(state)
         self.checked = 0
         """How many checks there were since the start."""
+        self._given_up = Rarely()
         self.given_up = 0
         """How many transactions were given up."""
 
@@ -223,10 +225,12 @@ class TransactionChecking:
         target = target_of(properties)
         if target is not None:
             self._counts.add(target[0], -1)
-        log.error(
-            "the transaction of %s at %d is too old, or was checked too often (%d times); it is moved to %s",
-            *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC),
-        )
+        if count := self._given_up.count():
+            log.error(
+                "the transaction of %s at %d is too old, or was checked too often (%d times); it is moved to "
+                "%s, and so are %d others",
+                *(target, half.physical_offset, checks_of(properties), TRANS_CHECK_MAX_TIME_TOPIC, count - 1),
+            )
         return True
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.transactions.half_messages import target_of
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PGROUP, UNIQ_KEY
+from cometmq.ports.rarely import Rarely
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import encode_fields
@@ -35,6 +36,7 @@ class ProducerQuestions:
     """Asks producers; belongs to the event loop."""
 
     def __init__(self, state: BrokerState) -> None:
+        self._nobody = Rarely()
         self._state = state
         self._asked: dict[str, int] = {}
         """By group: how often somebody was asked."""
@@ -44,7 +46,11 @@ class ProducerQuestions:
         group, target = properties.get(PGROUP), target_of(properties)
         connection = None if group is None else self._someone(group)
         if connection is None or target is None:
-            log.warning("nobody of %s can be asked about its transaction at %d", group, half.physical_offset)
+            if count := self._nobody.count():
+                log.warning(
+                    "nobody of %s can be asked about its transaction at %d, nor about %d others",
+                    *(group, half.physical_offset, count - 1),
+                )
             return False
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequest(

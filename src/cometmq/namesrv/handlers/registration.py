@@ -34,7 +34,7 @@ from cometmq.wire.headers.namesrv import (
 log = logging.getLogger("cometmq.namesrv")
 
 MAX_BROKERS: Final = 20_000
-MAX_TOPICS: Final = 1_000_000
+MAX_TOPICS: Final = 200_000
 """With this many brokers or topics known, a broker that is not known is refused."""
 _LARGE_BODY: Final = 128 * 1024
 """A larger body is read on a thread."""
@@ -75,12 +75,17 @@ class RegistrationHandlers:
             return _refuse(f"Failed to decode RegisterBrokerBody: {said.message}")
         state = self._state
         key = (header.cluster_name, header.broker_addr)
-        if key not in state.tables.live:
-            if len(state.tables.live) >= MAX_BROKERS or len(state.tables.topics) >= MAX_TOPICS:
-                return _refuse(
-                    f"the name server has {len(state.tables.live)} brokers and {len(state.tables.topics)} "
-                    f"topics; {MAX_BROKERS} and {MAX_TOPICS} are possible"
-                )
+        topics = state.tables.topics
+        is_new = key not in state.tables.live
+        if (is_new and len(state.tables.live) >= MAX_BROKERS) or (
+            len(topics) + len(said.topics) > MAX_TOPICS
+            and len(topics) + len(said.topics.keys() - topics.keys()) > MAX_TOPICS
+        ):
+            return _refuse(
+                f"the name server has {len(state.tables.live)} brokers and {len(topics)} "
+                f"topics; {MAX_BROKERS} and {MAX_TOPICS} are possible"
+            )
+        if is_new:
             who = f"{header.broker_name} ({header.broker_addr}, id {header.broker_id})"
             log.info("broker %s of %s registers %d topics", who, header.cluster_name, len(said.topics))
         new = _registration(header, said, connection)

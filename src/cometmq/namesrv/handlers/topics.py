@@ -8,6 +8,7 @@ import msgspec
 
 from cometmq.model.route import QueueData
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB
+from cometmq.namesrv.handlers.registration import MAX_TOPICS
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -101,6 +102,10 @@ class TopicHandlers:
         """A broker that announces its topics one by one."""
         if request.body:
             said = decode_json_body(_TopicQueues, request.body)
+            topics = self._state.tables.topics
+            if header.topic not in topics and len(topics) >= MAX_TOPICS:
+                remark = f"the name server has {len(topics)} topics; {MAX_TOPICS} are possible"
+                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
             self._state.tables.register_topic(header.topic, said.queue_datas or [])
         return Answer()
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cometmq.model.errors import SettingsError
-from cometmq.model.java_numbers import natural_int, natural_long
+from cometmq.model.java_numbers import LARGEST_LONG, natural_int, natural_long
 from cometmq.model.message_properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
@@ -41,7 +41,7 @@ UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 
 _UNQUEUED: Final = frozenset({int(TransactionType.PREPARED), int(TransactionType.ROLLBACK)})
 _ROLLBACK: Final = int(TransactionType.ROLLBACK)
-_DELAY: Final = re.compile(r"(\d+)([smhd])")
+_DELAY: Final = re.compile(r"(\d{1,10})([smhd])")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNIQ_KEY: Final = f"\x02{UNIQ_KEY}\x01".encode()
 _KEYS: Final = f"\x02{KEYS}\x01".encode()
@@ -94,7 +94,7 @@ class DelayLevels:
     ) -> int:
         """What the queue unit of a message says, whose tags have the hash `code`."""
         level = delay_level(topic, properties_block)
-        return store_time_ms + self.delay_ms(level) if level else code
+        return min(store_time_ms + self.delay_ms(level), LARGEST_LONG) if level else code
 
 
 def is_queued(sys_flag: int) -> bool:

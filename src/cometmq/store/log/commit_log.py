@@ -39,6 +39,7 @@ from cometmq.store.put.bulk import can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.crc import without_crc_property
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
     HEAD,
@@ -140,7 +141,7 @@ class CommitLog(GrowingLog):
         The queue offset is the caller's business, the store host this log's. All in one piece, because a call
         more would cost every message as much as its checksum does.
         """
-        body, block = record.body, record.properties_block
+        body, block = record.body, without_crc_property(record.properties_block)
         body_length, block_length = len(body), len(block)
         # The length of the body is the last of the fixed part. As long as it is missing, and only if it is
         # not 0, nothing here is taken for a record; the other way of writing does not depend on it.

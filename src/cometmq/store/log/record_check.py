@@ -9,28 +9,23 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import Final
-
 from cometmq.store.dispatch.rules import QueuePlace, further_places
-from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, record_is_intact
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, record_is_intact, resembles_crc_property
 from cometmq.wire.record.layout import RecordError
 from cometmq.wire.record.record import Record, decode_record
 
-_CHECKSUM: Final = crc_property(0)
-_VALUE_AT: Final = _CHECKSUM.index(b"\x01") + 1
-_DIGITS: Final = b"0123456789"
-_DAMAGED_AT_MOST: Final = 4
-"""With no more wrong bytes than that, the end of a record is what is left of a checksum."""
 
+def whole_record(view: memoryview, physical_offset: int, *, sealed: bool = False) -> Record | None:
+    """The record at an offset of the log, if these are all of its bytes, and unharmed.
 
-def whole_record(view: memoryview, physical_offset: int) -> Record | None:
-    """The record at an offset of the log, if these are all of its bytes, and unharmed."""
+    Say `sealed` of a log whose records have checksums of their own.
+    """
     try:
         record = decode_record(view, check_crc=True)
     except RecordError:
         return None
     is_here = record.total_size == len(view) and record.physical_offset == physical_offset
-    return record if is_here and is_intact(view, 0, len(view)) else None
+    return record if is_here and is_intact(view, 0, len(view), sealed=sealed) else None
 
 
 def is_in_queue(record: Record, place: QueuePlace) -> bool:
@@ -40,15 +35,10 @@ def is_in_queue(record: Record, place: QueuePlace) -> bool:
     return place in further_places(record.properties_block, record.queue_id)
 
 
-def is_intact(view: memoryview, offset: int, total_size: int) -> bool:
+def is_intact(view: memoryview, offset: int, total_size: int, *, sealed: bool = False) -> bool:
     """Whether the checksum of a record of its own is right, or was never there."""
     intact = record_is_intact(view, offset, total_size)
     if intact is not None:
         return intact
     end = offset + total_size
-    tail = bytes(view[end - CRC_PROPERTY_LENGTH : end])
-    damaged = sum(
-        found not in _DIGITS if _VALUE_AT <= place < len(_CHECKSUM) - 1 else found != wanted
-        for place, (found, wanted) in enumerate(zip(tail, _CHECKSUM, strict=True))
-    )
-    return damaged > _DAMAGED_AT_MOST
+    return not resembles_crc_property(bytes(view[end - CRC_PROPERTY_LENGTH : end]), sealed=sealed)

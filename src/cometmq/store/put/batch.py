@@ -19,7 +19,7 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.wire.record.batch import BatchItem
-from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room, without_crc_property
 from cometmq.wire.record.layout import HOST_BITS
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record.record import Record
@@ -92,7 +92,7 @@ def pack_records(
     )
     pack = layout.fixed.pack
     overhead = layout.fixed.size + len(topic) + 2
-    own = bytes(head.properties_block)
+    own = bytes(without_crc_property(head.properties_block))
     queue_id, queue_offset = head.queue_id, head.queue_offset
     parts: list[Part] = []
     sizes: list[int] = []
@@ -104,6 +104,8 @@ def pack_records(
             block, rest = behind_each_other(block, own) if own else bytes(block), b""
             if sealed:
                 block = with_crc_room(block)
+        if not own and not sealed:
+            block = without_crc_property(block)
         body_length, block_length = len(body), len(block) + len(rest)
         if block_length != last_length:  # it is that of the item before, mostly
             if block_length > MAX_PROPERTIES_LENGTH:

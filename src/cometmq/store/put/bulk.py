@@ -15,8 +15,10 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import MessageError
+from cometmq.model.message_properties import CRC32
 from cometmq.store.put.body_checksums import body_checksums, even_checksums
 from cometmq.wire.frame.command import Body
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, resembles_crc_property
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
 from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
@@ -51,6 +53,8 @@ _HEAD: Final = struct.Struct(">iI")
 _SYS_FLAG_AT, _CONSUMED_AT = 36, 72
 _LAST: Final = struct.Struct(">iqi")
 """What the fixed part ends with: how often it was consumed, the prepared offset, and the size of the body."""
+_BEFORE_VALUE: Final = 12
+"""So far from the end of a record is what divides name and value of a checksum."""
 _PROPERTY_END: Final = b"\x02"
 _UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
 _HOST_BYTES: Final = 8
@@ -103,6 +107,7 @@ class RecordBulk:
         self._common_body = self._body_of_all(topic, max_size) if self._common_size else 0
         if not self._common_body:
             self._check(topic, max_size)
+        self._refuse_checksums()
         if self.hashes is not None and int(self.hashes.min()) < 0:
             raise MessageError("the hash of a key is negative")
 
@@ -174,6 +179,20 @@ class RecordBulk:
             raise MessageError(f"record {number} of {len(sizes)} is none of this topic")
         if int(lengths.max()) > max_size:
             raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
+
+    def _refuse_checksums(self) -> None:
+        """Raise `MessageError` if a record ends as if it had a checksum, which only a store writes."""
+        import numpy as np
+
+        ends = self.starts + self.sizes
+        candidates = np.flatnonzero(self.data[ends - _BEFORE_VALUE] == 1)
+        if not len(candidates):
+            return
+        tails = self._rows(CRC_PROPERTY_LENGTH, ends[candidates] - CRC_PROPERTY_LENGTH)
+        names = np.frombuffer(CRC32.encode(), np.uint8)
+        for tail in tails[(tails[:, : len(names)] != names).sum(axis=1) < len(names)]:
+            if resembles_crc_property(tail.tobytes()):
+                raise MessageError("a record ends with a property that looks like RocketMQ's checksum of it")
 
     @property
     def count(self) -> int:

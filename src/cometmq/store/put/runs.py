@@ -25,6 +25,7 @@ from cometmq.store.put.batch import SIGN_CLEARED, Part
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
+from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, without_crc_property
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record.record import Record
 
@@ -150,6 +151,11 @@ class RunPutter:
                     or block_length > MAX_PROPERTIES_LENGTH
                     or sys_flag & _NOT_PLAIN
                     or len(born_host) != host_length
+                    or (
+                        block_length >= CRC_PROPERTY_LENGTH
+                        and block[-12] == 1
+                        and without_crc_property(block) is not block
+                    )
                 ):
                     break
                 queue_offset = queue.next_offset

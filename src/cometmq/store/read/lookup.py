@@ -63,7 +63,7 @@ class MessageLookup:
         How much of it is looked at is a setting.
         """
         record = self._log.record_at(physical_offset)
-        if record is None or (self._checks and whole_record(record, physical_offset) is None):
+        if record is None or (self._checks and whole_record(record, physical_offset, sealed=True) is None):
             return None
         return record
 

@@ -401,7 +401,7 @@ class MessageReader:
         if record is None:
             self._note_missing(queue, queue_offset, unit)
             return GetStatus.MESSAGE_WAS_REMOVING, None
-        whole = whole_record(record, physical_offset) if self._check_crc else None
+        whole = whole_record(record, physical_offset, sealed=True) if self._check_crc else None
         if self._check_crc and whole is None:
             self._note(queue, queue_offset, _NOT_WHOLE)
             return GetStatus.MESSAGE_WAS_REMOVING, None

@@ -10,6 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+from operator import ne
 from typing import TYPE_CHECKING, Final
 
 from zlib_ng.zlib_ng import crc32
@@ -25,6 +26,10 @@ _PREFIX: Final = b"__CRC32#\x01"
 _SUFFIX: Final = b"\x02"
 
 CRC_PROPERTY_LENGTH: Final = len(_PREFIX) + _DIGITS + len(_SUFFIX)
+_VALUE_AT: Final = len(_PREFIX)
+_VALUE_LENGTH: Final = CRC_PROPERTY_LENGTH - _VALUE_AT + 1
+_DAMAGED_AT_MOST: Final = 4
+"""With no more wrong bytes than that, the end of a record is what is left of a checksum."""
 
 
 def checksum(data: bytes | bytearray | memoryview) -> int:
@@ -43,6 +48,34 @@ def parse_crc_property(tail: bytes) -> int | None:
     if len(tail) != CRC_PROPERTY_LENGTH or not (tail.startswith(_PREFIX) and tail.endswith(_SUFFIX)):
         return None
     return int(digits[::-1]) if digits.isdigit() else None
+
+
+def resembles_crc_property(tail: bytes, *, sealed: bool = False) -> bool:
+    """Whether the last `CRC_PROPERTY_LENGTH` bytes of a record are a checksum, or what damage left of one.
+
+    All but a few of its bytes have to be there. In a log whose records are `sealed`, the separators may be
+    among the wrong ones; elsewhere a sender's value could look like that.
+    """
+    if len(tail) != CRC_PROPERTY_LENGTH:
+        return False
+    separators = (tail[_VALUE_AT - 1] != 1) + (tail[-1] != 2)
+    if separators and not sealed:
+        return False
+    name, value = tail[: _VALUE_AT - 1], tail[_VALUE_AT:-1]
+    wrong = separators + sum(map(ne, name, _PREFIX)) + sum(not 48 <= byte <= 57 for byte in value)
+    return bool(wrong <= _DAMAGED_AT_MOST)
+
+
+def without_crc_property(block: bytes | memoryview) -> bytes | memoryview:
+    """Properties of a sender, ended so that nobody takes the last of them for the checksum of the record.
+
+    A further separator at the end says nothing, here and to Apache's readers.
+    """
+    if block[-_VALUE_LENGTH : -_DIGITS - 1] != b"\x01" or not resembles_crc_property(
+        bytes(block[-CRC_PROPERTY_LENGTH:])
+    ):
+        return block
+    return b"".join((block, _SUFFIX))
 
 
 def with_crc_room(properties_block: bytes) -> bytes:

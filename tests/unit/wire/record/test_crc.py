@@ -8,10 +8,13 @@ from cometmq.wire.record.crc import (
     crc_property,
     parse_crc_property,
     record_is_intact,
+    resembles_crc_property,
     seal_record,
     with_crc_room,
+    without_crc_property,
 )
 from cometmq.wire.record.layout import RecordError
+from cometmq.wire.record.properties import decode_properties
 from cometmq.wire.record.record import Record, decode_record, encode_record
 
 
@@ -78,3 +81,21 @@ def test_a_record_outside_the_buffer_is_refused(offset: int, size: int) -> None:
     with pytest.raises(RecordError):
         record_is_intact(buffer, offset, size)
     assert buffer == bytearray(200)
+
+
+@pytest.mark.parametrize("name", [b"__CRC32#", b"x__CRC32#", b"__CRC3__", b"a\x01__CRC32#"])
+def test_properties_of_a_sender_are_not_taken_for_a_checksum(name: bytes) -> None:
+    """B7: the record would count as damaged."""
+    block = b"a\x01b\x02" + name + b"\x011234567890\x02"
+    assert resembles_crc_property(block[-CRC_PROPERTY_LENGTH:])
+    ended = bytes(without_crc_property(block))
+    assert ended == block + b"\x02"
+    assert not resembles_crc_property(ended[-CRC_PROPERTY_LENGTH:])
+    assert decode_properties(ended) == decode_properties(block)
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"a\x01b\x02", b"colour\x011234567890\x02", b"a\x01__CRC32#x1234567890\x02"]
+)
+def test_other_properties_stay_as_they_are(block: bytes) -> None:
+    assert without_crc_property(block) is block
