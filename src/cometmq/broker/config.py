@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
@@ -111,7 +112,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     message_store_plug_in: str = ""
-    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    msg_trace_topic_name: str = TRACE_TOPIC
     trace_topic_enable: bool = False
     send_message_thread_pool_nums: int = 4  # no effect
     put_message_future_thread_pool_nums: int = 4  # no effect

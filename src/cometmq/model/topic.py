@@ -19,9 +19,6 @@ TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 """The bits of a topic's system flag."""
 
-SYNC_BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by which brokers learn the members of their group; their routes are never rewritten."""
-
 
 class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
     """The version of a table that a broker announces; equal in all three fields means unchanged."""

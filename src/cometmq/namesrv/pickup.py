@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from cometmq.model.names import SYNC_BROKER_MEMBER_PREFIX
 from cometmq.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
-from cometmq.model.topic import PERM_WRITE, SYNC_BROKER_MEMBER_PREFIX
+from cometmq.model.topic import PERM_WRITE
 from cometmq.namesrv.tables import RouteTables
 
 

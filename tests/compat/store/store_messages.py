@@ -14,8 +14,8 @@ import msgspec
 
 from cometmq.model import message_properties as names
 from cometmq.model.message import Host, StoredMessage
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.compression import compress

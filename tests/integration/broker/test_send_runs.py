@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.send.send import Sending
-from cometmq.broker.topics.names import TRANS_HALF_TOPIC
+from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, Command, decode_command, encode_command

@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.model.message import Host
+from cometmq.model.names import DELAY_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tools.dump import dump_topic

@@ -21,8 +21,8 @@ from cometmq.broker.send.checks import SendTarget
 from cometmq.broker.send.half_messages import HalfSends
 from cometmq.broker.send.properties import Stored
 from cometmq.broker.send.send import Sending
-from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import HALF_QUEUE
+from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs

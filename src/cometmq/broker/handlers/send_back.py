@@ -15,8 +15,8 @@ from cometmq.broker.send.retries import (
     sent_back,
 )
 from cometmq.broker.timers.delay_levels import put_aside
-from cometmq.broker.topics.names import dead_letter_topic, retry_topic
 from cometmq.model.message_properties import RETRY_TOPIC
+from cometmq.model.names import dead_letter_topic, retry_topic
 from cometmq.model.topic import MAX_QUEUES, PERM_WRITE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.broker.transactions.end import End
 from cometmq.broker.transactions.half_messages import HALF_QUEUE, renewed
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TRANSACTION_CHECK_TIMES
+from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs

@@ -32,8 +32,8 @@ from cometmq.broker.pop.revive_topic import (
     ReviveLog,
 )
 from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
-from cometmq.broker.topics.names import REVIVE_GROUP
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
+from cometmq.model.names import REVIVE_GROUP
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record

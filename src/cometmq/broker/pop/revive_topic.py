@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.pop.handles import PopRefused
 from cometmq.broker.send.properties import java_order
 from cometmq.broker.timers.schedule import slot_before
-from cometmq.broker.topics.names import REVIVE_PREFIX, TIMER_TOPIC
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -27,6 +26,7 @@ from cometmq.model.message_properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from cometmq.model.names import REVIVE_PREFIX, TIMER_TOPIC
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.groups.consumer_group import ConsumerGroup
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
-from cometmq.broker.topics.names import FAQ, RETRY_PREFIX
+from cometmq.broker.topics.names import FAQ
 from cometmq.model.errors import ProtocolError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cometmq.broker.send.properties import stored_block
-from cometmq.broker.topics.names import TRANS_OP_HALF_TOPIC
 from cometmq.model.message_properties import TAGS, WAIT
+from cometmq.model.names import TRANS_OP_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.ids import pack_host

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from cometmq.model.names import DELAY_TOPIC, LOST_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.ports.names import is_file_name
 from cometmq.store.dispatch.arrivals import Arrivals
 from cometmq.store.dispatch.rules import (
-    DELAY_TOPIC,
-    LOST_TOPIC,
     NO_VALUES,
     DelayLevels,
     Keyed,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError, StoreError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
     from cometmq.store.put.bulk import RecordBulk
 
 MAX_TOPIC_LENGTH: Final = 255
-LONG_TOPIC_PREFIX: Final = "%RETRY%"
-"""Only the retry topics of groups, which nobody names by hand, may have more than 127 bytes."""
+"""In bytes. Only retry topics may have more than 127, since nobody names them by hand."""
 
 CLOCK_STEP_MS: Final = 10_000
 """How far the clock may be set back before store times follow it."""
@@ -340,7 +340,7 @@ class CommitLog(GrowingLog):
             return None
         if len(name) <= MAX_TOPIC_LENGTH_V1:
             known = MAGIC_V1, bytes((len(name),)) + name
-        elif len(name) <= MAX_TOPIC_LENGTH and topic.startswith(LONG_TOPIC_PREFIX) and self._long_topics:
+        elif len(name) <= MAX_TOPIC_LENGTH and topic.startswith(RETRY_PREFIX) and self._long_topics:
             known = MAGIC_V2, len(name).to_bytes(2, "big") + name
         else:
             return None

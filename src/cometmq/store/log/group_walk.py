@@ -18,8 +18,9 @@ from typing import Final, TypeVar
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.message_properties import UNIQ_KEY
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
-from cometmq.store.dispatch.rules import DELAY_TOPIC, Keyed, put_values
+from cometmq.store.dispatch.rules import Keyed, put_values
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE

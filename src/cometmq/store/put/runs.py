@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from zlib_ng.zlib_ng import crc32
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.put.batch import SIGN_CLEARED, Part
 from cometmq.store.queue.consume_queue import ConsumeQueue

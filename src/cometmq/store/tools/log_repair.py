@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.model.errors import StoreError
+from cometmq.model.names import LOST_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.ports.disk import Disk, Entry
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import LOST_TOPIC
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.damage import next_in_file
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.message import Host
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC, put_values
+from cometmq.store.dispatch.rules import put_values
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus

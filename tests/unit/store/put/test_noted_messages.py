@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.put.unconfirmed import PutNotes
 from cometmq.store.running_flags import Trouble
