@@ -214,7 +214,7 @@ class _Columns:
             raise RecordError(start, "a body that can be decompressed", error) from error
 
     def born_times(self) -> pa.Array:
-        return _times(self._fields.column("born_ms", np.int64))
+        return _times(self._fields.column("born_timestamp_ms", np.int64))
 
     def store_times(self) -> pa.Array:
         return _times(self._fields.store_times_ms)

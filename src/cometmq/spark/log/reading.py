@@ -127,7 +127,11 @@ def _confirmed(piece: Piece, sizes: Places) -> Iterator[Piece | Damage]:
     if inside.any():
         windows = np.ndarray((len(content) - HEAD.size + 1,), HEAD_DTYPE, content, strides=(1,))
         heads[inside] = windows[piece.starts[inside]]
-    right = (heads["size"] == sizes) & ((heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)) & inside
+    right = (
+        (heads["total_size"] == sizes)
+        & ((heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2))
+        & inside
+    )
     if right.any():
         yield Piece(piece.buffer, piece.starts[right], piece.places[right])
     for place, size in zip(piece.places[~right].tolist(), sizes[~right].tolist(), strict=True):

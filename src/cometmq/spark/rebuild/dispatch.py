@@ -92,7 +92,7 @@ class Dispatched:
         rows = np.zeros(len(piece.fields), UNIT_ROW)
         rows["queue_offset"] = piece.fields.fixed["queue_offset"]
         rows["place"] = piece.fields.fixed["physical_offset"]
-        rows["size"] = piece.fields.fixed["size"]
+        rows["size"] = piece.fields.fixed["total_size"]
         queued = piece.fields.sys_flags & TransactionType.PREPARED == 0
         queue_ids = piece.fields.column("queue_id", np.int64)
         for number, topic in enumerate(piece.topics):

@@ -47,6 +47,7 @@ from cometmq.wire.record.layout import (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_LENGTH_V1,
+    topic_field,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 from cometmq.wire.record.record import Record
@@ -339,9 +340,9 @@ class CommitLog(GrowingLog):
         except UnicodeEncodeError:
             return None
         if len(name) <= MAX_TOPIC_LENGTH_V1:
-            known = MAGIC_V1, bytes((len(name),)) + name
+            known = MAGIC_V1, topic_field(name, MAGIC_V1)
         elif len(name) <= MAX_TOPIC_LENGTH and topic.startswith(RETRY_PREFIX) and self._long_topics:
-            known = MAGIC_V2, len(name).to_bytes(2, "big") + name
+            known = MAGIC_V2, topic_field(name, MAGIC_V2)
         else:
             return None
         if len(self._topics) >= _KNOWN_TOPICS:
