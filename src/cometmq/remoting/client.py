@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
 from cometmq.model.java_numbers import natural_int
-from cometmq.remoting.calling import never_sent
+from cometmq.remoting.calls import never_sent
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import HandlerTable
@@ -89,7 +89,7 @@ class RemotingClient(Endpoint):
         went_away = False
         while True:
             connection = self._by_address.get(address)
-            if connection is None or not connection.takes_calls:
+            if connection is None or not connection.channel.takes_calls:
                 connection = await self._connection(address, deadline, code)
             left_s = deadline - self.loop.time()
             future = connection.call(code, fields, body, timeout_s=left_s, serialize_type=self.serialize_type)
@@ -193,13 +193,13 @@ class RemotingClient(Endpoint):
     async def _connection(self, address: str, deadline: float, code: int) -> Connection:
         """A connection that takes bytes, within the time of the call."""
         connection = self._by_address.get(address)
-        if connection is not None and connection.takes_calls:
+        if connection is not None and connection.channel.takes_calls:
             return connection
         try:
             async with asyncio.timeout_at(deadline):
                 if connection is None or not connection.is_open:
                     connection = await self._connect_once(address)
-                await connection.writable()
+                await connection.channel.writable()
         except TimeoutError:
             raise never_sent(
                 CallTimeoutError(f"{address} could not be reached in time for request {code}")
@@ -222,14 +222,13 @@ class RemotingClient(Endpoint):
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
+        connection = Connection(self, sniff=False)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await self.loop.create_connection(
-                    lambda: Connection(self, sniff=False), host, port, ssl=self._ssl
-                )
+                await self.loop.create_connection(lambda: connection.channel, host, port, ssl=self._ssl)
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
             raise ConnectError(f"cannot connect to {address}: {_reason(error)}") from None
-        connection.remote_address = address
+        connection.channel.remote_address = address
         return connection
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:

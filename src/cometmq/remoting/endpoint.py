@@ -193,7 +193,7 @@ class Endpoint:
             self._round_bytes = 0
         now = self.loop.time()
         for connection in self._house_round[-_HOUSE_SLICE:]:
-            connection.check_health(now)
+            connection.channel.check_health(now)
             self._round_bytes += connection.held_bytes
         del self._house_round[-_HOUSE_SLICE:]
         period = _HOUSE_SLICE_PERIOD_S

@@ -56,7 +56,7 @@ class RemotingServer(Endpoint):
             await self.loop.run_in_executor(None, self.tls_contexts.current)
         try:
             self._listener = await self.loop.create_server(
-                lambda: Connection(self, sniff=True), self.host, self.port, backlog=self._backlog
+                lambda: Connection(self, sniff=True).channel, self.host, self.port, backlog=self._backlog
             )
         except OSError as error:
             raise CometError(

@@ -544,7 +544,7 @@ async def test_a_call_waits_for_a_connection_that_takes_no_more_until_its_time_i
     async with mute_server() as (address, peers), calling(limits=limits) as client:
         filling = asyncio.ensure_future(client.call(address, ECHO, body=bytes(8_000_000), timeout_s=20))
         await eventually(lambda: peers)
-        await eventually(lambda: any(connection.write_blocked for connection in client.connections))
+        await eventually(lambda: any(connection.channel.write_paused for connection in client.connections))
         with pytest.raises(CallTimeoutError) as caught:
             await client.call(address, ECHO, timeout_s=0.1)
         assert not caught.value.maybe_applied

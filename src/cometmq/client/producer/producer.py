@@ -35,7 +35,7 @@ from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
 from cometmq.model.names import reply_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.remoting.calling import never_sent
+from cometmq.remoting.calls import never_sent
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 
