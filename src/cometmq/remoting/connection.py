@@ -35,7 +35,7 @@ from cometmq.remoting.handler import (
     RunHandler,
     RunResult,
 )
-from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
+from cometmq.remoting.metrics.counters import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
 from cometmq.wire.codes import V5_3_1, ResponseCode
 from cometmq.wire.frame.command import (
     NO_OPAQUE,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.ports.rarely import Rarely
 from cometmq.remoting.handler import HandlerTable, RequestHook
 from cometmq.remoting.limits import Limits
-from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.remoting.tls import ServerContexts
 
 if TYPE_CHECKING:

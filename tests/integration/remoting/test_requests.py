@@ -9,7 +9,7 @@ import pytest
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, HandlerTable, NoHeader
-from cometmq.remoting.metrics import UNKNOWN_CODE
+from cometmq.remoting.metrics.counters import UNKNOWN_CODE
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_command

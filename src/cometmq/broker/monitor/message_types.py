@@ -20,7 +20,7 @@ from cometmq.broker.context import BrokerState
 from cometmq.broker.monitor.traffic import LOCAL_STORAGE
 from cometmq.model.histogram import Histogram
 from cometmq.model.names import TIMER_TOPIC
-from cometmq.remoting.families import Families, Labels, Ranges, one, paced, ranges_of
+from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, paced, ranges_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

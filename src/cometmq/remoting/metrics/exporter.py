@@ -17,16 +17,22 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import CometError
-from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
-from cometmq.remoting.loop_probe import LoopProbe
-from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, AnswerTimes, CodeMetrics, RemotingMetrics
+from cometmq.remoting.metrics.counters import (
+    LATENCY_BOUNDS_S,
+    UNKNOWN_CODE,
+    AnswerTimes,
+    CodeMetrics,
+    RemotingMetrics,
+)
+from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, ranges_of
+from cometmq.remoting.metrics.loop_probe import LoopProbe
 from cometmq.remoting.open_ports import warn_if_open
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from cometmq.remoting.http_status import Page, StatusServer
+    from cometmq.remoting.metrics.status_server import Page, StatusServer
 
 log = logging.getLogger("cometmq.remoting")
 
@@ -63,7 +69,7 @@ class MetricsExporter:
     def _listen(self) -> None:
         import prometheus_client  # noqa: F401 - so that no scrape has to wait for it
 
-        from cometmq.remoting.http_status import StatusServer, verdict
+        from cometmq.remoting.metrics.status_server import StatusServer, verdict
 
         pages = {
             "/metrics": self._metrics_page,
@@ -106,7 +112,7 @@ class MetricsExporter:
     def _metrics_page(self, accept: str) -> Page:
         from prometheus_client.exposition import choose_encoder
 
-        from cometmq.remoting.http_status import Page
+        from cometmq.remoting.metrics.status_server import Page
 
         encode, content_type = choose_encoder(accept)
         return Page(HTTPStatus.OK, content_type, encode(_Scrape(self)))
