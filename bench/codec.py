@@ -23,10 +23,10 @@ from cometmq.wire.frame.command import (
     encode_request_head,
     encode_response_head,
 )
-from cometmq.wire.frame.frame import Frame, FrameSplitter
+from cometmq.wire.frame.framing import Frame, FrameSplitter
 from cometmq.wire.frame.request_reader import request_reader
 from cometmq.wire.headers.send import SendMessageRequestV2, SendMessageResponse
-from cometmq.wire.record.record import Record, decode_record, encode_record
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 
 COUNT = 10_000
 READ_BYTES = 256 * 1024

@@ -25,7 +25,7 @@ from cometmq.model.errors import (
 )
 from cometmq.remoting.channel import ByteChannel
 from cometmq.wire.frame.command import NO_OPAQUE, Command, Payload, encode_request_head, payload_bytes
-from cometmq.wire.header.header import Fields
+from cometmq.wire.header.schema import Fields
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection

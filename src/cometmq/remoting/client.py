@@ -28,8 +28,8 @@ from cometmq.remoting.limits import Limits
 from cometmq.remoting.tls import ClientTls, client_context
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
-from cometmq.wire.frame.frame import JSON
-from cometmq.wire.header.header import Fields, Header, encode_fields
+from cometmq.wire.frame.framing import JSON
+from cometmq.wire.header.schema import Fields, Header, encode_fields
 
 log = logging.getLogger("cometmq.remoting")
 

@@ -50,14 +50,14 @@ from cometmq.wire.frame.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, FrameSplitter, pack_head
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, Frame, FrameSplitter, pack_head
 from cometmq.wire.frame.request_reader import (
     LONG_START_BYTES,
     SHORT_START_BYTES,
     RequestReader,
     start_of_request,
 )
-from cometmq.wire.header.header import Fields, encode_fields
+from cometmq.wire.header.schema import Fields, encode_fields
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint

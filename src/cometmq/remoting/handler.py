@@ -27,7 +27,7 @@ import msgspec
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
 from cometmq.wire.frame.request_reader import RequestReader, request_reader, start_of_request
-from cometmq.wire.header.header import H, Header
+from cometmq.wire.header.schema import H, Header
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cometmq.wire.frame.command import MAX_ANSWER_HEADER_BYTES, MAX_HEADER_BYTES
-from cometmq.wire.frame.frame import MAX_FRAME_BYTES
+from cometmq.wire.frame.framing import MAX_FRAME_BYTES
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from cometmq.model.message_properties import ONCE
-from cometmq.wire.header.header import Header, Int32, Int64
+from cometmq.wire.header.schema import Header, Int32, Int64
 from cometmq.wire.record.batch import item_ends
 
 UNKNOWN_DIGEST: Final = -1

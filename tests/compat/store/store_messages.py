@@ -18,10 +18,10 @@ from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
 from cometmq.store.put.batch import MessageBatch
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import to_stored_message
 
 BAZAAR = "Bazaar"

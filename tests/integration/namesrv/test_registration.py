@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.namesrv import GetBrokerMemberGroupRequest, PutKVConfigRequest
 from tests.integration.namesrv.namesrv_kit import (
     A1,

@@ -25,8 +25,8 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import RESPONSE_FLAG, Command, Payload, encode_command, payload_bytes
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
-from cometmq.wire.header.header import Fields
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
+from cometmq.wire.header.schema import Fields
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.integration.remoting.remoting_kit import (
     CALL_BACK,

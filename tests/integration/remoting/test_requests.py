@@ -13,7 +13,7 @@ from cometmq.remoting.metrics.counters import UNKNOWN_CODE
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from tests.integration.remoting.remoting_kit import (
     CRASH,
     DEFER,

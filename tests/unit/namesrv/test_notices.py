@@ -13,7 +13,7 @@ from cometmq.namesrv.notices import MinIdNotices
 from cometmq.namesrv.records import MinIdChange
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.frame.command import Fields, Payload
-from cometmq.wire.header.header import Header, encode_fields
+from cometmq.wire.header.schema import Header, encode_fields
 
 NAME = "broker-a"
 NOBODY: frozenset[str] = frozenset()

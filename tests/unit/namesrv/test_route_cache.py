@@ -16,7 +16,7 @@ from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.handler import Answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.frame.command import Command
-from cometmq.wire.frame.frame import JSON
+from cometmq.wire.frame.framing import JSON
 from cometmq.wire.headers.namesrv import DeleteKVConfigRequest, PutKVConfigRequest
 from tests.unit.namesrv.kit import A1, A2, CLUSTER, NAME, broker, finished, mapping, namesrv_state, topic
 

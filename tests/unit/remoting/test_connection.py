@@ -14,7 +14,7 @@ from cometmq.remoting.handler import DEFERRED, Answer, Deferred, HandlerTable, N
 from cometmq.remoting.limits import Limits
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command, decode_command, encode_command
-from cometmq.wire.frame.frame import JSON, Frame, FrameSplitter
+from cometmq.wire.frame.framing import JSON, Frame, FrameSplitter
 
 ECHO = RequestCode.GET_KV_CONFIG
 DEFER = RequestCode.PUT_KV_CONFIG

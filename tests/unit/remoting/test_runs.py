@@ -19,7 +19,7 @@ from cometmq.remoting.handler import (
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, Command, encode_command, encode_response_head
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.namesrv import GetKVConfigRequest
 from tests.unit.remoting.test_connection import PaperTransport, answers_in
 

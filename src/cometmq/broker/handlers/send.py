@@ -30,7 +30,7 @@ from cometmq.store.put.runs import Later, PlainMessage, PutRun
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.frame.frame import json_frame
+from cometmq.wire.frame.framing import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -19,8 +19,8 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command, encode_response_head
 from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMessageRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import decode_offset_id
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

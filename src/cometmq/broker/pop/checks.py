@@ -30,7 +30,7 @@ from cometmq.wire.headers.pop import (
     PollingInfoRequest,
     PopMessageRequest,
 )
-from cometmq.wire.sql92.sql92 import compile_sql
+from cometmq.wire.sql92.expression import compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -25,8 +25,8 @@ from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import decode_properties
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

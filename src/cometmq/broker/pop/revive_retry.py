@@ -27,7 +27,7 @@ from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.bodies.pop import Ack, Checkpoint
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

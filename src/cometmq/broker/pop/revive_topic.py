@@ -31,8 +31,8 @@ from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

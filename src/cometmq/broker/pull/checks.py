@@ -24,7 +24,7 @@ from cometmq.wire.bodies.heartbeat import ConsumeType, SubscriptionData
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.sql92.sql92 import Expression, compile_sql
+from cometmq.wire.sql92.expression import Expression, compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

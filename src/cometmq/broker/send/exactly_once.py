@@ -23,8 +23,8 @@ from cometmq.store.log.marked_walk import MarkedWalk
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:

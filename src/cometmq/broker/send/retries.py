@@ -18,8 +18,8 @@ from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOP
 from cometmq.model.names import RETRY_PREFIX, dead_letter_topic
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import encode_offset_id
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -50,9 +50,9 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import parse_properties
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

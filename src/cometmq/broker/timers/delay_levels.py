@@ -33,7 +33,7 @@ from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import DelayOffsetTable
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -37,8 +37,8 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.timer.log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -31,8 +31,8 @@ from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

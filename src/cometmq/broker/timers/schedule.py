@@ -32,7 +32,7 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.names import RETRY_PREFIX, TIMER_TOPIC
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -48,7 +48,7 @@ from cometmq.model.names import (
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -35,8 +35,8 @@ from cometmq.store.put.runs import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

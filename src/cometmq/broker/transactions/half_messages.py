@@ -28,7 +28,7 @@ from cometmq.model.message_properties import (
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -1,7 +1,7 @@
 """The fields of many records as columns of numbers: where everything is, without a look at each record.
 
 Rules kept here:
-- A record counts only if its lengths add up to its size, as in `wire/record/record.py`. What is wrong is
+- A record counts only if its lengths add up to its size, as in `wire/record/codec.py`. What is wrong is
   in `bad`, and nothing of such a record may be used.
 - IPv6 hosts move the fields behind them; only then the fields are read a second time.
 """

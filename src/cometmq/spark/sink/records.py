@@ -2,7 +2,7 @@
 
 Rules kept here:
 - A record is what the broker would have made of the row, as far as it can be known here; see
-  `wire/record/log_records.py` for what is left to it.
+  `wire/record/preencoded.py` for what is left to it.
 - As in `encode.py`, no Python object is made for a row.
 - Rows with keys of their own go as batches: how many a row has differs, and only the unique key is hashed
   here.

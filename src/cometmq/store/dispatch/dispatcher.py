@@ -43,7 +43,7 @@ from cometmq.store.put.batch import MessageBatch, behind_each_other
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.read.skipped import Skipped
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:

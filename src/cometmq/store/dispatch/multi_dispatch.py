@@ -19,8 +19,8 @@ from cometmq.store.dispatch.rules import is_kept_out
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 _PAIR_END: Final = b"\x02"
 

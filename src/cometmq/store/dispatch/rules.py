@@ -36,8 +36,8 @@ from cometmq.model.names import (
 )
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 """What a level that has no delay of its own waits."""

@@ -40,6 +40,7 @@ from cometmq.store.put.bulk import can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
     HEAD,
@@ -50,7 +51,6 @@ from cometmq.wire.record.layout import (
     topic_field,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.bulk import RecordBulk

@@ -15,8 +15,8 @@ from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.record_check import whole_record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.layout import HEAD, MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import WalkEnd
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))

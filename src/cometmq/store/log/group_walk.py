@@ -22,9 +22,9 @@ from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.dispatch.rules import Keyed, put_values
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE, fields_struct
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 _HEAD: Final = fields_struct(
     "total_size",

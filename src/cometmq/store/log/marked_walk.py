@@ -12,8 +12,8 @@ from typing import Final
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.walk import FileWalk
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, fields_struct
-from cometmq.wire.record.record import Record
 
 _START: Final = fields_struct("total_size", "magic", "physical_offset")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)

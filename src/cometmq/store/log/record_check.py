@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.store.dispatch.rules import QueuePlace, further_places
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, record_is_intact
 from cometmq.wire.record.layout import RecordError
-from cometmq.wire.record.record import Record, decode_record
 
 _CHECKSUM: Final = crc_property(0)
 _VALUE_AT: Final = _CHECKSUM.index(b"\x01") + 1

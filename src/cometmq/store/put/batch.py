@@ -19,10 +19,10 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room
 from cometmq.wire.record.layout import FIELDS, HOST_BITS, packed_format
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 SIGN_CLEARED: Final = 0x7FFFFFFF
 _PAIR_END: Final = b"\x02"

@@ -28,7 +28,7 @@ from cometmq.wire.record.layout import (
     packed_format,
     topic_field,
 )
-from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
+from cometmq.wire.record.preencoded import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 if TYPE_CHECKING:

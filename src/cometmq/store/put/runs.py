@@ -25,8 +25,8 @@ from cometmq.store.put.batch import SIGN_CLEARED, Part
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.writer import PutResult

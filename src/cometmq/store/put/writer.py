@@ -36,10 +36,10 @@ from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import encode_offset_id
 from cometmq.wire.record.layout import MAX_TOPIC_LENGTH_V1
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.bulk import RecordBulk

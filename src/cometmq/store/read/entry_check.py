@@ -24,6 +24,7 @@ from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.store.dispatch.rules import QueuePlace
 from cometmq.store.log.record_check import is_in_queue
 from cometmq.store.queue.files import Unit
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
     MAGIC_V1,
@@ -33,7 +34,6 @@ from cometmq.wire.record.layout import (
     fields_struct,
     topic_field,
 )
-from cometmq.wire.record.record import Record, decode_record
 
 Fields = tuple[int, int, int, int, int]
 _NAMES: Final = ("total_size", "magic", "queue_id", "queue_offset", "physical_offset")

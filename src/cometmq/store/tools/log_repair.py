@@ -28,9 +28,9 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.damage import next_in_file
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile
 from cometmq.store.read.skipped import Skipped
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
 from cometmq.wire.record.layout import FIXED_V4, HEAD, write_filler
-from cometmq.wire.record.record import Record, encode_record
 from cometmq.wire.record.walk import WalkEnd
 
 log = logging.getLogger("cometmq.store")

@@ -51,7 +51,7 @@ from cometmq.store.tools.survey import (
     open_queue,
     survey_store,
 )
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
 Progress = Callable[[int, int], None]

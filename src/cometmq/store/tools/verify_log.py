@@ -16,6 +16,7 @@ from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.record_check import is_intact
 from cometmq.store.tools.findings import Findings, first_set_byte
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import (
     HEAD,
     MAGIC_AT,
@@ -25,7 +26,6 @@ from cometmq.wire.record.layout import (
     FillerError,
     RecordError,
 )
-from cometmq.wire.record.record import Record, decode_record
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 

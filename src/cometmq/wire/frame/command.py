@@ -20,9 +20,15 @@ import msgspec
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import CURRENT as CURRENT_VERSION
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, pack_head
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, Frame, pack_head
 from cometmq.wire.header.binary import binary_header_bytes, read_binary_fields, read_binary_header
-from cometmq.wire.header.header import (
+from cometmq.wire.header.json import (
+    LANGUAGE_BYTES,
+    NO_FIELDS,
+    language_name,
+    read_json_header,
+)
+from cometmq.wire.header.schema import (
     Fields,
     H,
     Header,
@@ -31,12 +37,6 @@ from cometmq.wire.header.header import (
     encode_fields,
     json_fields,
     read_json_fields,
-)
-from cometmq.wire.header.json import (
-    LANGUAGE_BYTES,
-    NO_FIELDS,
-    language_name,
-    read_json_header,
 )
 from cometmq.wire.json import fastjson
 

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cometmq.wire.frame.command import RESPONSE_FLAG, Command
-from cometmq.wire.frame.frame import JSON
-from cometmq.wire.header.header import Header, Int32
+from cometmq.wire.frame.framing import JSON
 from cometmq.wire.header.json import LANGUAGE_BYTES, REFUSED, language_name
+from cometmq.wire.header.schema import Header, Int32
 
 SHORT_START_BYTES: Final = 12
 LONG_START_BYTES: Final = 15

@@ -18,7 +18,7 @@ import msgspec
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import LanguageCode
-from cometmq.wire.header.header import Int32
+from cometmq.wire.header.schema import Int32
 from cometmq.wire.json import fastjson
 
 NO_FIELDS: Final = msgspec.Raw(b"null")

@@ -24,10 +24,10 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, INNER_BATCH, NEED_UNWRAP
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
 from cometmq.wire.record.properties import decode_properties, find_property
-from cometmq.wire.record.record import decode_record
 from cometmq.wire.record.walk import to_stored_message
 
 _UNUSUAL: Final = COMPRESSED | HOST_V6_MASK | INNER_BATCH | NEED_UNWRAP

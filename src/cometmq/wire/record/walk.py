@@ -13,10 +13,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cometmq.model.message import StoredMessage
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.compression import MAX_BODY_SIZE
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import FillerError, RecordError
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer

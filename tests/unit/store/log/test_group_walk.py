@@ -17,8 +17,8 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus
 from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import BORN_HOST, a_log, message
 from tests.unit.store.store_kit import Engine, a_message, bodies_in, messages_in, small
 

@@ -14,11 +14,11 @@ from cometmq.model.errors import MessageError, ProtocolError
 from cometmq.model.message import Host
 from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, CompressionType, with_compression
 from cometmq.wire.record import layout as layout
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.layout import FillerError, RecordError
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, decode_record, encode_record
 
 V4 = pack_host(Host("10.0.0.1", 50000))
 V6 = pack_host(Host("fd00::2", 10911))
