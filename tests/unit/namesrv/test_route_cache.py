@@ -11,8 +11,8 @@ from cometmq.model.route import QueueData
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.handlers.config import ConfigHandlers
 from cometmq.namesrv.handlers.kv import KvHandlers
-from cometmq.namesrv.records import BrokerLeft
 from cometmq.namesrv.state import NamesrvState
+from cometmq.namesrv.tables import BrokerLeft
 from cometmq.remoting.handler import Answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.frame.command import Command

@@ -17,7 +17,7 @@ from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
 
 SLOT_MS = 1000

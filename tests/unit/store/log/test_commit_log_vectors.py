@@ -19,7 +19,7 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH

@@ -16,7 +16,7 @@ from cometmq.store.dispatch.rules import put_values
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from tests.unit.store.log_kit import BORN_HOST, a_log, message

@@ -12,7 +12,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.dispatch.rules import put_values
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS

@@ -13,7 +13,7 @@ from cometmq.store.put.batch import MessageBatch
 from cometmq.store.put.unconfirmed import PutNotes
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.batch import BatchItem
 from tests.unit.store.log_kit import START_MS
