@@ -1,4 +1,4 @@
-"""Memory-mapped files without a descriptor for each and without holes that can kill, and their resident pages.
+"""Memory-mapped files without a descriptor for each and without holes that kill, and their resident pages.
 
 Python's own mappings keep a descriptor of the file as long as they live, and sync with the interpreter held.
 Here the C library does both: room in memory is taken first, and the file is mapped over it.

@@ -20,8 +20,8 @@ from cometmq.model.route import BrokerData, QueueData, TopicRoute
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, DirectResult
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command, encode_fields
-from cometmq.wire.header.schema import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.schema import Header, encode_fields
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,

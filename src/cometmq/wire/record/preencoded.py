@@ -1,15 +1,14 @@
-"""Records that a writer has put together itself: a request of our own, which no other broker knows.
+"""Pre-encoded records: CometMQ's own send request with records as the commit log has them.
 
-A writer with many messages at hand encodes them as the records that they become in the log. The broker checks
-them, fills in what only it knows, and writes them as they are; that costs it a fraction of what a batch does.
+A writer with many messages encodes them as log records. The broker checks them, fills in the fields that only
+it knows, and writes them; that costs it a fraction of a batch.
 
 Rules kept here:
-- The header is that of a send. Its properties say how many records there are, and whether they have keys.
-- The body has, in this order and with the highest byte first: the size of each record in 4 bytes; the hash of
-  the tags of each, as a queue has it, in 8; if they have keys, the hash of the unique key of each, as the
-  index has it, in 4; then the records, one behind the other.
-- The records are of the first version, with hosts of 4 bytes, and all for the topic of the header. Their
-  checksum, queue, queue offset, place, born host, store time and store host are left to the broker.
+- The header is that of a send. Its properties have the number of records and whether they have keys.
+- The body has, big-endian: the size of each record (4 bytes); the tags code of each (8); if they have keys,
+  the index hash of the unique key of each (4); then the records, one after the other.
+- The records are of version 1, with IPv4 hosts, for the topic of the header. Checksum, queue id, queue
+  offset, physical offset, born host, store time and store host are left to the broker.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ HASH_BYTES: Final = 4
 
 
 def describe_records(count: int, *, keyed: bool) -> str:
-    """What the properties of the request say."""
+    """Returns the properties of the request."""
     return format_properties({COUNT: str(count), KEYED: "true" if keyed else "false"})
 
 
 def read_description(properties: str | None) -> tuple[int, bool]:
-    """How many records there are, and whether hashes of their unique keys come with them."""
+    """Returns the number of records, and whether they come with hashes of their unique keys."""
     found = parse_properties(properties or "")
     count = found.get(COUNT, "")
     if not count.isdecimal() or len(count) > len("1000000"):
