@@ -29,11 +29,11 @@ from cometmq.remoting.channel import ByteChannel
 from cometmq.remoting.handler import (
     Answer,
     Deferred,
+    GroupHandler,
+    GroupResult,
     HandlerEntry,
     NoHeader,
     Result,
-    RunHandler,
-    RunResult,
 )
 from cometmq.remoting.metrics.counters import LATENCY_BOUNDS_S, UNKNOWN_CODE, CodeMetrics
 from cometmq.wire.codes import V5_3_1, ResponseCode
@@ -69,7 +69,7 @@ _DEFECT: Final = "the server failed at this request, and its log says why; show 
 _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
 _NOT_ONEWAY: Final = ~ONEWAY_FLAG
-_LONGEST_RUN: Final = 255
+_LARGEST_GROUP: Final = 255
 """The most requests handled together with the first: their answers are all put before a write."""
 _TURN_S: Final = 0.02
 """The frames of one connection are handled for this long before those of others."""
@@ -314,53 +314,53 @@ class Connection:
             entry, read = known
             command = read(raw, body)
             if command is not None and not endpoint.going_away:
-                function = entry.run_function
+                function = entry.group_function
                 if function is None or command.flag & _NOT_ONEWAY or endpoint.hooks:
                     self._serve(entry, command)
                 elif self._splitter.empty:
-                    self._finish_run(entry, function, [command])
+                    self._finish_group(entry, function, [command])
                 else:
-                    self._serve_run(entry, function, read, command)
+                    self._serve_group(entry, function, read, command)
                 return
         self._take_any_frame(Frame(serialize_type, raw, body))
 
-    def _serve_run(
-        self, entry: HandlerEntry, function: RunHandler, read: RequestReader, first: Command
+    def _serve_group(
+        self, entry: HandlerEntry, function: GroupHandler, read: RequestReader, first: Command
     ) -> None:
         """Serve a request together with those of the same code that came right behind it."""
-        run = [first]
+        group = [first]
         start = start_of_request(entry.code) or b""
-        frames = self._splitter.next_alike(start, _LONGEST_RUN, self.endpoint.limits.max_header_bytes)
+        frames = self._splitter.next_alike(start, _LARGEST_GROUP, self.endpoint.limits.max_header_bytes)
         for raw, body in frames:
             command = read(raw, body)
             if command is not None and not command.flag & _NOT_ONEWAY:
-                run.append(command)
+                group.append(command)
                 continue
-            if run:
-                self._finish_run(entry, function, run)
+            if group:
+                self._finish_group(entry, function, group)
                 self._run_afterwards()
-                run = []
+                group = []
             if command is None:
                 self._take_any_frame(Frame(JSON, raw, body))
             else:
                 self._serve(entry, command)
             self._run_afterwards()
-        if run:
-            self._finish_run(entry, function, run)
+        if group:
+            self._finish_group(entry, function, group)
 
-    def _finish_run(self, entry: HandlerEntry, function: RunHandler, run: list[Command]) -> None:
+    def _finish_group(self, entry: HandlerEntry, function: GroupHandler, group: list[Command]) -> None:
         endpoint = self.endpoint
         metrics = endpoint.metrics.codes.get(entry.code) or endpoint.metrics.of(entry.code)
         started = perf_counter()
-        results: Sequence[RunResult]
+        results: Sequence[GroupResult]
         try:
-            results = function(run, self)
+            results = function(group, self)
         except Exception as error:
-            results = [self.answer_of_error(error, command) for command in run]
-        seconds = (perf_counter() - started) / len(run)
+            results = [self.answer_of_error(error, command) for command in group]
+        seconds = (perf_counter() - started) / len(group)
         frames = [result for result in results if result.__class__ is bytes]
-        if len(frames) < len(run):
-            for command, result in zip(run, results, strict=True):
+        if len(frames) < len(group):
+            for command, result in zip(group, results, strict=True):
                 if isinstance(result, Answer):
                     self._finish_request(command, result, metrics, seconds)
                 elif result.__class__ is not bytes:
@@ -501,7 +501,7 @@ class Connection:
             self._put_answer(request, answer)
             self.channel.flush_soon()
 
-    def answer_run(self, first: Command, frames: Sequence[bytes]) -> None:
+    def answer_group(self, first: Command, frames: Sequence[bytes]) -> None:
         """Answer requests of a run whose handler returned `DEFERRED` for them, with encoded answers.
 
         They are all successes, and came together with the `first` of them.

@@ -55,8 +55,8 @@ DEFERRED: Final = Deferred()
 
 Result = Answer | Awaitable[Answer] | Deferred
 Handler = Callable[[Any, Command, "Connection"], Result]
-RunResult = Answer | Deferred | bytes
-RunHandler = Callable[[Sequence[Command], "Connection"], Sequence[RunResult]]
+GroupResult = Answer | Deferred | bytes
+GroupHandler = Callable[[Sequence[Command], "Connection"], Sequence[GroupResult]]
 
 
 class NoHeader(Header):
@@ -69,7 +69,7 @@ class HandlerEntry(msgspec.Struct, frozen=True):
     code: int
     header: type[Header]
     function: Handler
-    run_function: RunHandler | None = None
+    group_function: GroupHandler | None = None
 
 
 Method = Callable[[Any, H, Command, "Connection"], Result]
@@ -85,17 +85,17 @@ def handles(code: IntEnum, header: type[H]) -> Callable[[Method[H]], Method[H]]:
     return mark
 
 
-R = TypeVar("R", bound=Callable[..., Sequence[RunResult]])
+R = TypeVar("R", bound=Callable[..., Sequence[GroupResult]])
 
 
-def handles_runs(code: IntEnum) -> Callable[[R], R]:
+def handles_groups(code: IntEnum) -> Callable[[R], R]:
     """Mark a method as the handler of runs of a request code, beside the handler that this code has.
 
     For a one-way request it gives an `Answer`, which is counted and goes nowhere, and no frame.
     """
 
     def mark(method: R) -> R:
-        method.__dict__["_handles_runs"] = code
+        method.__dict__["_handles_groups"] = code
         return method
 
     return mark
@@ -110,13 +110,13 @@ class HandlerTable:
         """Handlers whose requests are known by their first bytes, with what reads those in one pass."""
 
     def add(
-        self, code: int, header: type[Header], function: Handler, run_function: RunHandler | None = None
+        self, code: int, header: type[Header], function: Handler, group_function: GroupHandler | None = None
     ) -> None:
         """Serve a code; a code served already is refused."""
         if int(code) in self._entries:
             name = code.name if isinstance(code, IntEnum) else code
             raise ValueError(f"{name} has a handler already")
-        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function, run_function)
+        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function, group_function)
         start = start_of_request(int(code))
         if start is not None and header is not NoHeader:
             self.by_start[start] = entry, request_reader(int(code), header)
@@ -124,14 +124,14 @@ class HandlerTable:
     def add_handlers(self, owner: object) -> None:
         """Serve every code for which `owner` has a method marked with `@handles`."""
         names = dir(type(owner))
-        of_runs: dict[int, RunHandler] = {}
+        of_groups: dict[int, GroupHandler] = {}
         for name in names:
-            run_code = getattr(getattr(type(owner), name), "_handles_runs", None)
-            if run_code is not None:
-                of_runs[run_code] = getattr(owner, name)
+            group_code = getattr(getattr(type(owner), name), "_handles_groups", None)
+            if group_code is not None:
+                of_groups[group_code] = getattr(owner, name)
         for name in names:
             for code, header in getattr(getattr(type(owner), name), "_handles", ()):
-                self.add(code, header, getattr(owner, name), of_runs.get(code))
+                self.add(code, header, getattr(owner, name), of_groups.get(code))
 
     def get(self, code: int) -> HandlerEntry | None:
         return self._entries.get(code)

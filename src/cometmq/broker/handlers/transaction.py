@@ -14,7 +14,7 @@ from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TRANSACT
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, handles, handles_groups
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command, encode_response_head
@@ -48,10 +48,10 @@ class TransactionHandlers:
         (result,) = self.end_run((request,), connection, framed=False)
         return cast(Answer | Deferred, result)
 
-    @handles_runs(RequestCode.END_TRANSACTION)
+    @handles_groups(RequestCode.END_TRANSACTION)
     def end_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
-    ) -> Sequence[RunResult]:
+    ) -> Sequence[GroupResult]:
         """The same for requests that came one behind the other.
 
         With `framed`, answers may be given as the frames that they are sent in.

@@ -11,11 +11,11 @@ from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import (
     DEFERRED,
     Answer,
+    GroupResult,
     HandlerTable,
     RequestHook,
-    RunResult,
     handles,
-    handles_runs,
+    handles_groups,
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, Command, encode_command, encode_response_head
@@ -48,11 +48,11 @@ class Family:
         self.on_one(request.opaque)
         return Answer(remark="alone")
 
-    @handles_runs(CODE)
-    def many(self, requests: Sequence[Command], connection: Connection) -> Sequence[RunResult]:
+    @handles_groups(CODE)
+    def many(self, requests: Sequence[Command], connection: Connection) -> Sequence[GroupResult]:
         self.runs.append([request.opaque for request in requests])
         self.on_run(self.runs[-1])
-        results: list[RunResult] = []
+        results: list[GroupResult] = []
         for request in requests:
             header = request.header(GetKVConfigRequest)
             if header.key == "fail":
@@ -157,7 +157,9 @@ async def test_a_handler_of_runs_may_refuse_some_and_answer_others_later(bench: 
     assert bench.endpoint.metrics.of(CODE).requests == 5
     assert bench.endpoint.metrics.of(CODE).failures == {1: 1}
     kept = bench.family.kept
-    bench.connection.answer_run(kept[0], [encode_response_head(each.opaque, remark="late") for each in kept])
+    bench.connection.answer_group(
+        kept[0], [encode_response_head(each.opaque, remark="late") for each in kept]
+    )
     bench.connection.channel.flush()
     assert bench.answers() == [(1, 0, "late"), (3, 0, "late")]
     assert sum(bench.endpoint.metrics.of(CODE).late_times[0].latencies) == 2
