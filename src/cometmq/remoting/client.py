@@ -1,11 +1,11 @@
-"""The client: one shared connection an address, made when first needed.
+"""The remoting client: one shared connection for each address, made when first needed.
 
 Rules kept here:
-- A time-out covers the whole call: connecting, waiting for a writable connection, and the answer.
-- Calls to one address that find no connection share one attempt to make it.
-- A server that says GO_AWAY gets the request once more on a new connection.
-- A call that ends, in whatever way, leaves nothing behind: cancelled, it is forgotten at once.
-- The peer's code is the caller's business: `call` gives any answer, `call_ok` raises unless it is a success.
+- A timeout covers the whole call: connecting, waiting for a writable connection, and the answer.
+- Calls to one address without a connection share one attempt to make it.
+- A server that answers GO_AWAY gets the request once more on a new connection.
+- A cancelled call is forgotten at once.
+- `call` returns any answer, `call_ok` raises unless it is a success.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class RemotingClient(Endpoint):
         connection.oneway(code, fields, body, serialize_type=self.serialize_type)
 
     async def stop(self) -> None:
-        """Fail what is in flight and close all connections."""
+        """Fail all calls in flight and close all connections."""
         self._stopped = True
         for task in list(self._connecting.values()):
             task.cancel()
@@ -181,7 +181,6 @@ class RemotingClient(Endpoint):
         await self.drain()
 
     def _hooked_fields(self, address: str, code: int, header: Fields | None, body: Payload) -> dict[str, str]:
-        """The custom fields as the hooks want them."""
         if isinstance(header, Header):
             fields = encode_fields(header)
         else:
@@ -191,7 +190,7 @@ class RemotingClient(Endpoint):
         return fields
 
     async def _connection(self, address: str, deadline: float, code: int) -> Connection:
-        """A connection that takes bytes, within the time of the call."""
+        """Returns a writable connection; raises `CallTimeoutError` at the deadline."""
         connection = self._by_address.get(address)
         if connection is not None and connection.channel.takes_calls:
             return connection
@@ -241,7 +240,7 @@ class RemotingClient(Endpoint):
             self._by_address[address] = task.result()
 
     def fell_silent(self, connection: Connection) -> None:
-        """The peer may be gone without a word; the next call makes a connection of its own."""
+        """The peer may be gone; the next call makes a new connection."""
         self._replace(connection)
 
     def closed(self, connection: Connection) -> None:
@@ -260,7 +259,7 @@ def _reason(error: Exception) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `v6:port`."""
+    """Returns host and port of `host:port`, `[v6]:port` or `v6:port`."""
     host, _, port = address.strip().rpartition(":")
     number = natural_int(port)
     if not host or number is None or number > 65535:

@@ -70,7 +70,7 @@ _NO_HEADER: Final = NoHeader()
 _SUCCESS: Final = ResponseCode.SUCCESS.value
 _NOT_ONEWAY: Final = ~ONEWAY_FLAG
 _LARGEST_GROUP: Final = 255
-"""The most requests handled together with the first: their answers are all put before a write."""
+"""The most requests handled with the first one; their answers go out in one write."""
 _TURN_S: Final = 0.02
 """The frames of one connection are handled for this long before those of others."""
 
@@ -327,7 +327,7 @@ class Connection:
     def _serve_group(
         self, entry: HandlerEntry, function: GroupHandler, read: RequestReader, first: Command
     ) -> None:
-        """Serve a request together with those of the same code that came right behind it."""
+        """Serve a request together with the requests of its code directly after it."""
         group = [first]
         start = start_of_request(entry.code) or b""
         frames = self._splitter.next_alike(start, _LARGEST_GROUP, self.endpoint.limits.max_header_bytes)
@@ -443,7 +443,7 @@ class Connection:
         return None
 
     def answer_of_error(self, error: Exception, command: Command) -> Answer:
-        """The answer where a handler raised this; what is no `CometError` is a defect, and logged."""
+        """Returns the answer for an exception; all but a `CometError` are defects, and logged."""
         if isinstance(error, CometError):
             return Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
         log.error("request %d of %s failed", command.code, self.remote_address, exc_info=error)
@@ -502,10 +502,7 @@ class Connection:
             self.channel.flush_soon()
 
     def answer_group(self, first: Command, frames: Sequence[bytes]) -> None:
-        """Answer requests of a run whose handler returned `DEFERRED` for them, with encoded answers.
-
-        They are all successes, and came together with the `first` of them.
-        """
+        """Send encoded answers, all of them successes, to deferred requests of the group of `first`."""
         if frames and first.started_s:
             seconds = perf_counter() - first.started_s
             self.endpoint.metrics.of(first.code).count_late(_SUCCESS, seconds, times=len(frames))

@@ -1,19 +1,20 @@
-"""Handlers: which function answers which request code, and what it may give back.
+"""Request handlers: the function for each request code, and its possible results.
 
 A handler is called as `handler(header, request, connection)` on the event loop. It returns
 - an `Answer`: written in the same turn of the loop. This is the hot path: no task, no await;
-- an awaitable of an `Answer`: runs as a task, for what has to wait;
-- `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later. An orderly
-  stop does not wait for that: who defers a request answers it before the server stops.
+- an awaitable of an `Answer`: runs as a task, for requests that wait;
+- `DEFERRED`: the handler keeps the request and calls `connection.answer(request, …)` later. An orderly stop
+  does not wait for that: the handler has to answer before the server stops.
 
-Requests of the same code that come behind one another in one read can be handled together, which is what
-makes the most frequent ones cheap. A code may have such a handler of runs beside the plain one, which then
-serves what is not in a run: one-way requests, those with binary headers, and all where there are hooks. It is
-called as `handler(requests, connection)` and returns for each request what a handler returns, but for the
-awaitable, or the frame of its answer, encoded with a JSON header.
+Requests of one code that follow one another in one read can be handled as a group, which makes the most
+frequent ones cheap. Such a code has a group handler beside the plain one; the plain one gets one-way
+requests, binary headers, and everything if there are hooks. A group handler is called as `handler(requests,
+connection)` and returns for each request an `Answer`, `DEFERRED`, or the encoded frame of its answer with a
+JSON header.
 
-It may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its sentence. Any other
-exception is a defect: it is logged with its trace, and the peer gets SYSTEM_ERROR with a short line.
+A handler may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its message. Any
+other exception is a defect: it is logged with its traceback, and the peer gets SYSTEM_ERROR with a short
+line.
 """
 
 from __future__ import annotations
@@ -34,17 +35,15 @@ if TYPE_CHECKING:
 
 
 class Answer(msgspec.Struct, gc=False):
-    """What a handler answers."""
-
     code: int = ResponseCode.SUCCESS.value
     header: Header | None = None
     body: Payload = b""
-    """In pieces if that is how it is at hand, for example as slices of a mapped file."""
+    """One buffer, or chunks such as slices of a mapped file."""
     remark: str | None = None
     fields: Mapping[str, str | None] | None = None
-    """Plain custom fields beside, or instead of, a declared header."""
+    """Plain custom fields, in addition to or instead of a declared header."""
     head: bytes | None = None
-    """The whole header, encoded, if the request came as JSON and its handler has a template for it."""
+    """The whole encoded header, if the request came as JSON and its handler has a template."""
 
 
 class Deferred:
@@ -89,9 +88,9 @@ R = TypeVar("R", bound=Callable[..., Sequence[GroupResult]])
 
 
 def handles_groups(code: IntEnum) -> Callable[[R], R]:
-    """Mark a method as the handler of runs of a request code, beside the handler that this code has.
+    """Mark a method as the group handler of a request code, beside its plain handler.
 
-    For a one-way request it gives an `Answer`, which is counted and goes nowhere, and no frame.
+    For a one-way request it returns an `Answer`, which is counted and not sent.
     """
 
     def mark(method: R) -> R:
@@ -107,7 +106,7 @@ class HandlerTable:
     def __init__(self) -> None:
         self._entries: dict[int, HandlerEntry] = {}
         self.by_start: dict[bytes, tuple[HandlerEntry, RequestReader]] = {}
-        """Handlers whose requests are known by their first bytes, with what reads those in one pass."""
+        """Handlers and one-pass readers by the first bytes of their requests."""
 
     def add(
         self, code: int, header: type[Header], function: Handler, group_function: GroupHandler | None = None
@@ -138,7 +137,6 @@ class HandlerTable:
 
     @property
     def codes(self) -> frozenset[int]:
-        """The codes that are served."""
         return frozenset(self._entries)
 
 
