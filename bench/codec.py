@@ -23,10 +23,10 @@ from cometmq.wire.frame.command import (
     encode_request_head,
     encode_response_head,
 )
-from cometmq.wire.frame.frame import Frame, FrameSplitter
+from cometmq.wire.frame.framing import Frame, FrameSplitter
 from cometmq.wire.frame.request_reader import request_reader
 from cometmq.wire.headers.send import SendMessageRequestV2, SendMessageResponse
-from cometmq.wire.record.record import Record, decode_record, encode_record_into, record_size
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 
 COUNT = 10_000
 READ_BYTES = 256 * 1024
@@ -227,24 +227,14 @@ def _record(number: int) -> Record:
 
 
 def _encoding_records() -> Step:
-    size = record_size(_record(0))
-    log = bytearray(size * COUNT)
-
     def step() -> int:
-        offset = 0
-        for number in range(COUNT):
-            offset += encode_record_into(log, offset, _record(number))
-        return offset // size
+        return sum(bool(encode_record(_record(number))) for number in range(COUNT))
 
     return step
 
 
 def _decoding_records() -> Step:
-    size = record_size(_record(0))
-    log = bytearray(size * COUNT)
-    for number in range(COUNT):
-        encode_record_into(log, number * size, _record(number))
-    view = memoryview(log)
+    view = memoryview(b"".join(encode_record(_record(number)) for number in range(COUNT)))
 
     def step() -> int:
         offset = decoded = 0

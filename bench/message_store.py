@@ -35,8 +35,8 @@ from cometmq.store.put.batch import MessageBatch
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 Say = Callable[[str], None]
 TOPIC = "orders-of-region-0001"

@@ -33,8 +33,8 @@ from cometmq.store.log.flush import Flusher
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem, decode_batch, encode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 COUNT = 9_600
 BATCH = 32

@@ -20,9 +20,9 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, decode_record
 
 TOPIC = "orders"
 QUEUES = 4

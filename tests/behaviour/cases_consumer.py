@@ -13,10 +13,10 @@ import pytest
 
 import cometmq
 from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
-from cometmq.client.names import retry_topic
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, GroupTakenError, StateError
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import retry_topic
 from cometmq.wire.bodies.heartbeat import MessageModel
 from tests.behaviour.consumer_kit import (
     FIRST,

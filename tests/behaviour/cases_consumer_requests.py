@@ -8,7 +8,7 @@ from cometmq.model.message import StoredMessage
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,

@@ -17,7 +17,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.tls import ClientTls
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.session import GetProducerConnectionListRequest
 from tests.behaviour.server import Server, blocking_eventually, eventually
 

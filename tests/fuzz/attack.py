@@ -15,7 +15,7 @@ from typing import Final, cast
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import RESPONSE_FLAG, Command, decode_command, encode_command
-from cometmq.wire.frame.frame import FrameSplitter
+from cometmq.wire.frame.framing import FrameSplitter
 from tests.fuzz.odd_values import odd_body, odd_name
 from tests.fuzz.requests import Request, code_name
 from tests.fuzz.settings import SEED

@@ -12,7 +12,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.record.batch import BatchItem, encode_batch
-from cometmq.wire.record.record import Record, encode_record
+from cometmq.wire.record.codec import Record, encode_record
 from tests.fuzz.corpus import BODIES as NAMESRV_BODIES
 from tests.fuzz.odd_values import NAMES, NUMBERS, bent, json_text, odd_body
 from tests.fuzz.plausible import BROKER_NAME, GROUPS, TOPICS, UNIQUE_ID, Plausible
@@ -189,7 +189,7 @@ def record_body(choice: random.Random) -> bytes:
 
 
 def records_body(choice: random.Random) -> bytes:
-    """What `wire/record/log_records.py` describes: sizes, tag codes, records."""
+    """What `wire/record/preencoded.py` describes: sizes, tag codes, records."""
     records = [
         bytes(encode_record(Record(choice.choice(TOPICS[:2]), b"body" * choice.randrange(5))))
         for _ in range(2)

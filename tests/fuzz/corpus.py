@@ -12,8 +12,8 @@ import msgspec
 
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, FrameSplitter, pack_head
-from cometmq.wire.header.header import REQUEST_HEADERS
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, FrameSplitter, pack_head
+from cometmq.wire.header.schema import REQUEST_HEADERS
 from cometmq.wire.headers import namesrv
 
 _RECORDED = Path(__file__).parents[1] / "data" / "frames.jsonl"

@@ -22,8 +22,8 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 from tests.fuzz.odd_values import bent, json_text, odd_body
 from tests.fuzz.plausible import BROKER_NAME, CLUSTER, GROUPS, TOPICS
 from tests.fuzz.properties import odd_block

@@ -18,7 +18,7 @@ from cometmq.remoting.server import RemotingServer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command, decode_command
-from cometmq.wire.frame.frame import Frame, FrameSplitter, pack_head
+from cometmq.wire.frame.framing import Frame, FrameSplitter, pack_head
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.fuzz.requests import Request
 from tests.fuzz.watch import Findings, check_answer

@@ -13,7 +13,7 @@ from typing import Any, Final
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.record.ids import decode_offset_id
-from cometmq.wire.record.log_records import describe_records
+from cometmq.wire.record.preencoded import describe_records
 from tests.fuzz.properties import odd_properties
 
 CLUSTER: Final = "FuzzCluster"

@@ -20,8 +20,8 @@ from cometmq.namesrv.handlers import HANDLERS as NAMESRV_HANDLERS
 from cometmq.wire.codes import CURRENT, RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, pack_head
-from cometmq.wire.header.header import REQUEST_HEADERS, Header
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, pack_head
+from cometmq.wire.header.schema import REQUEST_HEADERS, Header
 from tests.fuzz.bodies import Bodies
 from tests.fuzz.odd_values import in_place, json_text, odd_boolean, odd_json_value, odd_name, odd_number
 from tests.fuzz.plausible import Plausible

@@ -6,7 +6,7 @@ import random
 
 from cometmq.model.errors import FramingError, HeaderError
 from cometmq.wire.frame.command import Command, decode_command, encode_command, salvage_flag, salvage_opaque
-from cometmq.wire.frame.frame import JSON, Frame, FrameSplitter
+from cometmq.wire.frame.framing import JSON, Frame, FrameSplitter
 from cometmq.wire.frame.request_reader import (
     LONG_START_BYTES,
     SHORT_START_BYTES,
@@ -14,7 +14,7 @@ from cometmq.wire.frame.request_reader import (
     request_reader,
     start_of_request,
 )
-from cometmq.wire.header.header import REQUEST_HEADERS
+from cometmq.wire.header.schema import REQUEST_HEADERS
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
 

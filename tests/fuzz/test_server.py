@@ -33,7 +33,7 @@ from cometmq.wire.frame.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame.frame import Frame, FrameSplitter
+from cometmq.wire.frame.framing import Frame, FrameSplitter
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import SEED, how_to_repeat, share
 

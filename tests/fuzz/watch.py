@@ -22,7 +22,7 @@ from typing import Final
 
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command, encode_command
-from cometmq.wire.frame.frame import FrameSplitter
+from cometmq.wire.frame.framing import FrameSplitter
 
 LONGEST_GAP_S: Final = 1.0
 """Within this time a request on another connection is answered, whatever is asked meanwhile."""

@@ -19,7 +19,7 @@ from cometmq.store.put.runs import PlainMessage
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS

@@ -22,8 +22,8 @@ from cometmq.ports.clock import SystemClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from cometmq.wire.record.codec import Record, decode_record
 from tests.integration.broker.broker_kit import eventually
 from tests.unit.store.log_kit import STORE_HOST, InPlace
 

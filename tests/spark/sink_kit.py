@@ -14,7 +14,7 @@ from cometmq.spark.sink.requests import RowEncoder
 from cometmq.spark.sink.worker_producer import SinkLink
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 Sends = PlainSends | OnceSends
 

@@ -29,7 +29,11 @@ class Guard:
     def before_request(self, request: Command, connection: Connection) -> None:
         fields = request.fields()
         self.seen.add(request.code)
-        if connection._tls is None or fields.get("AccessKey") != "spark" or not fields.get("Signature"):
+        if (
+            connection.channel.tls is None
+            or fields.get("AccessKey") != "spark"
+            or not fields.get("Signature")
+        ):
             self.wrong.append(f"request {request.code} of {connection.remote_address}: {fields}")
 
     def after_request(self, request: Command, answer: Answer, connection: Connection) -> None:

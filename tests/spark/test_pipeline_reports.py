@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cometmq import Message, Producer
-from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, Sent, encode_record
 from cometmq.model.errors import NotFoundError, SettingsError
+from cometmq.model.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.spark.pipelines.dead_letters import DeadLettersJob, dead_letters
 from cometmq.spark.pipelines.sql import Rows, SqlJob, sql
 from cometmq.spark.pipelines.traces import TracesJob, traces

@@ -18,9 +18,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, field
 
-from cometmq.broker.topics.names import TRACE_TOPIC, is_for_clients, refuse_topic
+from cometmq.broker.topics.names import is_for_clients, refuse_topic
 from cometmq.model.errors import SettingsError
 from cometmq.model.java_numbers import natural_int
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
 from cometmq.namesrv.config import Natural, Port, Positive
@@ -115,7 +116,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     message_store_plug_in: str = ""
-    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    msg_trace_topic_name: str = TRACE_TOPIC
     trace_topic_enable: bool = False
     send_message_thread_pool_nums: int = 4  # no effect
     put_message_future_thread_pool_nums: int = 4  # no effect

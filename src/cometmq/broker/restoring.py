@@ -17,14 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topics.names import (
-    MAX_RETRY_TOPIC_LENGTH,
-    REVIVE_PREFIX,
-    is_for_clients,
-    refuse_topic,
-)
+from cometmq.broker.topics.names import is_for_clients, refuse_topic
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
+from cometmq.model.names import MAX_RETRY_TOPIC_LENGTH, REVIVE_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -26,7 +26,7 @@ from cometmq.model.errors import CometError, StoreError
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import ConfigTable
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

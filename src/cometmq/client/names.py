@@ -12,61 +12,25 @@ import re
 from typing import Final
 
 from cometmq.model.errors import ClientError, MessageError
+from cometmq.model.names import (
+    CLIENT_GROUPS,
+    DEFAULT_CONSUMER,
+    DEFAULT_PRODUCER,
+    DLQ_PREFIX,
+    HTTP_PROXY_GROUP,
+    MAX_GROUP_LENGTH,
+    MAX_TOPIC_LENGTH,
+    REPLY_SUFFIX,
+    RETRY_PREFIX,
+    SCHEDULE_GROUP,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    is_system_topic,
+)
 from cometmq.wire.codes import ResponseCode
 
-MAX_TOPIC_LENGTH: Final = 127
-MAX_GROUP_LENGTH: Final = 120
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
-TEMPLATE_TOPIC: Final = "TBW102"
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-REPLY_SUFFIX: Final = "_REPLY_TOPIC"
-INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-_SYSTEM_PREFIX: Final = "rmq_sys_"
-_SYSTEM_TOPICS: Final = frozenset(
-    {
-        TEMPLATE_TOPIC,
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        TRACE_TOPIC,
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
-_SYSTEM_GROUPS: Final = frozenset(
-    {
-        "DEFAULT_CONSUMER",
-        "DEFAULT_PRODUCER",
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "__MONITOR_CONSUMER",
-        INNER_PRODUCER_GROUP,
-        "SELF_TEST_P_GROUP",
-        "SELF_TEST_C_GROUP",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_SYS_RMQ_TRANS",
-    }
-)
-_BROKER_GROUPS: Final = frozenset({"CID_ONS-HTTP-PROXY", "SCHEDULE_CONSUMER"})
-NOT_FOR_SENDING: Final = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
-"""Topics that only brokers write to."""
+_NEVER_WRAPPED: Final = frozenset({*SYSTEM_GROUPS, *CLIENT_GROUPS}) - {HTTP_PROXY_GROUP}
 
 
 def check_group(group: str) -> None:
@@ -74,7 +38,7 @@ def check_group(group: str) -> None:
     problem = _problem(group, MAX_GROUP_LENGTH)
     if problem:
         raise ClientError(f"group {group!r} {problem}")
-    if group in ("DEFAULT_PRODUCER", "DEFAULT_CONSUMER"):
+    if group in (DEFAULT_PRODUCER, DEFAULT_CONSUMER):
         raise ClientError(f"group {group!r} is reserved; choose a name of your own")
 
 
@@ -95,27 +59,13 @@ def _problem(name: str, longest: int) -> str | None:
     return None
 
 
-def is_system_topic(topic: str) -> bool:
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
-
-
 def is_system_group(group: str) -> bool:
-    """Whether brokers have a group by themselves, and nobody made it."""
-    return group in _BROKER_GROUPS or _is_never_wrapped(group)
+    """Whether brokers or RocketMQ's own clients have the group by themselves, and nobody made it."""
+    return group in (HTTP_PROXY_GROUP, SCHEDULE_GROUP) or _is_never_wrapped(group)
 
 
 def _is_never_wrapped(group: str) -> bool:
-    return group in _SYSTEM_GROUPS or group.startswith("CID_RMQ_SYS_")
-
-
-def retry_topic(group: str) -> str:
-    """The topic of messages that the group gets again."""
-    return RETRY_PREFIX + group
-
-
-def reply_topic(cluster: str) -> str:
-    """The topic through which replies go to whoever asked."""
-    return cluster + REPLY_SUFFIX
+    return group in _NEVER_WRAPPED or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def wrap_topic(namespace: str, topic: str) -> str:

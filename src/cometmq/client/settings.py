@@ -18,7 +18,7 @@ import msgspec
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.client import split_address
 from cometmq.remoting.tls import ClientTls
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"

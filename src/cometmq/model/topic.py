@@ -19,9 +19,6 @@ TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 """The bits of a topic's system flag."""
 
-SYNC_BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by which brokers learn the members of their group; their routes are never rewritten."""
-
 
 class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
     """The version of a table that a broker announces; equal in all three fields means unchanged."""
@@ -54,3 +51,22 @@ class TopicQueueMappingInfo(msgspec.Struct, frozen=True, rename="camel"):
     dirty: bool = False
     scope: str | None = None
     curr_id_map: dict[int, int] | None = None
+
+
+class LogicQueueMappingItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One stretch of a logical queue: the physical queue it lies in, and where it begins and ends there."""
+
+    gen: int = 0
+    queue_id: int = 0
+    bname: str | None = None
+    logic_offset: int = 0
+    start_offset: int = 0
+    end_offset: int = -1
+    time_of_start: int = -1
+    time_of_end: int = -1
+
+
+class TopicQueueMappingDetail(TopicQueueMappingInfo, frozen=True, rename="camel"):
+    """All that one broker knows about the logical queues of a static topic."""
+
+    hosted_queues: dict[int, list[LogicQueueMappingItem]] = msgspec.field(default_factory=dict)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cometmq.namesrv.state import NamesrvState
-from cometmq.remoting.families import Families, one
-from cometmq.remoting.metrics import RemotingMetrics
-from cometmq.remoting.prometheus import MetricsExporter
+from cometmq.remoting.metrics.counters import RemotingMetrics
+from cometmq.remoting.metrics.exporter import MetricsExporter
+from cometmq.remoting.metrics.families import Families, one
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

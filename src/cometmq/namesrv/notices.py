@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from cometmq.model.errors import CometError
-from cometmq.namesrv.records import MinIdChange
+from cometmq.namesrv.tables import MinIdChange
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import NotifyMinBrokerIdChangeRequest

@@ -10,10 +10,8 @@ from cometmq.model.route import TopicRoute
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.notices import MinIdNotices
-from cometmq.namesrv.pickup import pick_up_route
-from cometmq.namesrv.records import BrokerLeft, MinIdChange
-from cometmq.namesrv.routes import RouteAnswers
-from cometmq.namesrv.tables import RouteTables
+from cometmq.namesrv.routes import RouteAnswers, pick_up_route
+from cometmq.namesrv.tables import BrokerLeft, MinIdChange, RouteTables
 from cometmq.namesrv.takeovers import Takeovers
 from cometmq.ports.clock import Clock
 from cometmq.ports.files import Files

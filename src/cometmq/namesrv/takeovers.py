@@ -17,7 +17,7 @@ import logging
 from typing import Final
 
 from cometmq.model.route import Takeover
-from cometmq.namesrv.records import BrokerRegistration, Registered
+from cometmq.namesrv.tables import BrokerRegistration, Registered
 from cometmq.ports.clock import Clock
 
 log = logging.getLogger("cometmq.namesrv")

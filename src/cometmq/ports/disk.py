@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cometmq.ports import mappings, residency
+from cometmq.ports import mappings
 from cometmq.ports.descriptors import hold_spares, open_descriptor, opened, with_spare
 from cometmq.ports.files import Files, SystemFiles
 
@@ -230,7 +230,7 @@ class SystemFile:
         thirds of the time. It is closed when the file is full, or with the file."""
         self._scattered = False
         self.expect(scattered=scattered)
-        self._address = residency.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
+        self._address = mappings.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
 
     def reserve(self, start: int, end: int) -> None:
         if start >= end:
@@ -280,7 +280,7 @@ class SystemFile:
                 start += len(read)
 
     def is_in_memory(self, start: int, end: int) -> bool:
-        return self._address is not None and residency.is_in_memory(self._address, start, end)
+        return self._address is not None and mappings.is_in_memory(self._address, start, end)
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         with opened(self.path, os.O_RDONLY) as handle:

@@ -1,7 +1,7 @@
-"""Files in memory, without a descriptor for each and without holes that can kill.
+"""Memory-mapped files without a descriptor for each and without holes that kill, and their resident pages.
 
 Python's own mappings keep a descriptor of the file as long as they live, and sync with the interpreter held.
-Both is done here through the C library: room in memory is taken first, and the file is mapped over it.
+Here the C library does both: room in memory is taken first, and the file is mapped over it.
 
 Rules kept here:
 - A mapping needs no descriptor, neither to live nor to be synced.
@@ -24,6 +24,7 @@ from typing import Final
 _FIXED: Final = 0x10
 _NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _MS_SYNC: Final = 4
+_IN_MEMORY: Final = 1
 _FAILED: Final = ctypes.c_void_p(-1).value
 _MEMORY_FILE_SYSTEMS: Final = (0x01021994, 0x858458F6)
 """The kernel's numbers of tmpfs and ramfs."""
@@ -50,9 +51,11 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
-def _find(name: str, *argtypes: type) -> ctypes._NamedFuncPointer | None:
+def _find(
+    name: str, *argtypes: type, library: type[ctypes.CDLL] = ctypes.CDLL
+) -> ctypes._NamedFuncPointer | None:
     try:
-        found = ctypes.CDLL(None, use_errno=True)[name]
+        found = library(None, use_errno=True)[name]
     except (AttributeError, OSError):
         return None
     found.argtypes = argtypes
@@ -64,6 +67,8 @@ _mmap: Final = _find(
 )
 _msync: Final = _find("msync", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _fstatfs: Final = _find("fstatfs", ctypes.c_int, ctypes.c_char_p)
+_mincore: Final = _find("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, library=ctypes.PyDLL)
+"""Called with the interpreter held: it does not wait for the disk, and letting go of the GIL takes longer."""
 if _mmap is not None:
     _mmap.restype = ctypes.c_void_p
 
@@ -188,3 +193,24 @@ def _address_of(mapping: mmap.mmap) -> int:
     address: int = told.buf
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(told))
     return address
+
+
+def address_of(mapping: mmap.mmap) -> int | None:
+    """Returns where a writable mapping begins; None for others."""
+    try:
+        first = ctypes.c_char.from_buffer(mapping)
+    except TypeError:
+        return None
+    return ctypes.addressof(first)
+
+
+def is_in_memory(address: int, start: int, end: int) -> bool:
+    """Whether these bytes of the mapping at an address are in memory; False if the system cannot tell."""
+    if _mincore is None or start >= end:
+        return start >= end
+    start -= start % mmap.PAGESIZE
+    pages = (end - start + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+    told = ctypes.create_string_buffer(pages)
+    if _mincore(address + start, end - start, told) != 0:
+        return False
+    return all(page & _IN_MEMORY for page in told.raw)

@@ -1,9 +1,12 @@
-"""The byte side of a connection: its first bytes, TLS, back-pressure, health and end.
+"""A byte channel: the transport side of a connection, with TLS, writing, back-pressure, health and close.
 
 Rules kept here:
 - Nothing is written before it is clear whether the peer speaks TLS.
-- What was written is delivered before an orderly close: our side of the stream ends first, and what the peer
-  still sends is read and dropped for a moment, because a close on unread bytes destroys what is under way.
+- Everything that is put in one turn of the loop is written with one system call. A socket with nothing
+  unwritten is written to directly; what it does not take goes to the transport, which keeps the order.
+- A large body in chunks is written as it is; small chunks are joined, because that is quicker.
+- Everything written is delivered before an orderly close: our side of the stream ends first, and input is
+  read and dropped for a moment, because a close on unread bytes destroys what is under way.
 - A peer that is silent, drips its bytes, or does not take ours is closed; nobody else waits for it.
 """
 
@@ -11,14 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from cometmq.model.errors import CometError, FramingError
-from cometmq.remoting.outlet import Outlet
 from cometmq.remoting.preamble import Preamble, Verdict
 from cometmq.remoting.tls import TlsSession
+from cometmq.wire.frame.command import Body, Payload
 
 if TYPE_CHECKING:
     from cometmq.remoting.endpoint import Endpoint
@@ -27,120 +31,181 @@ log = logging.getLogger("cometmq.remoting")
 
 LINGER_S: Final = 1.0
 """How long a peer may take to end its side after we ended ours."""
+_SMALL_CHUNK_BYTES: Final = 2 * 1024
+"""Chunks of this average size are joined: copying them is cheaper than describing them to the kernel."""
+_JOINED_BYTES: Final = 64 * 1024
+"""Up to this size everything is joined; allocating a larger block costs more than `writev`."""
+_MAX_CHUNKS: Final = 1024
+"""The most chunks that `writev` takes."""
+_MAX_DELAYED_BYTES: Final = 64 * 1024
+"""More than this does not wait for the end of the turn."""
 
 
-class Channel(Outlet):
-    """Bytes in both directions; what they mean is up to the subclass."""
+class Receiver(Protocol):
+    """The user of a channel."""
+
+    def opened(self) -> str | None:
+        """The channel is connected; returns the reason to refuse it, or None."""
+
+    def bytes_received(self, data: bytes) -> None:
+        """Bytes of the peer, without preamble and TLS."""
+
+    def stream_broken(self, error: FramingError) -> None:
+        """The peer's bytes make no sense."""
+
+    def go_on(self) -> None:
+        """The peer takes our bytes again."""
+
+    def is_busy(self) -> bool:
+        """Work for the peer is under way, so that its silence is no idleness."""
+
+    def ended(self) -> None:
+        """The channel is gone."""
+
+
+class ByteChannel(asyncio.Protocol):
+    """Bytes in both directions. The receiver reads the attributes without underscore for every frame."""
 
     __slots__ = (
-        "__weakref__",
-        "_backed_up",
-        "_incomplete_since",
-        "_last_received",
-        "_reading_paused",
+        "_descriptor",
+        "_flush_is_due",
+        "_out",
+        "_preamble",
+        "_receiver",
+        "_sent_bytes",
         "_stuck_since",
         "_taken_at",
         "_taken_bytes",
+        "_transport",
+        "_writable",
+        "backed_up",
         "close_reason",
+        "closing_since",
+        "drops_input",
+        "endpoint",
+        "incomplete_since",
+        "last_received",
+        "out_bytes",
+        "reading_paused",
         "remote_address",
+        "tls",
+        "write_paused",
     )
 
-    def __init__(self, endpoint: Endpoint, *, sniff: bool) -> None:
-        super().__init__(endpoint)
+    def __init__(self, endpoint: Endpoint, receiver: Receiver, *, sniff: bool) -> None:
+        self.endpoint = endpoint
+        self._receiver = receiver
         self.remote_address = ""
         self.close_reason = "peer closed"
-        self._preamble = Preamble() if sniff else None
-        self._reading_paused = False
-        self._backed_up = False  # so much is unwritten that nothing more should be read
-        self._taken_bytes = 0  # how much of what was sent the peer had taken at the last look
+        self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # of a socket that may be written to directly
+        self._preamble = Preamble() if sniff else None  # until it is clear what the peer speaks
+        self.tls: TlsSession | None = None
+        self._out: list[Body] = []
+        self.out_bytes = 0
+        self._flush_is_due = False
+        self.write_paused = False
+        self._writable: asyncio.Future[None] | None = None
+        self._sent_bytes = 0
+        self.reading_paused = False
+        self.backed_up = False  # too much is unwritten to read on
+        self.drops_input = False
+        self.closing_since: float | None = None
+        self._taken_bytes = 0  # sent bytes that the peer had taken at the last check
         self._taken_at = 0.0
         self._stuck_since: float | None = None
-        self._last_received = 0.0
-        self._incomplete_since: float | None = None  # of a frame, a preamble or a handshake
+        self.last_received = 0.0
+        self.incomplete_since: float | None = None  # of a frame, a preamble or a handshake
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.remote_address or 'not connected'}>"
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self.closing_since is None
 
-    @abstractmethod
-    def _take_plain(self, data: bytes) -> None:
-        """Bytes of the peer, without preamble and TLS."""
+    @property
+    def takes_calls(self) -> bool:
+        """The channel is open and does not just pile up what is put."""
+        return self._transport is not None and self.closing_since is None and not self.write_paused
 
-    @abstractmethod
-    def _go_on(self) -> None:
-        """A reason to wait is gone."""
+    @property
+    def unwritten_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    @abstractmethod
-    def _ended(self) -> None:
-        """The connection is gone."""
-
-    # What the transport tells.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         limits = self.endpoint.limits
         self._transport.set_write_buffer_limits(limits.write_high_bytes, limits.write_low_bytes)
         self.remote_address = address_text(transport.get_extra_info("peername"))
-        self._last_received = self.endpoint.loop.time()
+        self.last_received = self.endpoint.loop.time()
         sock = transport.get_extra_info("socket")
         if sock is not None and transport.get_extra_info("ssl_object") is None:
             self._descriptor = sock.fileno()
-        refusal = self.endpoint.opened(cast(Any, self))
+        refusal = self._receiver.opened()
         if refusal is not None:
             if count := self.endpoint.refusals.count():
                 log.warning("refused %s and %d more: %s", self.remote_address, count - 1, refusal)
             self.close(refusal, abort=True)
 
+    def data_received(self, data: bytes) -> None:
+        endpoint = self.endpoint
+        self.last_received = endpoint.loop.time()
+        endpoint.metrics.bytes_in += len(data)
+        if self.closing_since is not None or self.drops_input:
+            return
+        if self._preamble is not None:
+            self._sniff(self._preamble, data)
+        elif self.tls is not None:
+            self._tls_received(self.tls, data)
+        else:
+            self._receiver.bytes_received(data)
+
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.write_paused = True
         if self.endpoint.answers_first:
-            self._backed_up = True
-            self._pause_reading()
+            self.backed_up = True
+            self.pause_reading()
 
     def resume_writing(self) -> None:
-        self._write_paused = self._backed_up = False
+        self.write_paused = self.backed_up = False
         self._wake_writers()
-        self._go_on()
+        self._receiver.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._closing_since is None:
-            self._closing_since = self.endpoint.loop.time()
+        if self._transport is None:
+            return
+        if self.closing_since is None:
+            self.closing_since = self.endpoint.loop.time()
         self._wake_writers()
-        self._ended()
-        self.endpoint.closed(cast(Any, self))
+        self._receiver.ended()
         self._transport = None
         self._descriptor = -1
+        del self._receiver  # a cycle would keep both until the next garbage collection
 
     # The first bytes: PROXY header, TLS or plain.
 
-    def _take_coded(self, data: bytes) -> None:
-        """Bytes of a peer that is not known to be plain."""
-        if self._preamble is not None:
-            self._sniff(self._preamble, data)
-        elif self._tls is not None:
-            self._tls_received(self._tls, data)
-
     def _sniff(self, preamble: Preamble, data: bytes) -> None:
-        if preamble.verdict is Verdict.TLS:  # the context is not there yet
+        if preamble.verdict is Verdict.TLS:  # the context is not loaded yet
             preamble.rest += data
             return
         try:
             verdict = preamble.feed(data)
         except FramingError as error:
-            self._refuse_stream(error)
+            self._receiver.stream_broken(error)
             return
         if preamble.proxy is not None:
             self.remote_address = address_text(preamble.proxy.source)
         mode = self.endpoint.tls_mode
         if verdict is Verdict.MORE:
-            self._incomplete_since = self._incomplete_since or self._last_received
+            self.incomplete_since = self.incomplete_since or self.last_received
         elif verdict is Verdict.TLS and mode != "disabled":
             self._start_tls(preamble)
         elif verdict is Verdict.TLS or mode == "enforcing":
             self.close("TLS is disabled here" if verdict is Verdict.TLS else "TLS is required here")
         else:
             self._preamble = None
-            self._incomplete_since = None
-            self._take_plain(preamble.rest)
+            self.incomplete_since = None
+            self._receiver.bytes_received(preamble.rest)
 
     def _start_tls(self, preamble: Preamble) -> None:
         """Load the context on a worker thread, then go on with the handshake."""
@@ -148,23 +213,23 @@ class Channel(Outlet):
         if contexts is None:
             self.close("TLS is disabled here")
             return
-        since = self._incomplete_since or self._last_received
-        self._pause_reading()
-        self._incomplete_since = since
+        since = self.incomplete_since or self.last_received
+        self.pause_reading()
+        self.incomplete_since = since
         loading = self.endpoint.loop.run_in_executor(None, contexts.current)
 
         def loaded(future: asyncio.Future[ssl.SSLContext]) -> None:
             error = None if future.cancelled() else future.exception()
-            if self._closing_since is not None:
+            if self.closing_since is not None:
                 return
             if error is not None or future.cancelled():
                 log.error("TLS is not possible: %s", error)
                 self.close("TLS is not possible", abort=True)
                 return
             self._preamble = None
-            self._tls = TlsSession(future.result())
-            self._resume_reading()
-            self._tls_received(self._tls, preamble.rest)
+            self.tls = TlsSession(future.result())
+            self.resume_reading()
+            self._tls_received(self.tls, preamble.rest)
 
         loading.add_done_callback(loaded)
 
@@ -179,38 +244,141 @@ class Channel(Outlet):
             return
         self._write_raw(tls.take_outgoing())
         if tls.established and not was_established:
-            self._incomplete_since = None
+            self.incomplete_since = None
             self.flush()
         if plain:
-            self._take_plain(plain)
+            self._receiver.bytes_received(plain)
         if tls.ended:
             self.close("peer closed")
 
-    @abstractmethod
-    def _refuse_stream(self, error: FramingError) -> None:
-        """What the peer sends makes no sense any more."""
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._incomplete_since = None
+    def pause_reading(self) -> None:
+        if not self.reading_paused and self._transport is not None:
+            self.reading_paused = True
+            self.incomplete_since = None
             self._transport.pause_reading()
 
-    def _resume_reading(self) -> None:
-        if self._reading_paused and self._transport is not None:
-            self._reading_paused = False
-            self._last_received = self.endpoint.loop.time()
+    def resume_reading(self) -> None:
+        if self.reading_paused and self._transport is not None:
+            self.reading_paused = False
+            self.last_received = self.endpoint.loop.time()
             self._transport.resume_reading()
+
+    # Writing.
+
+    def put(self, head: bytes, body: Payload, body_bytes: int) -> None:
+        """Add a frame to what the next `flush` writes."""
+        self._out.append(head)
+        self.out_bytes += len(head) + body_bytes
+        if body_bytes:
+            if isinstance(body, bytes | bytearray | memoryview):
+                self._out.append(body)
+            elif body_bytes > len(body) * _SMALL_CHUNK_BYTES:
+                self._out += body
+            else:
+                self._out.append(b"".join(body))
+
+    def put_frames(self, frames: Sequence[bytes]) -> None:
+        """Add encoded frames to what the next `flush` writes."""
+        self._out += frames
+        self.out_bytes += sum(map(len, frames))
+
+    def flush(self) -> None:
+        """Write what was put, at once."""
+        out = self._out
+        if self.closing_since is not None:
+            out.clear()  # our side of the stream has ended
+            self.out_bytes = 0
+        elif out and self._preamble is None:
+            tls = self.tls
+            if tls is not None and not tls.established:
+                return
+            size = self.out_bytes
+            self.out_bytes = 0
+            if size > _JOINED_BYTES and tls is None and self._is_best_in_chunks(size):
+                self._out = []
+                self._write_chunks(out, size)
+                return
+            data = b"".join(out) if len(out) > 1 else out[0]
+            out.clear()
+            self._write_raw(data if tls is None else tls.send(data))
+
+    def _is_best_in_chunks(self, size: int) -> bool:
+        count = len(self._out)
+        return 1 < count <= _MAX_CHUNKS and size > count * _SMALL_CHUNK_BYTES
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn of the loop: a write costs about as much as the rest of a request."""
+        if self.out_bytes > _MAX_DELAYED_BYTES:
+            self.flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self.endpoint.loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_is_due = False
+        self.flush()
+
+    def _write_chunks(self, chunks: list[Body], size: int) -> None:
+        """Write without joining first."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._sent_bytes += size
+        self.endpoint.metrics.bytes_out += size
+        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+            try:
+                written = os.writev(self._descriptor, chunks)
+            except OSError:  # as in `_write_raw`
+                written = 0
+            if written == size:
+                return
+            chunks = _after(chunks, written)
+        transport.writelines(chunks)
+        self._check_backlog(transport)
+
+    def _write_raw(self, data: Body) -> None:
+        transport = self._transport
+        if transport is None or not data:
+            return
+        self._sent_bytes += len(data)
+        self.endpoint.metrics.bytes_out += len(data)
+        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+            # At once: uvloop would wait for the end of its turn.
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:  # nothing is taken, or the connection is broken: the transport finds out which
+                written = 0
+            if written == len(data):
+                return
+            if written:
+                data = memoryview(data)[written:]
+        transport.write(data)
+        self._check_backlog(transport)
+
+    def _check_backlog(self, transport: asyncio.Transport) -> None:
+        if self.write_paused and transport.get_write_buffer_size() > self.endpoint.limits.max_write_bytes:
+            self.close("slow reader", abort=True)
+
+    async def writable(self) -> None:
+        """Wait until the peer has taken enough of what was written to it, or the channel has ended."""
+        while self.write_paused and self.closing_since is None:
+            if self._writable is None or self._writable.done():
+                self._writable = self.endpoint.loop.create_future()
+            await asyncio.shield(self._writable)
+
+    def _wake_writers(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
 
     # The end.
 
     def close(self, reason: str, *, abort: bool = False) -> None:
-        """End the connection: after what is unwritten, or at once with `abort`."""
-        if self._closing_since is None and not abort:
+        """End the channel: after everything unwritten, or at once with `abort`."""
+        if self.closing_since is None and not abort:
             self.flush()
-        first = self._closing_since is None
+        first = self.closing_since is None
         if first:
-            self._closing_since = self.endpoint.loop.time()
+            self.closing_since = self.endpoint.loop.time()
             self.close_reason = reason
         transport = self._transport
         if transport is not None:
@@ -221,9 +389,9 @@ class Channel(Outlet):
         self._wake_writers()
 
     def _close_in_order(self, transport: asyncio.Transport) -> None:
-        if self._tls is not None and self._tls.established:
-            self._write_raw(self._tls.end())
-        quiet = self.endpoint.loop.time() - self._last_received > LINGER_S and not self._reading_paused
+        if self.tls is not None and self.tls.established:
+            self._write_raw(self.tls.end())
+        quiet = self.endpoint.loop.time() - self.last_received > LINGER_S and not self.reading_paused
         if quiet or not transport.can_write_eof():
             transport.close()
             return
@@ -232,10 +400,10 @@ class Channel(Outlet):
         except OSError:  # the peer is gone already
             transport.abort()
             return
-        self._resume_reading()  # what comes now is dropped, until the peer ends its side or time is over
+        self.resume_reading()  # input is dropped now, until the peer ends its side or time is over
 
     def check_health(self, now: float) -> None:
-        """Close the connection if it is idle, stuck in a frame, not read by its peer, or never ends."""
+        """Close the channel if it is idle, stuck in a frame, not read by its peer, or never ends."""
         limits = self.endpoint.limits
         unwritten = self.unwritten_bytes
         taken = self._sent_bytes - unwritten
@@ -248,28 +416,34 @@ class Channel(Outlet):
         if taken != self._taken_bytes:
             self._taken_bytes = taken
             self._taken_at = now
-        if self._closing_since is not None:
-            if not unwritten and now - self._closing_since > LINGER_S:
+        if self.closing_since is not None:
+            if not unwritten and now - self.closing_since > LINGER_S:
                 self.close(self.close_reason, abort=True)
-        elif self._incomplete_since is not None and now - self._incomplete_since > limits.frame_timeout_s:
+        elif self.incomplete_since is not None and now - self.incomplete_since > limits.frame_timeout_s:
             if count := self.endpoint.slow_senders.count():
                 log.warning(
-                    "closing %s and %d more: what they send does not arrive whole in time",
+                    "closing %s and %d more: a frame does not arrive whole in time",
                     *(self.remote_address, count - 1),
                 )
             self.close("slow sender", abort=True)
         elif (
-            0 < limits.idle_timeout_s < now - max(self._last_received, self._taken_at) and not self._is_busy()
+            0 < limits.idle_timeout_s < now - max(self.last_received, self._taken_at)
+            and not self._receiver.is_busy()
         ):
             self.close("idle")
 
-    @abstractmethod
-    def _is_busy(self) -> bool:
-        """Work for the peer is under way, so that its silence is no idleness."""
+
+def _after(chunks: list[Body], size: int) -> list[Body]:
+    """Returns the chunks without their first `size` bytes."""
+    for index, chunk in enumerate(chunks):
+        if size < len(chunk):
+            return [memoryview(chunk)[size:], *chunks[index + 1 :]]
+        size -= len(chunk)
+    return []
 
 
 def address_text(address: Any) -> str:
-    """`host:port` of a socket address."""
+    """Returns `host:port` of a socket address."""
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
     return str(address or "unknown")

@@ -1,11 +1,11 @@
-"""The client: one shared connection an address, made when first needed.
+"""The remoting client: one shared connection for each address, made when first needed.
 
 Rules kept here:
-- A time-out covers the whole call: connecting, waiting for a writable connection, and the answer.
-- Calls to one address that find no connection share one attempt to make it.
-- A server that says GO_AWAY gets the request once more on a new connection.
-- A call that ends, in whatever way, leaves nothing behind: cancelled, it is forgotten at once.
-- The peer's code is the caller's business: `call` gives any answer, `call_ok` raises unless it is a success.
+- A timeout covers the whole call: connecting, waiting for a writable connection, and the answer.
+- Calls to one address without a connection share one attempt to make it.
+- A server that answers GO_AWAY gets the request once more on a new connection.
+- A cancelled call is forgotten at once.
+- `call` returns any answer, `call_ok` raises unless it is a success.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
 from cometmq.model.java_numbers import natural_int
-from cometmq.remoting.calling import never_sent
+from cometmq.remoting.calls import never_sent
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import HandlerTable
@@ -28,8 +28,8 @@ from cometmq.remoting.limits import Limits
 from cometmq.remoting.tls import ClientTls, client_context
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
-from cometmq.wire.frame.frame import JSON
-from cometmq.wire.header.header import Fields, Header, encode_fields
+from cometmq.wire.frame.framing import JSON
+from cometmq.wire.header.schema import Fields, Header, encode_fields
 
 log = logging.getLogger("cometmq.remoting")
 
@@ -89,7 +89,7 @@ class RemotingClient(Endpoint):
         went_away = False
         while True:
             connection = self._by_address.get(address)
-            if connection is None or not connection.takes_calls:
+            if connection is None or not connection.channel.takes_calls:
                 connection = await self._connection(address, deadline, code)
             left_s = deadline - self.loop.time()
             future = connection.call(code, fields, body, timeout_s=left_s, serialize_type=self.serialize_type)
@@ -168,7 +168,7 @@ class RemotingClient(Endpoint):
         connection.oneway(code, fields, body, serialize_type=self.serialize_type)
 
     async def stop(self) -> None:
-        """Fail what is in flight and close all connections."""
+        """Fail all calls in flight and close all connections."""
         self._stopped = True
         for task in list(self._connecting.values()):
             task.cancel()
@@ -181,7 +181,6 @@ class RemotingClient(Endpoint):
         await self.drain()
 
     def _hooked_fields(self, address: str, code: int, header: Fields | None, body: Payload) -> dict[str, str]:
-        """The custom fields as the hooks want them."""
         if isinstance(header, Header):
             fields = encode_fields(header)
         else:
@@ -191,15 +190,15 @@ class RemotingClient(Endpoint):
         return fields
 
     async def _connection(self, address: str, deadline: float, code: int) -> Connection:
-        """A connection that takes bytes, within the time of the call."""
+        """Returns a writable connection; raises `CallTimeoutError` at the deadline."""
         connection = self._by_address.get(address)
-        if connection is not None and connection.takes_calls:
+        if connection is not None and connection.channel.takes_calls:
             return connection
         try:
             async with asyncio.timeout_at(deadline):
                 if connection is None or not connection.is_open:
                     connection = await self._connect_once(address)
-                await connection.writable()
+                await connection.channel.writable()
         except TimeoutError:
             raise never_sent(
                 CallTimeoutError(f"{address} could not be reached in time for request {code}")
@@ -222,14 +221,13 @@ class RemotingClient(Endpoint):
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
+        connection = Connection(self, sniff=False)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await self.loop.create_connection(
-                    lambda: Connection(self, sniff=False), host, port, ssl=self._ssl
-                )
+                await self.loop.create_connection(lambda: connection.channel, host, port, ssl=self._ssl)
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
             raise ConnectError(f"cannot connect to {address}: {_reason(error)}") from None
-        connection.remote_address = address
+        connection.channel.remote_address = address
         return connection
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
@@ -242,7 +240,7 @@ class RemotingClient(Endpoint):
             self._by_address[address] = task.result()
 
     def fell_silent(self, connection: Connection) -> None:
-        """The peer may be gone without a word; the next call makes a connection of its own."""
+        """The peer may be gone; the next call makes a new connection."""
         self._replace(connection)
 
     def closed(self, connection: Connection) -> None:
@@ -261,7 +259,7 @@ def _reason(error: Exception) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `v6:port`."""
+    """Returns host and port of `host:port`, `[v6]:port` or `v6:port`."""
     host, _, port = address.strip().rpartition(":")
     number = natural_int(port)
     if not host or number is None or number > 65535:

@@ -1,11 +1,11 @@
-"""Who gets how many of the descriptors that the process may have (`ulimit -n`).
+"""Shares of the process's file descriptors (`ulimit -n`).
 
 Rules kept here:
-- Connections that come in take what the rest does not need, over all servers of the process together. One
-  more is closed as soon as it is accepted; those that are there stay.
-- The rest is for files that are open for a moment, the listening ports, calls to other servers, the port of
-  the metrics. Queue files hold no descriptors.
-- The limit is asked for each time, because it may be changed while a process runs.
+- Incoming connections of all servers of the process share all but 128 descriptors. One more is closed as soon
+  as it is accepted; open connections stay.
+- The 128 are for files that are open for a moment, listening ports, calls to other servers, and the metrics
+  port. Queue files hold no descriptors.
+- The limit is read each time: it may change while the process runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ _FOR_THE_REST: Final = 128
 
 
 class HasConnections(Protocol):
-    """A server, with the connections that it accepted."""
-
     @property
     def connections(self) -> Sized: ...
 
@@ -30,13 +28,12 @@ _servers: WeakSet[HasConnections] = WeakSet()
 
 
 def descriptor_limit() -> int:
-    """How many descriptors the process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_share() -> int:
-    """How many of them incoming connections may take."""
+    """Returns how many descriptors incoming connections may take."""
     limit = descriptor_limit()
     return max(limit - min(_FOR_THE_REST, limit // 2), 1)
 
@@ -52,6 +49,6 @@ def has_room() -> bool:
 
 
 def shares() -> str:
-    """The shares, as a sentence for the log."""
+    """Returns the shares as a sentence for the log."""
     limit, connections = descriptor_limit(), connection_share()
     return f"{limit} descriptors: {connections} for connections, {limit - connections} for everything else"

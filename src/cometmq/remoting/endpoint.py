@@ -1,10 +1,10 @@
-"""What all connections of one side share: handlers, limits, counters, and the clockwork that watches them.
+"""Endpoint: the handlers, limits, counters and timers that all connections of a server or client share.
 
 Rules kept here:
-- One timer wakes for the nearest call deadline and one for the housekeeping of all connections; no connection
-  and no call has a timer of its own.
-- However many connections and calls there are, watching them holds up nobody: connections are looked at a few
-  hundred at a time, and looking through the calls takes a tenth of the time at most.
+- One timer wakes for the nearest call deadline and one for the health checks of all connections; no
+  connection and no call has a timer of its own.
+- Watching many connections and calls holds up nobody: health checks take 500 connections at a time, and
+  expiring calls takes a tenth of the time at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.ports.rarely import Rarely
 from cometmq.remoting.handler import HandlerTable, RequestHook
 from cometmq.remoting.limits import Limits
-from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.remoting.tls import ServerContexts
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ _UNREADABLE_LOG_PERIOD_S: Final = 1.0
 _HOUSE_SLICE: Final = 500
 _HOUSE_SLICE_PERIOD_S: Final = 0.01
 _REST_OF_EXPIRY: Final = 10
-"""How many times as long as it took, the next look through the calls waits."""
+"""Expiring calls waits this many times as long as it took the last time."""
 
 
 class Endpoint:
     """The shared part of a server and of a client."""
 
     answers_first: bool = True
-    """Read on only when the peer takes our answers. A client must not wait like that: a server that does so
-    as well would wait for it in turn, for ever."""
+    """Read on only when the peer takes our answers. A client must not: it and a server could wait for each
+    other for ever."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Endpoint:
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The one that it is first used in."""
+        """The loop of the first use."""
         return asyncio.get_running_loop()
 
     def next_opaque(self) -> int:
@@ -95,7 +95,7 @@ class Endpoint:
     # Connections report here.
 
     def note_unreadable(self, connection: Connection, reason: str) -> None:
-        """A frame could not be read; the log has the first, and then one a second at most."""
+        """Count an unreadable frame; the log has the first, then at most one a second."""
         metrics = self.metrics
         metrics.unreadable += 1
         now = self.loop.time()
@@ -107,7 +107,7 @@ class Endpoint:
             )
 
     def opened(self, connection: Connection) -> str | None:
-        """A connection was made; the answer is why it is refused, or None."""
+        """Register a connection; returns the reason to refuse it, or None."""
         self.metrics.accepted += 1
         refusal = "endpoint stopped" if self._draining else self._refusal()
         if refusal is not None:
@@ -120,13 +120,11 @@ class Endpoint:
         return None
 
     def _refusal(self) -> str | None:
-        """Why there may not be one more connection; None if there may."""
         if len(self.connections) >= self.limits.max_connections:
             return f"there are {self.limits.max_connections} connections (maxConnections)"
         return None
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -142,10 +140,10 @@ class Endpoint:
             self._emptied.set()
 
     def fell_silent(self, connection: Connection) -> None:
-        """A call timed out, and not a byte came from the peer meanwhile."""
+        """A call timed out, and no byte came from the peer meanwhile."""
 
     def shed_load(self) -> None:
-        """Close the connections that hold the most until what is buffered fits its limit again."""
+        """Close the connections with the most buffered bytes until the rest is within the limit."""
         log.warning("more than %d bytes are buffered; closing who holds most", self.limits.max_buffered_bytes)
         held = sorted(self.connections, key=lambda connection: connection.held_bytes, reverse=True)
         excess = sum(connection.held_bytes for connection in held) - self.limits.max_buffered_bytes
@@ -158,7 +156,7 @@ class Endpoint:
     # Deadlines of calls.
 
     def watch_deadline(self, deadline: float) -> None:
-        """Wake at the deadline of a call, unless an earlier one wakes first and looks again."""
+        """Wake at the deadline of a call, unless the timer is earlier."""
         timer = self._deadline_timer
         if timer is None or deadline < self._deadline:
             if timer is not None:
@@ -195,7 +193,7 @@ class Endpoint:
             self._round_bytes = 0
         now = self.loop.time()
         for connection in self._house_round[-_HOUSE_SLICE:]:
-            connection.check_health(now)
+            connection.channel.check_health(now)
             self._round_bytes += connection.held_bytes
         del self._house_round[-_HOUSE_SLICE:]
         period = _HOUSE_SLICE_PERIOD_S
@@ -209,7 +207,7 @@ class Endpoint:
     # Stopping.
 
     async def drain(self) -> None:
-        """Answer what was accepted: wait for running handlers and unwritten bytes, then close everything."""
+        """Wait for running handlers and unwritten answers, then close everything."""
         deadline = self.loop.time() + self.limits.stop_timeout_s
         self._draining = True
         for connection in list(self.connections):

@@ -1,19 +1,20 @@
-"""Handlers: which function answers which request code, and what it may give back.
+"""Request handlers: the function for each request code, and its possible results.
 
 A handler is called as `handler(header, request, connection)` on the event loop. It returns
 - an `Answer`: written in the same turn of the loop. This is the hot path: no task, no await;
-- an awaitable of an `Answer`: runs as a task, for what has to wait;
-- `DEFERRED`: the handler has kept the request and will call `connection.answer(request, …)` later. An orderly
-  stop does not wait for that: who defers a request answers it before the server stops.
+- an awaitable of an `Answer`: runs as a task, for requests that wait;
+- `DEFERRED`: the handler keeps the request and calls `connection.answer(request, …)` later. An orderly stop
+  does not wait for that: the handler has to answer before the server stops.
 
-Requests of the same code that come behind one another in one read can be handled together, which is what
-makes the most frequent ones cheap. A code may have such a handler of runs beside the plain one, which then
-serves what is not in a run: one-way requests, those with binary headers, and all where there are hooks. It is
-called as `handler(requests, connection)` and returns for each request what a handler returns, but for the
-awaitable, or the frame of its answer, encoded with a JSON header.
+Requests of one code that follow one another in one read can be handled as a group, which makes the most
+frequent ones cheap. Such a code has a group handler beside the plain one; the plain one gets one-way
+requests, binary headers, and everything if there are hooks. A group handler is called as `handler(requests,
+connection)` and returns for each request an `Answer`, `DEFERRED`, or the encoded frame of its answer with a
+JSON header.
 
-It may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its sentence. Any other
-exception is a defect: it is logged with its trace, and the peer gets SYSTEM_ERROR with a short line.
+A handler may raise a `CometError`: the peer gets its code (SYSTEM_ERROR if it has none) and its message. Any
+other exception is a defect: it is logged with its traceback, and the peer gets SYSTEM_ERROR with a short
+line.
 """
 
 from __future__ import annotations
@@ -27,24 +28,22 @@ import msgspec
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
 from cometmq.wire.frame.request_reader import RequestReader, request_reader, start_of_request
-from cometmq.wire.header.header import H, Header
+from cometmq.wire.header.schema import H, Header
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection
 
 
 class Answer(msgspec.Struct, gc=False):
-    """What a handler answers."""
-
     code: int = ResponseCode.SUCCESS.value
     header: Header | None = None
     body: Payload = b""
-    """In pieces if that is how it is at hand, for example as slices of a mapped file."""
+    """One buffer, or chunks such as slices of a mapped file."""
     remark: str | None = None
     fields: Mapping[str, str | None] | None = None
-    """Plain custom fields beside, or instead of, a declared header."""
+    """Plain custom fields, in addition to or instead of a declared header."""
     head: bytes | None = None
-    """The whole header, encoded, if the request came as JSON and its handler has a template for it."""
+    """The whole encoded header, if the request came as JSON and its handler has a template."""
 
 
 class Deferred:
@@ -55,8 +54,8 @@ DEFERRED: Final = Deferred()
 
 Result = Answer | Awaitable[Answer] | Deferred
 Handler = Callable[[Any, Command, "Connection"], Result]
-RunResult = Answer | Deferred | bytes
-RunHandler = Callable[[Sequence[Command], "Connection"], Sequence[RunResult]]
+GroupResult = Answer | Deferred | bytes
+GroupHandler = Callable[[Sequence[Command], "Connection"], Sequence[GroupResult]]
 
 
 class NoHeader(Header):
@@ -69,7 +68,7 @@ class HandlerEntry(msgspec.Struct, frozen=True):
     code: int
     header: type[Header]
     function: Handler
-    run_function: RunHandler | None = None
+    group_function: GroupHandler | None = None
 
 
 Method = Callable[[Any, H, Command, "Connection"], Result]
@@ -85,17 +84,17 @@ def handles(code: IntEnum, header: type[H]) -> Callable[[Method[H]], Method[H]]:
     return mark
 
 
-R = TypeVar("R", bound=Callable[..., Sequence[RunResult]])
+R = TypeVar("R", bound=Callable[..., Sequence[GroupResult]])
 
 
-def handles_runs(code: IntEnum) -> Callable[[R], R]:
-    """Mark a method as the handler of runs of a request code, beside the handler that this code has.
+def handles_groups(code: IntEnum) -> Callable[[R], R]:
+    """Mark a method as the group handler of a request code, beside its plain handler.
 
-    For a one-way request it gives an `Answer`, which is counted and goes nowhere, and no frame.
+    For a one-way request it returns an `Answer`, which is counted and not sent.
     """
 
     def mark(method: R) -> R:
-        method.__dict__["_handles_runs"] = code
+        method.__dict__["_handles_groups"] = code
         return method
 
     return mark
@@ -107,16 +106,16 @@ class HandlerTable:
     def __init__(self) -> None:
         self._entries: dict[int, HandlerEntry] = {}
         self.by_start: dict[bytes, tuple[HandlerEntry, RequestReader]] = {}
-        """Handlers whose requests are known by their first bytes, with what reads those in one pass."""
+        """Handlers and one-pass readers by the first bytes of their requests."""
 
     def add(
-        self, code: int, header: type[Header], function: Handler, run_function: RunHandler | None = None
+        self, code: int, header: type[Header], function: Handler, group_function: GroupHandler | None = None
     ) -> None:
         """Serve a code; a code served already is refused."""
         if int(code) in self._entries:
             name = code.name if isinstance(code, IntEnum) else code
             raise ValueError(f"{name} has a handler already")
-        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function, run_function)
+        entry = self._entries[int(code)] = HandlerEntry(int(code), header, function, group_function)
         start = start_of_request(int(code))
         if start is not None and header is not NoHeader:
             self.by_start[start] = entry, request_reader(int(code), header)
@@ -124,21 +123,20 @@ class HandlerTable:
     def add_handlers(self, owner: object) -> None:
         """Serve every code for which `owner` has a method marked with `@handles`."""
         names = dir(type(owner))
-        of_runs: dict[int, RunHandler] = {}
+        of_groups: dict[int, GroupHandler] = {}
         for name in names:
-            run_code = getattr(getattr(type(owner), name), "_handles_runs", None)
-            if run_code is not None:
-                of_runs[run_code] = getattr(owner, name)
+            group_code = getattr(getattr(type(owner), name), "_handles_groups", None)
+            if group_code is not None:
+                of_groups[group_code] = getattr(owner, name)
         for name in names:
             for code, header in getattr(getattr(type(owner), name), "_handles", ()):
-                self.add(code, header, getattr(owner, name), of_runs.get(code))
+                self.add(code, header, getattr(owner, name), of_groups.get(code))
 
     def get(self, code: int) -> HandlerEntry | None:
         return self._entries.get(code)
 
     @property
     def codes(self) -> frozenset[int]:
-        """The codes that are served."""
         return frozenset(self._entries)
 
 

@@ -1,19 +1,17 @@
-"""The limits of an endpoint, and what happens at each."""
+"""Limits of an endpoint and of its connections."""
 
 from __future__ import annotations
 
 import msgspec
 
 from cometmq.wire.frame.command import MAX_ANSWER_HEADER_BYTES, MAX_HEADER_BYTES
-from cometmq.wire.frame.frame import MAX_FRAME_BYTES
+from cometmq.wire.frame.framing import MAX_FRAME_BYTES
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds for connections and for the endpoint that holds them."""
-
     max_frame_bytes: int = MAX_FRAME_BYTES
     """A larger frame closes its connection before it is read."""
     max_header_bytes: int = MAX_HEADER_BYTES
@@ -21,18 +19,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_answer_header_bytes: int = MAX_ANSWER_HEADER_BYTES
     """An answer to one of our calls with a larger header fails that call."""
     max_connections: int = 50_000
-    """A connection beyond this is closed as soon as it is accepted, and so is one beyond what the limit of
-    open files leaves for connections (`descriptor_shares.py`)."""
+    """A connection beyond this, or beyond the share of descriptors, is closed as soon as it is accepted."""
     max_running_per_connection: int = 1_024
-    """With this many handlers of one connection running, a server does not read it until one ends; a client
-    reads on, for the answers to its own calls, and answers further requests SYSTEM_BUSY."""
+    """With this many running handlers of one connection, a server stops reading it; a client reads on, for
+    the answers to its own calls, and answers further requests SYSTEM_BUSY."""
     max_running: int = 50_000
     """With this many handlers running in all, further requests are answered SYSTEM_BUSY."""
     max_calls_in_flight: int = 65_535
     """With this many calls awaiting an answer, a further call fails at once."""
     write_high_bytes: int = 1 * MIB
-    """With this much unwritten, a server does not read a connection nor handle its waiting frames, and a
-    client lets its calls wait…"""
+    """With this much unwritten, a server stops reading and handling a connection; calls of a client wait…"""
     write_low_bytes: int = 256 * KIB
     """…until this little is left."""
     max_write_bytes: int = 64 * MIB
@@ -44,6 +40,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_timeout_s: float = 30.0
     """A frame, preamble or TLS handshake that takes longer than this to arrive closes its connection."""
     write_timeout_s: float = 30.0
-    """A peer that takes no byte of what waits for it for this long is closed."""
+    """A peer that takes none of its waiting bytes for this long is closed."""
     stop_timeout_s: float = 10.0
     """An orderly stop waits this long for running handlers and unwritten answers."""

@@ -18,7 +18,6 @@ _no_descriptor = Rarely()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the event loop here."""
     try:
         import uvloop
     except ImportError:
@@ -34,7 +33,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong; that there is no descriptor for a connection, asyncio says a thousand times."""
+    """Log errors of the loop; asyncio reports a missing descriptor a thousand times, the log now and then."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         if count := _no_descriptor.count():

@@ -1,7 +1,7 @@
-"""Saying at the start that a port is open to others while nobody is asked who they are.
+"""A warning at the start of a server whose port other machines reach without access control.
 
-Rules kept here: one line a server, in the log, when it listens on an address that is not of this machine
-alone. It says who can do what, and what to do about it. Nothing is refused.
+Rules kept here: one line in the log for each server that listens on more than loopback. It says who can do
+what, and what to do about it. Nothing is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -20,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def warn_if_open(log: logging.Logger, what: str, host: str, ports: Iterable[int], setting: str) -> None:
-    """Tell the operator of a port that others can reach; `setting` is what the address is called."""
+    """Warn of ports that other machines reach; `setting` is the key of the address."""
     if is_loopback(host):
         return
     places = " and ".join(f"{host}:{port}" for port in ports)

@@ -1,6 +1,6 @@
-"""What comes before the first frame: a PROXY protocol header, then TLS or plain bytes, told by first bytes.
+"""The bytes before the first frame: an optional PROXY protocol header, then TLS or plain bytes.
 
-A plain frame starts with 0x00 or 0x01, a TLS hello with 0x16, a PROXY header with its signature. Pure: bytes
+A plain frame begins with 0x00 or 0x01, a TLS hello with 0x16, a PROXY header with its signature. Pure: bytes
 in, a verdict out.
 """
 
@@ -26,7 +26,7 @@ _INET6: Final = Struct(">16s16sHH")
 
 
 class Verdict(Enum):
-    """What the bytes after an optional PROXY header are."""
+    """The type of the bytes after an optional PROXY header."""
 
     MORE = "more bytes are needed"
     PLAIN = "plain"
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 
 class ProxyHeader(msgspec.Struct, frozen=True):
-    """Where a proxied connection really comes from, and where it was going."""
+    """The real source and destination of a proxied connection."""
 
     source: tuple[str, int]
     destination: tuple[str, int]
@@ -42,18 +42,18 @@ class ProxyHeader(msgspec.Struct, frozen=True):
 
 
 class Preamble:
-    """Collects the first bytes of a connection until it is clear what they are."""
+    """Collects the first bytes of a connection until their type is clear."""
 
     __slots__ = ("proxy", "rest", "verdict")
 
     def __init__(self) -> None:
         self.rest = b""
-        """The bytes behind the PROXY header; as long as the verdict is open, all that came."""
+        """The bytes after the PROXY header; all bytes while the verdict is open."""
         self.verdict = Verdict.MORE
         self.proxy: ProxyHeader | None = None
 
     def feed(self, data: bytes) -> Verdict:
-        """Take the next bytes; once the verdict is clear, `rest` belongs to what follows."""
+        """Take the next bytes; with a clear verdict, `rest` belongs to TLS or the frames."""
         self.rest += data
         if self.rest[:1] in (_V1[:1], _V2[:1]):
             used = self._proxy_bytes(self.rest)

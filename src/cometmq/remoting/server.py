@@ -1,4 +1,4 @@
-"""The server: listens, accepts, hands each connection to its handlers, and stops in order."""
+"""The remoting server: listens, accepts connections, and stops in order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RemotingServer(Endpoint):
             await self.loop.run_in_executor(None, self.tls_contexts.current)
         try:
             self._listener = await self.loop.create_server(
-                lambda: Connection(self, sniff=True), self.host, self.port, backlog=self._backlog
+                lambda: Connection(self, sniff=True).channel, self.host, self.port, backlog=self._backlog
             )
         except OSError as error:
             raise CometError(
@@ -70,7 +70,7 @@ class RemotingServer(Endpoint):
     async def stop(self, *, go_away_s: float = 0) -> None:
         """Accept no more, answer what was accepted, close.
 
-        With `go_away_s`, clients that understand it are told to go away first, for at most that long.
+        With `go_away_s`, answer GO_AWAY to newer clients first, for at most that long.
         """
         if self._listener is not None:
             self._listener.close()

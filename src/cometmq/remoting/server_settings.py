@@ -1,6 +1,6 @@
-"""What every server can be told about its port: TLS and limits, in the names in which users write them.
+"""Settings of a server's port: TLS and limits, by the names that users write.
 
-A server takes the rest from its own configuration, which has RocketMQ's keys for it (`PortConfig`).
+The server's own configuration has the rest, with RocketMQ's keys (`PortConfig`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNSUPPORTED: Final = (
 
 
 def refuse_unsupported_keys(wanted: Mapping[str, str]) -> None:
-    """Raise `SettingsError` if a request wants what no server does, in keys that it cannot change."""
+    """Raise `SettingsError` if a request sets an unsupported key."""
     known = {rule.key: wanted[rule.key] for rule in UNSUPPORTED if rule.key in wanted}
     resolve(ServerSettings, [Layer("request", known)])
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS, which Apache takes from system properties, and what is our own."""
+    """TLS, which Apache takes from system properties, and CometMQ's own settings."""
 
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = field(
         name="tls.server.mode", default="permissive"
@@ -89,7 +89,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def client_tls(self, *, enabled: bool = False) -> ClientTls | None:
-        """How to call other servers; None is without TLS."""
+        """Returns the TLS settings for calls to other servers; None without TLS."""
         if not (enabled or self.tls_enable):
             return None
         return ClientTls(
@@ -101,7 +101,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def limits(self, config: PortConfig) -> Limits:
-        """The limits of a server with this configuration."""
         default = Limits()
         high = config.write_buffer_high_water_mark or default.write_high_bytes
         low = config.write_buffer_low_water_mark or default.write_low_bytes
@@ -114,7 +113,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortConfig(Protocol):
-    """What the configuration of a server says about its port."""
+    """The port settings in the configuration of a server."""
 
     @property
     def write_buffer_high_water_mark(self) -> int: ...

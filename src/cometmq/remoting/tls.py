@@ -1,11 +1,11 @@
-"""TLS: settings to contexts, a self-signed certificate for tests, and a session over memory buffers.
+"""TLS: contexts from settings, a self-signed certificate for tests, and a session over memory buffers.
 
-The server tells TLS from plain bytes by the first byte, which it has read by then; so it runs the handshake
-itself over memory buffers instead of handing the socket over.
+The server has read the first byte when it knows that a peer speaks TLS, so it runs the handshake itself over
+memory buffers.
 
-Rules kept here: without certificate files the server uses a self-signed one made at first use (RocketMQ's
-test mode), and clients in that mode trust anything; with files, a changed certificate is used from the next
-connection on, and one that cannot be loaded does not replace the one in use.
+Rules kept here: without certificate files the server uses a self-signed certificate made at first use
+(RocketMQ's test mode), and clients in that mode trust anything; with files, a changed certificate is used
+from the next connection on, and one that cannot be loaded does not replace the current one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class ServerTls(msgspec.Struct, kw_only=True):
-    """How a server takes TLS: RocketMQ's `tls.server.*` settings."""
+    """RocketMQ's `tls.server.*` settings."""
 
     mode: TlsMode = "permissive"
     cert_path: str | None = None
@@ -41,10 +41,10 @@ class ServerTls(msgspec.Struct, kw_only=True):
 
 
 class ClientTls(msgspec.Struct, kw_only=True):
-    """How a client speaks TLS: RocketMQ's `tls.client.*` settings."""
+    """RocketMQ's `tls.client.*` settings."""
 
     trust_cert_path: str | None = None
-    """Certificates to trust; without it, and with `auth_server` off, any server certificate is taken."""
+    """Trusted certificates; without it, and with `auth_server` off, any server is trusted."""
     auth_server: bool = False
     cert_path: str | None = None
     key_path: str | None = None
@@ -52,7 +52,7 @@ class ClientTls(msgspec.Struct, kw_only=True):
 
 
 class ServerContexts:
-    """Gives the server's context, made again when its files change. Called from worker threads."""
+    """The server's context, made again when its files change. Called from worker threads."""
 
     def __init__(self, settings: ServerTls) -> None:
         self._settings = settings
@@ -62,7 +62,7 @@ class ServerContexts:
 
     @property
     def has_files(self) -> bool:
-        """There is something that can be wrong; the self-signed certificate is made when it is needed."""
+        """Whether there are files to check at the start; a self-signed certificate is made when needed."""
         return self._settings.cert_path is not None or self._settings.trust_cert_path is not None
 
     def current(self) -> ssl.SSLContext:
@@ -106,7 +106,6 @@ def _server_context(settings: ServerTls) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTls) -> ssl.SSLContext:
-    """The context of a client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False  # brokers advertise addresses, not names
@@ -150,7 +149,7 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
 
 
 def self_signed_certificate(name: str = "cometmq.test") -> tuple[bytes, bytes]:
-    """A certificate and its key, both PEM, for tests and for RocketMQ's TLS test mode."""
+    """Returns a certificate and its key as PEM, for tests and RocketMQ's TLS test mode."""
     # Imported here: only a server that meets its first TLS client without certificate files needs it.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -177,7 +176,7 @@ def self_signed_certificate(name: str = "cometmq.test") -> tuple[bytes, bytes]:
 
 
 class TlsSession:
-    """One TLS connection over memory buffers: bytes from the peer in, plain bytes and bytes to send out."""
+    """One TLS connection over memory buffers."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "ended", "established")
 
@@ -187,10 +186,10 @@ class TlsSession:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = False
         self.ended = False
-        """The peer has said that nothing more comes from it."""
+        """The peer has ended its side."""
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes from the peer and give the plain bytes in them; see `take_outgoing` afterwards."""
+        """Take bytes of the peer; returns the plain bytes in them. Call `take_outgoing` afterwards."""
         self._incoming.write(data)
         try:
             if not self.established:
@@ -215,14 +214,13 @@ class TlsSession:
         return b"".join(parts)
 
     def send(self, data: bytes | bytearray | memoryview) -> bytes:
-        """The bytes to send for plain bytes."""
         view = memoryview(data)
         while view:
             view = view[self._object.write(view) :]
         return self._outgoing.read()
 
     def end(self) -> bytes:
-        """The bytes that tell the peer that nothing more comes from us."""
+        """Returns the bytes that end our side."""
         try:
             self._object.unwrap()
         except ssl.SSLError:  # the peer's own goodbye is not here yet; nobody waits for it
@@ -230,5 +228,5 @@ class TlsSession:
         return self._outgoing.read()
 
     def take_outgoing(self) -> bytes:
-        """Bytes that the protocol itself wants sent."""
+        """Returns the bytes of the protocol itself, such as the handshake."""
         return self._outgoing.read()

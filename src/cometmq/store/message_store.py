@@ -39,8 +39,8 @@ from cometmq.store.recovery import Recovered
 from cometmq.store.retention import Retention
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 log = logging.getLogger("cometmq.store")
 

@@ -39,8 +39,8 @@ from cometmq.store.queue.files import Unit
 from cometmq.store.queue.units import LOST_SIZE
 from cometmq.store.read.skipped import Skipped
 from cometmq.store.tools.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
-from cometmq.wire.record.record import Record, decode_record
 
 log = logging.getLogger("cometmq.store")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.files import FailingFiles
-from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedCrash, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, Rules, SimulatedCrash, SimulatedDisk, crashes
 
 if TYPE_CHECKING:
     from cometmq.testing.embedded import EmbeddedBroker

@@ -1,9 +1,8 @@
-"""Sends that are stored once, however often they are tried: requests of our own, which no other broker knows.
+"""Exactly-once sends: CometMQ's own requests to store messages once, however often they are tried.
 
-A writer numbers the messages that it has for one topic. Its numbers run in a *lane*: that of a query, a topic
-and a partition of the query's work. In a lane the query's batches follow one another, and in each batch the
-messages are numbered from 0. Every stored message carries, in the property `__ONCE`, where in its lane the
-request that brought it stands; so the log alone says how far each lane is.
+A writer numbers its messages in a *writer sequence*: one for each query, topic and partition of the query. In
+it the query's batches follow one another, and each batch numbers its messages from 0. Every stored message
+has the position of its request in the property `__ONCE`, so the log alone says how far each sequence is.
 
 Rules kept here:
 - The codes lie above all of Apache's. A broker that does not know them answers REQUEST_CODE_NOT_SUPPORTED,
@@ -21,11 +20,11 @@ from typing import Final
 import msgspec
 
 from cometmq.model.message_properties import ONCE
-from cometmq.wire.header.header import Header, Int32, Int64
+from cometmq.wire.header.schema import Header, Int32, Int64
 from cometmq.wire.record.batch import item_ends
 
 UNKNOWN_DIGEST: Final = -1
-"""Where a stop of the machine cut a request in two, and nobody knows the digest of the half that is left."""
+"""The digest of a request that a crash cut in two."""
 NO_BATCH: Final = -1
 
 _VALUE: Final = re.compile(r"(.+):(\d{1,18}):(\d{1,9}):(\d{1,18}):(\d{1,9}):(\d{1,10}):(\d{1,9})")
@@ -40,7 +39,7 @@ class OwnRequestCode(IntEnum):
 
 
 class StandingRequest(Header, kw_only=True):
-    """Ask how far a lane is."""
+    """Ask how far a writer sequence is."""
 
     topic: str
     query: str
@@ -48,19 +47,19 @@ class StandingRequest(Header, kw_only=True):
 
 
 class StandingResponse(Header, kw_only=True):
-    """How far a lane is."""
+    """How far a writer sequence is."""
 
     batch: Int64
     """The last batch of which something is stored; `NO_BATCH` if there is none."""
     next_sequence: Int64
-    """How many messages of it are stored: the number of the next one."""
+    """The number of its stored messages, which is the number of the next one."""
     digest: Int64
     shards: Int32
-    """Over how many queues the writer spreads messages with a sharding key."""
+    """The number of queues for messages with a sharding key."""
 
 
 class SendOnceRequest(Header, kw_only=True):
-    """Store messages of a lane, unless they are stored already."""
+    """Store messages of a writer sequence, unless they are stored already."""
 
     producer_group: str
     topic: str
@@ -78,17 +77,17 @@ class SendOnceRequest(Header, kw_only=True):
     shards: Int32
     properties: str | None = None
     single: bool = False
-    """Whether the body is that of one message, which has the properties; else it is that of a batch."""
+    """Whether the body is that of one message with these properties; otherwise it is a batch."""
 
 
 class SendOnceResponse(StandingResponse, kw_only=True):
-    """How far the lane is now; a request of which nothing was stored because it is there has `stored` 0."""
+    """How far the sequence is now; `stored` is 0 if everything was stored before."""
 
     stored: Int32
 
 
 class OnceStep(msgspec.Struct, frozen=True, gc=False):
-    """Where in its lane a request stands."""
+    """The position of a request in its writer sequence."""
 
     query: str
     batch: int
@@ -96,22 +95,21 @@ class OnceStep(msgspec.Struct, frozen=True, gc=False):
     first: int
     count: int
     digest: int
-    """That of all messages up to the last of these."""
+    """Of all messages of the batch up to the last of these."""
     shards: int
 
     @property
     def end(self) -> int:
-        """The number behind that of the last message."""
+        """The number after the last message."""
         return self.first + self.count
 
     def value(self) -> str:
-        """What stands in the property."""
         numbers = (self.batch, self.partition, self.first, self.count, self.digest, self.shards)
         return ":".join((self.query, *map(str, numbers)))
 
 
 def read_step(value: str) -> OnceStep | None:
-    """The step that a property tells of; None if it tells of none."""
+    """Returns the step in a property; None if it has another form."""
     match = _VALUE.fullmatch(value)
     if match is None:
         return None
@@ -120,7 +118,7 @@ def read_step(value: str) -> OnceStep | None:
 
 
 def without_first(body: bytes | bytearray | memoryview, count: int) -> tuple[memoryview, memoryview]:
-    """The body of a batch, cut behind its first messages; what cannot be read raises `ProtocolError`."""
+    """Returns the body of a batch, cut after its first `count` messages; raises `ProtocolError`."""
     view = memoryview(body)
     ends = item_ends(view)
     at = ends[count - 1] if count else 0
@@ -128,4 +126,4 @@ def without_first(body: bytes | bytearray | memoryview, count: int) -> tuple[mem
 
 
 ONCE_MARKER: Final = f"{ONCE}\x01".encode()
-"""What a record has in it that carries the property."""
+"""The bytes in a record that has the property."""

@@ -1,7 +1,7 @@
-"""Java's properties text: what RocketMQ's configuration files and configuration requests are written in.
+"""Java properties text, the format of RocketMQ's configuration files and configuration requests.
 
-Rules kept here: everything is read as Java reads it. Writing escapes what would otherwise be read as
-something else, so that no value can smuggle in a line of its own; plain values look as RocketMQ writes them.
+Rules kept here: reading follows Java. Writing escapes everything that would be read differently, so that no
+value can smuggle in a line; plain values look as RocketMQ writes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from cometmq.model.errors import HeaderError
 
 MAX_PROPERTIES_CHARS: Final = 256 * 1024
-"""A longer text is refused; all settings that there are take a small part of it."""
+"""A longer text is refused; all settings together take a small part of it."""
 _BLANKS: Final = " \t\f"
 _SPLIT: Final = re.compile(r"((?:[^\\ \t\f=:]|\\.)*+)[ \t\f]*+[=:]?[ \t\f]*+(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -21,7 +21,7 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values; comments, continued lines and escapes as Java reads them. The last of a key counts."""
+    """Returns keys and values as Java reads them: with comments, continued lines and escapes."""
     if len(text) > MAX_PROPERTIES_CHARS:
         raise HeaderError(f"{len(text)} characters of settings are over the limit of {MAX_PROPERTIES_CHARS}")
     values: dict[str, str] = {}

@@ -1,12 +1,12 @@
-"""Asking a name server of ours for the routes that moved to another address.
+"""The request header that asks CometMQ's name server for takeovers: routes that moved to another address.
 
-GET_BROKER_CLUSTER_INFO has no header in RocketMQ. Apache's name server does not look at this one, and a
-client that does not send it gets Apache's answer from ours.
+GET_BROKER_CLUSTER_INFO has no header in RocketMQ. Apache's name server ignores this one, and a client that
+does not send it gets Apache's answer from ours.
 """
 
 from __future__ import annotations
 
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 
 
 class ClusterInfoRequest(Header, kw_only=True):

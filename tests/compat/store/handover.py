@@ -23,7 +23,7 @@ from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import RecallMessageRequest
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from tests.compat.apache import (
     BROKER_PORT_OFFSETS,
     ApacheBroker,

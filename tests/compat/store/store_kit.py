@@ -40,8 +40,8 @@ from cometmq.store.tables.tables import (
     TopicTable,
 )
 from cometmq.store.tools.verify import verify_store
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import UniqueIdGenerator, pack_host
-from cometmq.wire.record.record import Record, decode_record
 from cometmq.wire.record.walk import to_stored_message
 from tests.compat.apache import ApacheBroker
 from tests.compat.cluster import MakeNamesrv

@@ -14,14 +14,14 @@ import msgspec
 
 from cometmq.model import message_properties as names
 from cometmq.model.message import Host, StoredMessage
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import to_stored_message
 
 BAZAAR = "Bazaar"

@@ -13,7 +13,7 @@ from cometmq.model import message_properties as names
 from cometmq.model.message import StoredMessage
 from cometmq.ports.clock import SystemClock
 from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from tests.compat.apache import wait_until
 from tests.compat.cluster import MakeNamesrv
 from tests.compat.store.store_kit import (

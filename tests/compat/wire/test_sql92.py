@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from cometmq.wire.sql92.expression import Sql92Error, compile_sql
 from cometmq.wire.sql92.parser import parse
-from cometmq.wire.sql92.sql92 import Sql92Error, compile_sql
 from cometmq.wire.sql92.values import EvaluationError
 from tests.compat.apache import run_java
 

@@ -17,11 +17,11 @@ from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import encode_properties, format_properties
-from cometmq.wire.record.record import Record, decode_record
 
 PATIENCE_S = 30.0
 CALL_S = 20.0

@@ -22,9 +22,9 @@ from typing import Any
 from cometmq.model.errors import CometError
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 from tests.compat.apache import CometBroker
 from tests.integration.broker.broker_kit import CALL_S, BrokerKit, Told, send_header, told
 from tests.integration.broker.message_kinds_kit import (

@@ -21,8 +21,8 @@ from cometmq.wire.headers.send import (
     ReplyMessageRequest,
 )
 from cometmq.wire.headers.session import HeartbeatRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import decode_offset_id
-from cometmq.wire.record.record import Record, decode_record
 from tests.integration.broker.broker_kit import CALL_S, BrokerKit, Told, told
 
 GROUP = "shop"

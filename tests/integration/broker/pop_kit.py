@@ -20,7 +20,7 @@ from cometmq.wire.headers.pop import (
     PollingInfoRequest,
     PopMessageRequest,
 )
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 from tests.integration.broker.broker_kit import BrokerKit, Told, eventually
 
 TOPIC = "Orders"

@@ -35,9 +35,9 @@ from cometmq.wire.headers.session import (
     UnregisterClientRequest,
 )
 from cometmq.wire.json import fastjson
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client.client_kit import FakeNamesrv, FakeServer, eventually
 
 TOPIC = "orders"

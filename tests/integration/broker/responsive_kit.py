@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.group import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, ResetOffsetRequest
 from cometmq.wire.headers.pop import NotificationRequest, PopMessageRequest

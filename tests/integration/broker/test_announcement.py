@@ -20,8 +20,8 @@ from cometmq.model.errors import SettingsError
 from cometmq.model.message import Message
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
-from cometmq.namesrv.records import BrokerLeft
 from cometmq.namesrv.service import Namesrv
+from cometmq.namesrv.tables import BrokerLeft
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from tests.integration.broker.broker_kit import eventually

@@ -30,7 +30,7 @@ from cometmq.wire.headers.session import (
 )
 from cometmq.wire.headers.topic import GetTopicStatsInfoRequest, QueryTopicConsumeByWhoRequest
 from cometmq.wire.json import fastjson
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.integration.client.consumer_kit import GROUP, TOPIC, running_broker, tags
 
 RUNNING_INFO = b'{"mqTable":{{"brokerName":"broker-a","queueId":0,"topic":"Orders"}:{"droped":false}}}'

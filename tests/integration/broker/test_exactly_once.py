@@ -18,7 +18,7 @@ from cometmq.wire.exactly_once import (
     StandingRequest,
     StandingResponse,
 )
-from cometmq.wire.header.header import decode_fields
+from cometmq.wire.header.schema import decode_fields
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.properties import encode_properties, format_properties
 from tests.integration.broker.broker_kit import BORN_MS, BrokerKit, Told, eventually, running_broker

@@ -14,7 +14,7 @@ from cometmq.broker.broker import Broker
 from cometmq.broker.monitor import lag as lag_metrics
 from cometmq.model.errors import CometError
 from cometmq.ports.disk import DiskUsage
-from cometmq.remoting import prometheus
+from cometmq.remoting.metrics import exporter as prometheus
 from cometmq.store.message_store import MessageStore
 from cometmq.store.recovery import Recovered
 from cometmq.store.running_flags import Trouble

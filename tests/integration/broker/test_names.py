@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.group import DeleteSubscriptionGroupRequest, UpdateGroupForbiddenRequest
 from cometmq.wire.headers.offset import CloneGroupOffsetRequest
 from cometmq.wire.headers.topic import CreateTopicRequest, DeleteTopicRequest

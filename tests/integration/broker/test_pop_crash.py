@@ -14,7 +14,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.json import fastjson
 from tests.integration.broker.broker_kit import BrokerKit, Told, eventually, running_broker, send_header, told
 from tests.integration.broker.message_kinds_kit import kill

@@ -11,7 +11,7 @@ from cometmq.broker.handlers import records
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.record.log_records import describe_records
+from cometmq.wire.record.preencoded import describe_records
 from tests.integration.broker.broker_kit import (
     CALL_S,
     BrokerKit,

@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.remoting.handler import Answer
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.record.properties import format_properties, parse_properties
 from tests.integration.broker.broker_kit import (

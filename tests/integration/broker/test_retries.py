@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, Told, eventually, running_broker
 

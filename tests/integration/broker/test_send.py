@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker.broker_kit import (

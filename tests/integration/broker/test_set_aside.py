@@ -14,20 +14,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.model.message import Host
+from cometmq.model.names import DELAY_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tools.dump import dump_topic
 from cometmq.wire.bodies.pop import Checkpoint, encode_checkpoint
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties
-from cometmq.wire.record.record import Record
 from tests.integration.broker.broker_kit import DELAYS, BrokerKit, eventually, running_broker
 from tests.integration.broker.message_kinds_kit import COMMIT, Producer, now_ms, transaction
 from tests.integration.broker.pop_kit import GROUP as POP_GROUP

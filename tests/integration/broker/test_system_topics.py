@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.topics.names import (
+from cometmq.model.names import (
+    DELAY_TOPIC,
     REVIVE_GROUP,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -15,7 +16,6 @@ from cometmq.broker.topics.names import (
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode, SendOnceRequest, StandingRequest
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cometmq.broker.topics.names import TIMER_TOPIC
+from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest

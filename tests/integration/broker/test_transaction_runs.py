@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker.topics.names import TRANS_OP_HALF_TOPIC
+from cometmq.model.names import TRANS_OP_HALF_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.headers.send import EndTransactionRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cometmq.broker.topics.names import (
+from cometmq.model.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.errors import StoreError
+from cometmq.model.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, eventually, running_broker
 from tests.integration.broker.message_kinds_kit import transaction
 from tests.integration.broker.pop_kit import QUICK

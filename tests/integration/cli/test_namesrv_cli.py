@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.wire.frame.command import Command, decode_command, encode_command
-from cometmq.wire.frame.frame import FrameSplitter
+from cometmq.wire.frame.framing import FrameSplitter
 
 READY_S = 30.0
 STOP_S = 2.0

@@ -26,13 +26,13 @@ from cometmq.wire.bodies.heartbeat import (
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.headers.session import HeartbeatRequest, UnregisterClientRequest
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.properties import format_properties
-from cometmq.wire.record.record import decode_record
 
 PATIENCE_S = 30.0
 TOPIC = "Orders"

@@ -27,8 +27,8 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, encode_record
 from tests.integration.broker.queue_broker_kit import BROKER, GROUP, HOST, TOPIC, QueueBroker
 from tests.integration.client.client_kit import FakeNamesrv, FakeServer, eventually
 

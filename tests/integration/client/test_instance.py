@@ -20,8 +20,8 @@ from cometmq.model.route import BrokerData, QueueData, TopicRoute
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, DirectResult
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command, encode_fields
-from cometmq.wire.header.header import Header
+from cometmq.wire.frame.command import Command
+from cometmq.wire.header.schema import Header, encode_fields
 from cometmq.wire.headers.offset import ResetOffsetRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,
@@ -30,8 +30,8 @@ from cometmq.wire.headers.session import (
     NotifyConsumerIdsChangedRequest,
 )
 from cometmq.wire.json import fastjson
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client.client_kit import TOPIC, FakeCluster, eventually, queue, running_cluster
 
 GROUP = "billing"

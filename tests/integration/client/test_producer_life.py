@@ -29,7 +29,7 @@ from cometmq.model.errors import (
     TooManyRequestsError,
 )
 from cometmq.model.message import Message
-from cometmq.wire.frame.frame import ROCKETMQ
+from cometmq.wire.frame.framing import ROCKETMQ
 from tests.integration.client.client_kit import SILENT, TOPIC, FakeCluster, eventually, running_cluster
 
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.transaction_producer import TransactionProducer
 from cometmq.client.producer.transactions import TransactionState
@@ -14,6 +13,7 @@ from cometmq.client.trace import dispatcher as trace_dispatcher
 from cometmq.client.trace.records import Sent, TraceMessageType, TraceRecord, TransactionEnded, decode_records
 from cometmq.model.errors import SendError, SettingsError
 from cometmq.model.message import Message
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.remoting.handler import Answer
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import SendMessageResponse

@@ -14,8 +14,8 @@ from cometmq.model.errors import ClientError, SendError, StateError
 from cometmq.model.message import Message, StoredMessage
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.send import CheckTransactionStateRequest
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, encode_record
 from tests.integration.client.client_kit import TOPIC, FakeBroker, FakeCluster, eventually, running_cluster
 
 GROUP = "shop"

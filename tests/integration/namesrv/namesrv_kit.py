@@ -21,8 +21,8 @@ from cometmq.remoting.handler import HandlerTable
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command, decode_command, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, FrameSplitter
-from cometmq.wire.header.header import Header
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, FrameSplitter
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.namesrv import (
     BrokerHeartbeatRequest,
     GetRouteInfoRequest,

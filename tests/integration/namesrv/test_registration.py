@@ -13,12 +13,8 @@ from msgspec.structs import replace
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
-from cometmq.wire.headers.namesrv import (
-    GetBrokerMemberGroupRequest,
-    PutKVConfigRequest,
-    RegisterTopicRequest,
-)
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
+from cometmq.wire.headers.namesrv import GetBrokerMemberGroupRequest, PutKVConfigRequest, RegisterTopicRequest
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,

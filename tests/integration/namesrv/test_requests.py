@@ -12,7 +12,7 @@ import pytest
 from cometmq.namesrv.service import Namesrv
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     CLUSTER,

@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.model.topic import TopicConfig
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     DeleteTopicFromNamesrvRequest,

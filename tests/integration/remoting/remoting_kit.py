@@ -26,7 +26,7 @@ from cometmq.remoting.limits import Limits
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Body, Command, decode_command, encode_command
-from cometmq.wire.frame.frame import JSON, Frame
+from cometmq.wire.frame.framing import JSON, Frame
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
 HOST: Final = "127.0.0.1"

@@ -25,8 +25,8 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import RESPONSE_FLAG, Command, Payload, encode_command, payload_bytes
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
-from cometmq.wire.header.header import Fields
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
+from cometmq.wire.header.schema import Fields
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.integration.remoting.remoting_kit import (
     CALL_BACK,
@@ -544,7 +544,7 @@ async def test_a_call_waits_for_a_connection_that_takes_no_more_until_its_time_i
     async with mute_server() as (address, peers), calling(limits=limits) as client:
         filling = asyncio.ensure_future(client.call(address, ECHO, body=bytes(8_000_000), timeout_s=20))
         await eventually(lambda: peers)
-        await eventually(lambda: any(connection.write_blocked for connection in client.connections))
+        await eventually(lambda: any(connection.channel.write_paused for connection in client.connections))
         with pytest.raises(CallTimeoutError) as caught:
             await client.call(address, ECHO, timeout_s=0.1)
         assert not caught.value.maybe_applied

@@ -129,7 +129,7 @@ async def test_a_slow_reader_is_not_read_any_more_and_others_are_served() -> Non
         connected(server) as other,
     ):
         await slow.send(b"".join(request(LARGE, opaque) for opaque in range(500)))
-        await eventually(lambda: any(connection.write_blocked for connection in server.connections))
+        await eventually(lambda: any(connection.channel.write_paused for connection in server.connections))
         handled = len(handlers.seen)
         assert handled < 300  # the socket buffers take some; 50 MB were asked for
         held = max(connection.held_bytes for connection in server.connections)
@@ -181,7 +181,7 @@ async def test_one_segment_of_requests_with_large_answers_is_not_answered_all_at
     limits = quick_limits(write_timeout_s=20.0)
     async with serving(handlers, limits=limits) as server, connected(server, receive_bytes=8 * KIB) as peer:
         await peer.send(b"".join(request(LARGE, opaque) for opaque in range(1000)))
-        await eventually(lambda: any(connection.write_blocked for connection in server.connections))
+        await eventually(lambda: any(connection.channel.write_paused for connection in server.connections))
         assert len(handlers.seen) < 20
         (connection,) = server.connections
         assert connection.unwritten_bytes < 4 * MIB

@@ -9,11 +9,11 @@ import pytest
 from cometmq.model.errors import CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, HandlerTable, NoHeader
-from cometmq.remoting.metrics import UNKNOWN_CODE
+from cometmq.remoting.metrics.counters import UNKNOWN_CODE
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from tests.integration.remoting.remoting_kit import (
     CRASH,
     DEFER,

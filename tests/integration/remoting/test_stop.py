@@ -70,7 +70,7 @@ async def test_answers_that_a_slow_reader_has_not_taken_yet_are_delivered() -> N
     handlers.large_answer = bytes(3_000_000)
     async with serving(handlers) as server, connected(server, receive_bytes=8192) as slow:
         await slow.send(b"".join(request(LARGE, opaque) for opaque in range(4)))
-        await eventually(lambda: any(connection.write_blocked for connection in server.connections))
+        await eventually(lambda: any(connection.channel.write_paused for connection in server.connections))
         stopping = asyncio.ensure_future(server.stop())
         await asyncio.sleep(0)
         for opaque in range(4):

@@ -14,8 +14,8 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 WRITERS = 4
 HOST = pack_host(Host("127.0.0.1", 10911))

@@ -16,7 +16,7 @@ from cometmq.store.put.batch import MessageBatch
 from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import STORE_HOST
 from tests.unit.store.store_kit import a_message, messages_in, small
 

@@ -11,8 +11,9 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerState
 from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topics.names import NOT_FOR_CLIENTS, TIMER_TOPIC, is_for_clients
+from cometmq.broker.topics.names import is_for_clients
 from cometmq.broker.topics.topics import Topics
+from cometmq.model.names import NOT_FOR_CLIENTS, TIMER_TOPIC
 from cometmq.model.topic import TopicConfig
 from cometmq.testing.clock import VirtualClock
 

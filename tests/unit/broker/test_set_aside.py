@@ -30,8 +30,8 @@ from cometmq.model.errors import MessageError, ProtocolError, StoreError
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.record.record import Record
+from cometmq.testing.simulation.disk import SimulatedDisk
+from cometmq.wire.record.codec import Record
 
 FILE = Path("/store/config/setAsideRecords.json")
 NO_PLACE = UnprocessableError("it belongs nowhere")

@@ -11,8 +11,8 @@ from cometmq.model.errors import HeaderError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.headers.pop import PopMessageResponse
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.pulled import decode_pulled
-from cometmq.wire.record.record import Record, encode_record
 
 ODD = ["9" * 5000, str(10**30), "1_0", "\u0661", "x", "NaN"]
 

@@ -10,10 +10,9 @@ from cometmq.model.route import TopicRoute
 from cometmq.model.topic import DataVersion, TopicConfig, TopicQueueMappingInfo
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.notices import MinIdNotices
-from cometmq.namesrv.pickup import pick_up_route
-from cometmq.namesrv.records import BrokerLeft, BrokerRegistration, MinIdChange, Registered
+from cometmq.namesrv.routes import pick_up_route
 from cometmq.namesrv.state import NamesrvState
-from cometmq.namesrv.tables import RouteTables
+from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration, MinIdChange, Registered, RouteTables
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.handler import Answer, Deferred, Result
 from cometmq.testing import VirtualClock

@@ -10,10 +10,10 @@ import pytest
 from cometmq.model.errors import ConnectError
 from cometmq.namesrv import notices as notices_module
 from cometmq.namesrv.notices import MinIdNotices
-from cometmq.namesrv.records import MinIdChange
+from cometmq.namesrv.tables import MinIdChange
 from cometmq.remoting.client import RemotingClient
-from cometmq.wire.frame.command import Fields, Payload
-from cometmq.wire.header.header import Header, encode_fields
+from cometmq.wire.frame.command import Payload
+from cometmq.wire.header.schema import Fields, Header, encode_fields
 
 NAME = "broker-a"
 NOBODY: frozenset[str] = frozenset()

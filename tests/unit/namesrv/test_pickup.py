@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.namesrv.pickup import only_zone, pick_up_route
+from cometmq.namesrv.routes import only_zone, pick_up_route
 from tests.unit.namesrv.kit import A1, A2, A3, NAME, READ, Registry, broker, mapping, topic
 
 MEMBERS = f"rmq_sys_SYNC_BROKER_MEMBER_{NAME}"

@@ -11,12 +11,12 @@ from cometmq.model.route import QueueData
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.handlers.config import ConfigHandlers
 from cometmq.namesrv.handlers.kv import KvHandlers
-from cometmq.namesrv.records import BrokerLeft
 from cometmq.namesrv.state import NamesrvState
+from cometmq.namesrv.tables import BrokerLeft
 from cometmq.remoting.handler import Answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.frame.command import Command
-from cometmq.wire.frame.frame import JSON
+from cometmq.wire.frame.framing import JSON
 from cometmq.wire.headers.namesrv import DeleteKVConfigRequest, PutKVConfigRequest
 from tests.unit.namesrv.kit import A1, A2, CLUSTER, NAME, broker, finished, mapping, namesrv_state, topic
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from cometmq.model.route import QueueData
 from cometmq.namesrv.handlers.kv import KvHandlers
-from cometmq.namesrv.records import BrokerLeft, BrokerRegistration
+from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration
 from cometmq.remoting.handler import Answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.headers.namesrv import DeleteKVConfigRequest, PutKVConfigRequest

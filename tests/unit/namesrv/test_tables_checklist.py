@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.namesrv.pickup import pick_up_route
+from cometmq.namesrv.routes import pick_up_route
 from tests.unit.namesrv.kit import A1, A2, CLUSTER, NAME, READ, READ_WRITE, Registry, broker
 
 

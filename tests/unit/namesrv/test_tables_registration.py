@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.model.route import QueueData
 from cometmq.model.topic import DataVersion
-from cometmq.namesrv.records import MinIdChange
+from cometmq.namesrv.tables import MinIdChange
 from tests.unit.namesrv.kit import (
     A1,
     A2,

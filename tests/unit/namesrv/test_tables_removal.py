@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.namesrv.records import BrokerLeft, MinIdChange
+from cometmq.namesrv.tables import BrokerLeft, MinIdChange
 from tests.unit.namesrv.kit import A1, A2, A3, CLUSTER, NAME, READ, READ_WRITE, Registry, broker
 
 # Removal.

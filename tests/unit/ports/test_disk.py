@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 
 SIZE = 64 * 1024 * 1024
 MIDDLE = 512 * 1024

@@ -10,8 +10,8 @@ from typing import Any
 
 from cometmq.model.message import Host
 from cometmq.model.message_properties import KEYS, TAGS, UNIQ_KEY
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import to_stored_message
 
 BORN_MS = 1_700_000_000_000

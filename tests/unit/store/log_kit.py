@@ -15,8 +15,8 @@ from cometmq.store.log.commit_log import CommitLog, open_commit_log
 from cometmq.store.put.batch import MessageBatch
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 P = ParamSpec("P")
 T = TypeVar("T")

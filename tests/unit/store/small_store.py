@@ -14,8 +14,8 @@ from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.read.reader import MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import START_MS, a_log, config, message
 
 LOG_FILE_SIZE = 4096

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 
 PATH = Path("/store/checkpoint")
 

@@ -19,8 +19,8 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
-from cometmq.wire.record.record import decode_record
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import ROOT, START_MS, STORE_HOST, InPlace
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, running, small
 

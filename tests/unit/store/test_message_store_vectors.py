@@ -15,7 +15,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.record.record import Record, decode_record, encode_record
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.walk import RecordWalk, to_stored_message
 from tests.unit.store.log_kit import STORE_HOST
 from tests.unit.store.store_kit import files_below, messages_in, running

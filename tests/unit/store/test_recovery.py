@@ -12,9 +12,9 @@ from cometmq.store.queue.units import UNIT_SIZE
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.layout import peek_queue_offset
-from cometmq.wire.record.record import decode_record
 from tests.unit.store.log_kit import ROOT, START_MS
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, messages_in, small
 

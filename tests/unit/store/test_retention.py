@@ -13,7 +13,7 @@ from cometmq.store.retention import Retention
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, Rules, SimulatedDisk
 from tests.unit.store.log_kit import ROOT
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, messages_in, small
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import Disk, SystemDisk
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 
 
 @pytest.fixture(params=["system", "simulated"])

@@ -8,7 +8,14 @@ from threading import Thread
 
 import pytest
 
-from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedCrash, SimulatedDisk, SimulatedFile, crashes
+from cometmq.testing.simulation.disk import (
+    CrashMode,
+    Rules,
+    SimulatedCrash,
+    SimulatedDisk,
+    SimulatedFile,
+    crashes,
+)
 
 FOLDER = Path("/store/commitlog")
 LOG = FOLDER / "00000000000000000000"

@@ -10,8 +10,8 @@ from typing import Any
 
 from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.bodies.consumer_info import queue_key as key_of
 from cometmq.wire.bodies.heartbeat import SubscriptionData
+from cometmq.wire.bodies.json_body import queue_key as key_of
 from cometmq.wire.json import fastjson
 from cometmq.wire.json.fastjson import BeanKey
 

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.topics.names import SYSTEM_GROUPS, is_system_group, legal_names, refuse_group
+from cometmq.broker.topics.names import is_system_group, legal_names, refuse_group
+from cometmq.model.names import SYSTEM_GROUPS
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.topics.names import OWN_GROUPS
 from cometmq.model.java_numbers import LARGEST_LONG
+from cometmq.model.names import OWN_GROUPS
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
 from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable, QueueOffsets

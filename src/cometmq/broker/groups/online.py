@@ -26,7 +26,7 @@ from cometmq.model.errors import CometError, RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.wire.bodies.heartbeat import ConsumerData
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.header.header import encode_fields
+from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.session import NotifyConsumerIdsChangedRequest
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.model.errors import ProtocolError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.bodies.heartbeat import ALL, TAG, SubscriptionData
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.java_hash import tags_code

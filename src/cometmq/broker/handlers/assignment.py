@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.groups.assignment import Assignment
 from cometmq.broker.groups.request_modes import POP, PULL
-from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.broker.turns import encode_beside
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.store.tables.tables import MessageRequestMode

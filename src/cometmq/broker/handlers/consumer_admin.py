@@ -28,7 +28,7 @@ from cometmq.wire.codes import (
     version_name,
 )
 from cometmq.wire.frame.command import Body, Command
-from cometmq.wire.header.header import encode_fields
+from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.group import QuerySubscriptionByConsumerRequest, QueryTopicsByConsumerRequest
 from cometmq.wire.headers.session import (
     ConsumeMessageDirectlyResultRequest,

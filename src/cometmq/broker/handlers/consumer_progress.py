@@ -17,7 +17,7 @@ from cometmq.remoting.handler import Answer, NoHeader, handles
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import V3_0_7_SNAPSHOT, RequestCode, ResponseCode, version_name
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import encode_fields
+from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.group import (
     GetConsumeStatsInBroker,
     GetConsumeStatsRequest,

@@ -4,46 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from cometmq.broker.context import BrokerState
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
-from cometmq.wire.bodies.json_body import decode_json_body
+from cometmq.wire.bodies.consumer_info import LockRequest, decode_lock_request, encode_locked
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.session import LockBatchMqRequest, UnlockBatchMqRequest
-from cometmq.wire.json import fastjson
 
 MAX_QUEUES_AT_ONCE: Final = 16_384
 """A request about more queues is refused."""
 
 
-class _Queue(msgspec.Struct, rename="camel"):
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-class _Locking(msgspec.Struct, rename="camel"):
-    """Whose locks are meant, and which."""
-
-    consumer_group: str
-    client_id: str
-    mq_set: list[_Queue] | None = None
-    only_this_broker: bool = False
-
-    @property
-    def queues(self) -> list[MessageQueue]:
-        if len(self.mq_set or ()) > MAX_QUEUES_AT_ONCE:
-            raise CometError(
-                f"{len(self.mq_set or ())} queues are too many for one request; lock or unlock at most "
-                f"{MAX_QUEUES_AT_ONCE} at once",
-                code=ResponseCode.INVALID_PARAMETER,
-            )
-        return [MessageQueue(each.topic, each.broker_name, each.queue_id) for each in self.mq_set or ()]
+def _decode(request: Command) -> LockRequest:
+    asked = decode_lock_request(request.body)
+    if len(asked.mq_set or ()) > MAX_QUEUES_AT_ONCE:
+        raise CometError(
+            f"{len(asked.mq_set or ())} queues are too many for one request; lock or unlock at most "
+            f"{MAX_QUEUES_AT_ONCE} at once",
+            code=ResponseCode.INVALID_PARAMETER,
+        )
+    return asked
 
 
 class LockHandlers:
@@ -59,18 +42,14 @@ class LockHandlers:
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
     def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
         """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
-        asked = decode_json_body(_Locking, request.body)
+        asked = _decode(request)
         queues = filter(self._is_there, asked.queues)
         locked = self._locks.lock(asked.consumer_group, asked.client_id, queues)
-        members = [
-            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
-            for queue in locked
-        ]
-        return Answer(body=fastjson.dumps({"lockOKMQSet": members}))
+        return Answer(body=encode_locked(locked))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
     def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
         """Give up the locks of a client."""
-        asked = decode_json_body(_Locking, request.body)
+        asked = _decode(request)
         self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
         return Answer()

@@ -7,7 +7,7 @@ from typing import Final
 from cometmq.broker.context import BrokerState
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.topics.names import OWN_GROUPS
+from cometmq.model.names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.store.queue.consume_queue import Boundary

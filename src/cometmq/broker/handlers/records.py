@@ -1,4 +1,4 @@
-"""Records that a writer has put together itself; see `wire/record/log_records.py`.
+"""Records that a writer has put together itself; see `wire/record/preencoded.py`.
 
 Rules kept here:
 - Topic and queue are checked as those of any send are, and the records themselves before any of them is put.
@@ -27,7 +27,7 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
-from cometmq.wire.record.log_records import read_description
+from cometmq.wire.record.preencoded import read_description
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -22,15 +22,15 @@ from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import encode_fields
+from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.send import (
     ReplyMessageRequest,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import format_properties, parse_properties
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -21,16 +21,16 @@ from cometmq.broker.send.checks import SendTarget
 from cometmq.broker.send.half_messages import HalfSends
 from cometmq.broker.send.properties import Stored
 from cometmq.broker.send.send import Sending
-from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import HALF_QUEUE
+from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, handles, handles_groups
 from cometmq.store.put.runs import Later, PlainMessage, PutRun
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.frame.frame import json_frame
+from cometmq.wire.frame.framing import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class SendHandlers:
         (result,) = self.send_run((request,), connection, framed=False)
         return cast(Answer | Deferred, result)
 
-    @handles_runs(RequestCode.SEND_MESSAGE_V2)
+    @handles_groups(RequestCode.SEND_MESSAGE_V2)
     def send_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
-    ) -> Sequence[RunResult]:
+    ) -> Sequence[GroupResult]:
         """The same for requests that came one behind the other; see `_PlainSends` for `framed`."""
-        results: list[RunResult] = []
+        results: list[GroupResult] = []
         born_host = self._hosts.get(connection) or self._sending.born_host(connection)
         sends = _PlainSends(connection, framed=framed)
         messages = sends.messages
@@ -178,7 +178,7 @@ class SendHandlers:
         # Who does not wait for the disk is not answered together with those who do.
         return stored if stored is None or stored[4] or not self._waits_for_flush else None
 
-    def _put(self, sends: _PlainSends, later: Later | None) -> Sequence[RunResult]:
+    def _put(self, sends: _PlainSends, later: Later | None) -> Sequence[GroupResult]:
         """Put what was collected; the answers, or what comes of them. The last of all is shown `later`."""
         if not sends.messages:
             return ()
@@ -252,7 +252,7 @@ class SendHandlers:
                     frames.append(result)
                 else:
                     sends.connection.answer(request, result)
-            sends.connection.answer_run(sends.requests[0], frames)
+            sends.connection.answer_group(sends.requests[0], frames)
 
         self._pressure.waits(run.count)
         self._flusher.when_flushed(run.end_offset, done)

@@ -15,8 +15,8 @@ from cometmq.broker.send.retries import (
     sent_back,
 )
 from cometmq.broker.timers.delay_levels import put_aside
-from cometmq.broker.topics.names import dead_letter_topic, retry_topic
 from cometmq.model.message_properties import RETRY_TOPIC
+from cometmq.model.names import dead_letter_topic, retry_topic
 from cometmq.model.topic import MAX_QUEUES, PERM_WRITE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
@@ -24,8 +24,8 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -34,7 +34,7 @@ from cometmq.wire.headers.session import (
     UnregisterClientRequest,
 )
 from cometmq.wire.json import fastjson
-from cometmq.wire.sql92.sql92 import Sql92Error, compile_sql
+from cometmq.wire.sql92.expression import Sql92Error, compile_sql
 
 _MANY_GROUPS: Final = 20
 """A heartbeat with more groups is registered in several turns."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
-from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
+from cometmq.broker.topics.names import refuse_topic
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Final, cast
 
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.broker.transactions.end import End
 from cometmq.broker.transactions.half_messages import HALF_QUEUE, renewed
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TRANSACTION_CHECK_TIMES
+from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, handles, handles_groups
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command, encode_response_head
 from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMessageRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import decode_offset_id
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState
@@ -48,10 +48,10 @@ class TransactionHandlers:
         (result,) = self.end_run((request,), connection, framed=False)
         return cast(Answer | Deferred, result)
 
-    @handles_runs(RequestCode.END_TRANSACTION)
+    @handles_groups(RequestCode.END_TRANSACTION)
     def end_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
-    ) -> Sequence[RunResult]:
+    ) -> Sequence[GroupResult]:
         """The same for requests that came one behind the other.
 
         With `framed`, answers may be given as the frames that they are sent in.

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.broker.topics.names import RETRY_PREFIX, is_system_group
-from cometmq.remoting.families import Families, Labels, paced
+from cometmq.broker.topics.names import is_system_group
+from cometmq.model.names import RETRY_PREFIX
+from cometmq.remoting.metrics.families import Families, Labels, paced
 from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.context import BrokerState
 from cometmq.broker.monitor.traffic import LOCAL_STORAGE
-from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.histogram import Histogram
-from cometmq.remoting.families import Families, Labels, Ranges, one, paced, ranges_of
+from cometmq.model.names import TIMER_TOPIC
+from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, paced, ranges_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.wire.codes import RequestCode
 
 SEND: Final = "send"

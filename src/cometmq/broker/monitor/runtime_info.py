@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq._version import __version__
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.store.disk_space import used_percent
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.wire.codes import CURRENT
 
 if TYPE_CHECKING:

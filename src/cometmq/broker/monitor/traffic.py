@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.counters import FIFO, NORMAL, PLAIN
 from cometmq.broker.topics.attributes import MESSAGE_TYPE
-from cometmq.broker.topics.names import RETRY_PREFIX, is_system_group
-from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
+from cometmq.broker.topics.names import is_system_group
+from cometmq.model.names import RETRY_PREFIX
+from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, ranges_of
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import version_name
 

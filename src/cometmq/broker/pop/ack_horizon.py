@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.broker.topics.names import TIMER_TOPIC
+from cometmq.model.names import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

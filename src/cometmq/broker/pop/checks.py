@@ -16,8 +16,9 @@ from cometmq.broker.pop.handles import PopRefused, retry_topic_v1, retry_topic_v
 from cometmq.broker.pull.checks import LONGEST_REMEMBERED
 from cometmq.broker.pull.filters import PullFilter, SqlFilter, tag_filter
 from cometmq.broker.send.retries import no_room_for
-from cometmq.broker.topics.names import FAQ, RETRY_PREFIX
+from cometmq.broker.topics.names import FAQ
 from cometmq.model.errors import ProtocolError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import ResponseCode
@@ -29,7 +30,7 @@ from cometmq.wire.headers.pop import (
     PollingInfoRequest,
     PopMessageRequest,
 )
-from cometmq.wire.sql92.sql92 import compile_sql
+from cometmq.wire.sql92.expression import compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_LONG, java_long
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.codes import ResponseCode
 
 ORDER_QUEUE: Final = 999

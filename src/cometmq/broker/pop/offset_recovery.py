@@ -18,15 +18,15 @@ import logging
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveLog
-from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.errors import HeaderError, ProtocolError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.message_properties import REAL_TOPIC, TAGS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES
+from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import decode_properties
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

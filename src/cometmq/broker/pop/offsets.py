@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.topics.names import RETRY_PREFIX
+from cometmq.model.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -32,11 +32,11 @@ from cometmq.broker.pop.revive_topic import (
     ReviveLog,
 )
 from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
-from cometmq.broker.topics.names import REVIVE_GROUP
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
+from cometmq.model.names import REVIVE_GROUP
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -21,12 +21,13 @@ from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.revive_topic import ReviveLog
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import POPS, UnprocessableError, check_put, is_passing
-from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
+from cometmq.broker.topics.names import refuse_topic
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.bodies.pop import Ack, Checkpoint
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.pop.handles import PopRefused
 from cometmq.broker.send.properties import java_order
 from cometmq.broker.timers.schedule import slot_before
-from cometmq.broker.topics.names import REVIVE_PREFIX, TIMER_TOPIC
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -27,12 +26,13 @@ from cometmq.model.message_properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from cometmq.model.names import REVIVE_PREFIX, TIMER_TOPIC
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -31,8 +31,8 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint
 from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.pop import PopMessageRequest
+from cometmq.wire.record.codec import decode_record, encode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import decode_record, encode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

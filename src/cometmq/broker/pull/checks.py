@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.groups.consumer_group import ConsumerGroup
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
-from cometmq.broker.topics.names import FAQ, RETRY_PREFIX
+from cometmq.broker.topics.names import FAQ
 from cometmq.model.errors import ProtocolError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
@@ -23,7 +24,7 @@ from cometmq.wire.bodies.heartbeat import ConsumeType, SubscriptionData
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
-from cometmq.wire.sql92.sql92 import Expression, compile_sql
+from cometmq.wire.sql92.expression import Expression, compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

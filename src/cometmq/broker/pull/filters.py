@@ -18,9 +18,9 @@ from cometmq.model.message_properties import RETRY_TOPIC
 from cometmq.store.queue.extension import ExtUnit
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.properties import decode_properties
-from cometmq.wire.record.record import decode_record
-from cometmq.wire.sql92.sql92 import Expression
+from cometmq.wire.sql92.expression import Expression
 
 
 class PullFilter(Protocol):

@@ -28,7 +28,7 @@ from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload, encode_response_head
-from cometmq.wire.frame.frame import FRAME_PREFIX_BYTES, JSON
+from cometmq.wire.frame.framing import FRAME_PREFIX_BYTES, JSON
 from cometmq.wire.headers.pull import PullMessageRequest
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cometmq.model.errors import CometError
 from cometmq.store.tables.tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.sql92.sql92 import MAX_SQL_CHARACTERS, Expression, Sql92Error, compile_sql
+from cometmq.wire.sql92.expression import MAX_SQL_CHARACTERS, Expression, Sql92Error, compile_sql
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -15,7 +15,7 @@ from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import encode_response_head
-from cometmq.wire.frame.frame import FRAME_PREFIX_BYTES
+from cometmq.wire.frame.framing import FRAME_PREFIX_BYTES
 from cometmq.wire.headers.send import SendMessageResponse
 from cometmq.wire.record.ids import pack_host
 

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.send.properties import Shape
-from cometmq.broker.topics.names import (
-    FAQ,
-    RETRY_PREFIX,
-    is_for_clients,
-    refuse_topic,
-)
+from cometmq.broker.topics.names import FAQ, is_for_clients, refuse_topic
 from cometmq.model.errors import CometError
 from cometmq.model.histogram import Histogram
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import MULTI_TAGS
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicConfig
 from cometmq.wire.codes import ResponseCode

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.saved_tables import SavedTable
 from cometmq.broker.send.writer_sequences import OnceLanes, OnceTable
-from cometmq.broker.topics.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
+from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.store.log.marked_walk import MarkedWalk
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.broker")
 
 SAVE_S: Final = 10.0
-_COPIES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+_COPIES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class ExactlyOnce:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.send.checks import AnySend, SendRefused
 from cometmq.broker.send.properties import stored_block
-from cometmq.broker.topics.names import FAQ, RETRY_PREFIX, dead_letter_topic
+from cometmq.broker.topics.names import FAQ
 from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from cometmq.model.names import RETRY_PREFIX, dead_letter_topic
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import encode_offset_id
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

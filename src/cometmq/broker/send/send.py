@@ -27,7 +27,6 @@ from cometmq.broker.send.retries import redirect_retry
 from cometmq.broker.send.unique_ids import UniqueIds
 from cometmq.broker.timers.delay_levels import put_aside, read_level
 from cometmq.broker.timers.schedule import recall_handle, set_timer, wants_timer
-from cometmq.broker.topics.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import prepare
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message import Host
@@ -41,19 +40,19 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
     WAIT,
 )
+from cometmq.model.names import DELAY_TOPIC, MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import parse_properties
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

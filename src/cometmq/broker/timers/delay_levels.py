@@ -26,13 +26,14 @@ from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.set_aside import DELAYS, BackOff, UnprocessableError, check_put, is_passing
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.topic import DataVersion
-from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels
+from cometmq.store.dispatch.rules import DelayLevels
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import DelayOffsetTable
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

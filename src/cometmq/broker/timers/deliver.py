@@ -24,7 +24,6 @@ from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import TIMERS, BackOff, UnprocessableError, check_put, is_passing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.schedule import cancel_key
-from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError, StoreError
 from cometmq.model.java_numbers import LARGEST_LONG, natural_int
 from cometmq.model.message_properties import (
@@ -36,9 +35,10 @@ from cometmq.model.message_properties import (
     TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
+from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.timer.log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.monitor.topic_counts import TopicCounts
 from cometmq.broker.set_aside import TIMERS, UnprocessableError, is_passing
 from cometmq.broker.timers.files import DECADE_MS, TimerFiles
-from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError
 from cometmq.model.java_numbers import java_long
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
+from cometmq.model.names import TIMER_TOPIC
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

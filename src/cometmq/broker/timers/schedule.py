@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
-from cometmq.broker.topics.names import RETRY_PREFIX, TIMER_TOPIC
 from cometmq.model.java_numbers import LARGEST_LONG, java_long
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
@@ -31,8 +30,9 @@ from cometmq.model.message_properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from cometmq.model.names import RETRY_PREFIX, TIMER_TOPIC
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

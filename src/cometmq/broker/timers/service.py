@@ -25,7 +25,7 @@ from cometmq.broker.timers.deliver import TimerDelivery
 from cometmq.broker.timers.enqueue import BLANK_SLOTS, TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
-from cometmq.broker.topics.names import TIMER_TOPIC
+from cometmq.model.names import TIMER_TOPIC
 from cometmq.model.topic import DataVersion
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile

@@ -19,21 +19,22 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.topics.names import (
+from cometmq.broker.topics.names import legal_names, refuse_topic
+from cometmq.model.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
+    DELAY_TOPIC,
     OFFSET_MOVED_EVENT,
-    REPLY_POSTFIX,
     REVIVE_PREFIX,
     SELF_TEST_TOPIC,
+    SYNC_BROKER_MEMBER_PREFIX,
     SYSTEM_PREFIX,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     dead_letter_topic,
-    legal_names,
-    refuse_topic,
+    reply_topic,
     retry_topic,
 )
 from cometmq.model.topic import (
@@ -41,7 +42,6 @@ from cometmq.model.topic import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
-    SYNC_BROKER_MEMBER_PREFIX,
     TOPIC_UNIT,
     TOPIC_UNIT_SUB,
     DataVersion,
@@ -49,7 +49,6 @@ from cometmq.model.topic import (
 )
 from cometmq.ports.clock import Clock
 from cometmq.ports.rarely import Rarely
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.tables.tables import TopicTable
 
 log = logging.getLogger("cometmq.broker")
@@ -257,7 +256,7 @@ def _built_in(config: BrokerConfig, *, has_timers: bool) -> Iterable[TopicConfig
     yield topic(DELAY_TOPIC, DELAY_QUEUES)
     if config.trace_topic_enable:
         yield topic(config.msg_trace_topic_name, 1)
-    yield topic(f"{config.broker_cluster_name}_{REPLY_POSTFIX}", 1)
+    yield topic(reply_topic(config.broker_cluster_name), 1)
     yield topic(REVIVE_PREFIX + config.broker_cluster_name, config.revive_queue_num)
     yield topic(SYNC_BROKER_MEMBER_PREFIX + config.broker_name, 1, PERM_INHERIT)
     yield topic(TRANS_HALF_TOPIC, 1)

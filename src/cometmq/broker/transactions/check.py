@@ -25,12 +25,6 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.topic_counts import TopicCounts
 from cometmq.broker.set_aside import TRANSACTIONS, UnprocessableError, check_put, is_passing
-from cometmq.broker.topics.names import (
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-    TRANSACTION_GROUP,
-)
 from cometmq.broker.transactions.check_requests import ProducerQuestions
 from cometmq.broker.transactions.half_messages import (
     checks_of,
@@ -48,8 +42,14 @@ from cometmq.model.message_properties import (
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
 )
+from cometmq.model.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
 from cometmq.ports.rarely import Rarely
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

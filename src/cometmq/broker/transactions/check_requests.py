@@ -16,10 +16,10 @@ from cometmq.model.message_properties import PGROUP, UNIQ_KEY
 from cometmq.ports.rarely import Rarely
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import encode_fields
+from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.send import CheckTransactionStateRequest
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.ids import encode_offset_id
-from cometmq.wire.record.record import Record, encode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

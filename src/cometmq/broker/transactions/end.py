@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.broker.monitor.topic_counts import TopicCounts
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
-from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import read_immunity_ms
 from cometmq.broker.transactions.op_queue import Place, TransactionEnds
 from cometmq.model.errors import ProtocolError
@@ -29,14 +28,15 @@ from cometmq.model.message_properties import (
     REAL_TOPIC,
     TRANSACTION_ID,
 )
+from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.store.dispatch.rules import put_values
 from cometmq.store.put.runs import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

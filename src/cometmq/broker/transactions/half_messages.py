@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.restoring import Target, read_target
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
-from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.java_numbers import natural_int, natural_long
 from cometmq.model.message_properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -26,9 +25,10 @@ from cometmq.model.message_properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
 )
+from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from cometmq.broker.send.properties import stored_block
-from cometmq.broker.topics.names import TRANS_OP_HALF_TOPIC
 from cometmq.model.message_properties import TAGS, WAIT
+from cometmq.model.names import TRANS_OP_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -10,11 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from cometmq.broker.restoring import Target
-from cometmq.broker.topics.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, TransactionChecking
 from cometmq.broker.transactions.half_messages import target_of
 from cometmq.model.errors import ProtocolError
-from cometmq.wire.record.record import decode_record
+from cometmq.model.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.wire.record.codec import decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.context import BrokerState

@@ -68,7 +68,7 @@ class Redriven(msgspec.Struct, rename="camel"):
 async def _dead_letters(admin: Admin) -> list[DeadLetters]:
     from cometmq.client.admin.base import for_each
     from cometmq.client.admin.redrive import dead_letter_topic, progress_group
-    from cometmq.client.names import DLQ_PREFIX
+    from cometmq.model.names import DLQ_PREFIX
 
     async def of(group: str) -> DeadLetters:
         status = await admin.topic_status(dead_letter_topic(group))

@@ -230,7 +230,7 @@ def trace(
     from cometmq.cli.admin.message_trace import trace_lines
 
     async def work(admin: Admin) -> MessageTrace:
-        from cometmq.client.names import TRACE_TOPIC
+        from cometmq.model.names import TRACE_TOPIC
 
         return await admin.message_trace(msg_id, trace_topic=topic or TRACE_TOPIC)
 

@@ -97,7 +97,7 @@ def permission_text(perm: int) -> str:
 
 def is_of_users(topic: str, of_brokers: Collection[str]) -> bool:
     """Whether somebody made a topic on purpose; every broker has topics by its own and its cluster's name."""
-    from cometmq.client.names import DLQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, is_system_topic
+    from cometmq.model.names import DLQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, is_system_topic
 
     return not (
         is_system_topic(topic)

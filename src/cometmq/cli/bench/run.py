@@ -140,7 +140,7 @@ async def group_for(
 
 
 async def _remove(admin: Admin, group: UsedGroup) -> None:
-    from cometmq.client.names import retry_topic
+    from cometmq.model.names import retry_topic
 
     try:
         await admin.delete_group(group.name, clean_offsets=True)

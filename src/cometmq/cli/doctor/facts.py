@@ -18,9 +18,10 @@ import msgspec
 from cometmq.cli.admin.topic_data import is_of_users
 from cometmq.client.admin.base import for_each
 from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
-from cometmq.client.names import DLQ_PREFIX, is_system_group
+from cometmq.client.names import is_system_group
 from cometmq.model.errors import CometError, RemotingError
 from cometmq.model.java_numbers import java_int, natural_long
+from cometmq.model.names import DLQ_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.model.topic import TopicConfig

@@ -15,8 +15,8 @@ import msgspec
 from cometmq.cli.common.times import now_ms
 from cometmq.cli.doctor.facts import Facts, GroupFacts, Progress, progress_of
 from cometmq.cli.doctor.finding import Finding, Level
-from cometmq.client.names import RETRY_PREFIX
 from cometmq.model.errors import CometError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.takeovers import ClusterInfoRequest
 
 MOST_AT_ONCE: Final = 16

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from cometmq.client.admin.base import AdminBase
 from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import HeaderError, ResponseError, RouteNotFoundError
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import TOOLS_GROUP, TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ALL
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cometmq.client.trace.query import MessageTrace
 
 FOR_EVER_MS: Final = 2**63 - 1
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group of tools, which every broker knows; it commits nothing."""
 
 

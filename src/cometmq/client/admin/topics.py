@@ -12,8 +12,9 @@ import msgspec
 
 from cometmq.client.admin.base import AdminBase
 from cometmq.client.admin.results import QueueStatus, decode_offset_table
-from cometmq.client.names import TEMPLATE_TOPIC, check_topic
+from cometmq.client.names import check_topic
 from cometmq.model.errors import ClientError, ResponseError, RouteNotFoundError
+from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from cometmq.wire.bodies.json_body import decode_answer
@@ -74,7 +75,7 @@ class TopicAdmin(AdminBase):
         """Have the broker at this address create the topic, or change it; attributes change as is said."""
         header = CreateTopicRequest(
             topic=config.topic_name,
-            default_topic=TEMPLATE_TOPIC,
+            default_topic=DEFAULT_TOPIC,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm,

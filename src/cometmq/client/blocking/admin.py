@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from cometmq.client.admin import admin as aio
-from cometmq.client.admin.messages import TOOLS_GROUP
 from cometmq.client.admin.results import (
     BrokerProgress,
     ClusterInfo,
@@ -17,11 +16,11 @@ from cometmq.client.admin.results import (
 )
 from cometmq.client.blocking.face import Face
 from cometmq.client.consumer.pull_request import PullReply
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.settings import ClientOptions, ClientSettings
 from cometmq.client.subscription import Expression
 from cometmq.client.trace.query import MessageTrace
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import TOOLS_GROUP, TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
 from cometmq.model.subscription import SubscriptionGroupConfig

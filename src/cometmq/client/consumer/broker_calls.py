@@ -38,7 +38,7 @@ from cometmq.wire.headers.session import (
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.wire.frame.command import Command
-    from cometmq.wire.header.header import Header
+    from cometmq.wire.header.schema import Header
 
 OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0

@@ -23,11 +23,12 @@ from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
-from cometmq.client.names import RETRY_PREFIX, unwrap
+from cometmq.client.names import unwrap
 from cometmq.client.subscription import is_tags
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, ResponseError
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.codes import ResponseCode
 

@@ -23,12 +23,13 @@ from cometmq.client.consumer.push_engine import PushEngine
 from cometmq.client.consumer.running_info import running_info
 from cometmq.client.consumer.settings import PushOptions, PushSettings
 from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.names import retry_topic, wrap_topic
+from cometmq.client.names import wrap_topic
 from cometmq.client.service_state import ServiceState
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.hooks import TracedListener
 from cometmq.model.errors import ClientError, CometError
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
 from cometmq.wire.bodies.heartbeat import ALL, ConsumeType

@@ -8,7 +8,7 @@ from typing import Any
 from cometmq.model.errors import HeaderError
 from cometmq.model.java_numbers import long_of
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.bodies.consumer_info import queue_key
+from cometmq.wire.bodies.json_body import queue_key
 from cometmq.wire.frame.command import Body
 from cometmq.wire.json import fastjson
 

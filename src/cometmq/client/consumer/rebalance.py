@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.names import RETRY_PREFIX
 from cometmq.model.errors import CometError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.names import INNER_PRODUCER_GROUP, TEMPLATE_TOPIC, retry_topic, wrap_topic
+from cometmq.client.names import wrap_topic
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, RouteNotFoundError
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
@@ -102,7 +103,7 @@ class MessageReturns:
             header = SendMessageRequestV2(
                 producer_group=INNER_PRODUCER_GROUP,
                 topic=topic,
-                default_topic=TEMPLATE_TOPIC,
+                default_topic=DEFAULT_TOPIC,
                 default_topic_queue_nums=_TEMPLATE_QUEUES,
                 queue_id=queue.queue_id,
                 sys_flag=0,

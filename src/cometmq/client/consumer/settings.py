@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.client.consumer.allocation import AllocationStrategy, Averagely
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least
 from cometmq.model.errors import SettingsError
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 MIB: Final = 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Final
 from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.settings import HALF_AN_HOUR_MS, ConsumerSettings
-from cometmq.client.names import RETRY_PREFIX
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 

@@ -31,7 +31,7 @@ from cometmq.wire.headers.session import (
     GetConsumerStatusRequest,
     NotifyConsumerIdsChangedRequest,
 )
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.walk import to_stored_message
 
 log = logging.getLogger("cometmq.client")

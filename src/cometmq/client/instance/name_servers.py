@@ -16,7 +16,7 @@ from cometmq.model.errors import RemotingError, ResponseError
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 
 log = logging.getLogger("cometmq.client")
 

@@ -18,9 +18,9 @@ import msgspec
 
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.static_queues import LOGICAL_BROKER_PREFIX, static_queues
-from cometmq.client.names import TEMPLATE_TOPIC
 from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.java_numbers import natural_int
+from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
@@ -76,7 +76,7 @@ class Routes:
             await self.refresh(topic)
             known = self._topics.get(topic)
         if known is None:
-            template = await self._ask(TEMPLATE_TOPIC)
+            template = await self._ask(DEFAULT_TOPIC)
             known = self._topics.get(topic)  # somebody else may have found it meanwhile
             if known is None and template is not None:
                 known = self._learn(topic, _as_template(template, template_queue_nums), from_template=True)

@@ -31,7 +31,7 @@ from cometmq.wire.exactly_once import (
 )
 from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.namesrv import GetKVConfigRequest, GetKVConfigResponse, PutKVConfigRequest
-from cometmq.wire.record.log_records import describe_records
+from cometmq.wire.record.preencoded import describe_records
 
 BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
 """Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
@@ -57,7 +57,7 @@ class BulkProducer(ProducerBase):
 
     async def takes_records(self, topic: str) -> bool:
         """Whether all brokers of a topic take records as they are in the log; see
-        `wire/record/log_records.py`."""
+        `wire/record/preencoded.py`."""
         queues = {queue.broker_name: queue for queue in await self.write_queues(topic)}
         answers = await asyncio.gather(*(self._asked_for_records(queue) for queue in queues.values()))
         return all(answers)

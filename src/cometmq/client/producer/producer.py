@@ -16,7 +16,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cometmq.client.names import check_topic, reply_topic, unwrap, wrap_topic
+from cometmq.client.names import check_topic, unwrap, wrap_topic
 from cometmq.client.producer.base import ProducerBase
 from cometmq.client.producer.later import Callback
 from cometmq.client.producer.queue_selection import QueueSelector
@@ -33,8 +33,9 @@ from cometmq.model.errors import (
 )
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
+from cometmq.model.names import reply_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.remoting.calling import never_sent
+from cometmq.remoting.calls import never_sent
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 

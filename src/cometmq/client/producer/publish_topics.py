@@ -13,10 +13,11 @@ from collections.abc import Collection
 from typing import Final
 
 from cometmq.client.instance.routes import Routes
-from cometmq.client.names import NOT_FOR_SENDING, check_topic, unwrap, wrap_topic
+from cometmq.client.names import check_topic, unwrap, wrap_topic
 from cometmq.client.producer.queue_selection import PublishTopic, QueueSelector, by_hash
 from cometmq.model.errors import CallTimeoutError, MessageError, RouteNotFoundError
 from cometmq.model.message import Message
+from cometmq.model.names import NOT_FOR_CLIENTS
 from cometmq.model.queue import MessageQueue
 
 MAX_TOPICS: Final = 10_000
@@ -40,7 +41,7 @@ class PublishTopics:
         if known is not None:
             return known
         check_topic(name)
-        if name in NOT_FOR_SENDING:
+        if name in NOT_FOR_CLIENTS:
             raise MessageError(f"topic {name} is the brokers' own; nobody else sends to it")
         topic = wrap_topic(self._namespace, name)
         try:

@@ -19,11 +19,11 @@ from uuid import uuid4
 
 import msgspec
 
-from cometmq.client.names import reply_topic
 from cometmq.client.producer.send_request import Special
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CallTimeoutError, ClientError, CometError, StateError, TooManyRequestsError
 from cometmq.model.message import Host, StoredMessage
+from cometmq.model.names import reply_topic
 from cometmq.model.sysflag import compression_type, is_compressed, without_compression
 from cometmq.remoting.client import split_address
 from cometmq.wire.codes import RequestCode

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from cometmq.client.instance.identity import MessageIds
-from cometmq.client.names import RETRY_PREFIX
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.model import message_properties as names
 from cometmq.model.errors import MessageError
 from cometmq.model.message import Message
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import CompressionType, with_compression
 from cometmq.ports.clock import Clock
 from cometmq.wire.codes import RequestCode, ResponseCode

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from cometmq.client.names import TEMPLATE_TOPIC, TRACE_TOPIC
 from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least
 from cometmq.model.errors import SettingsError
+from cometmq.model.names import DEFAULT_TOPIC, TRACE_TOPIC
 from cometmq.model.sysflag import CompressionType
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.compression import DEFAULT_LEVEL
@@ -47,7 +47,7 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
     """Answers after which another broker is tried."""
     retry_when_not_stored_ok: bool = False
     """Also try another broker when one has stored the message, but not as safely as it should."""
-    create_topic_key: str = TEMPLATE_TOPIC
+    create_topic_key: str = DEFAULT_TOPIC
     default_topic_queue_nums: int = 4
     """A topic that does not exist is made after `create_topic_key`, with this many queues at most."""
     max_message_size: int = 4 * MIB

@@ -17,7 +17,7 @@ from typing import Final, Unpack
 
 import msgspec
 
-from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
+from cometmq.client.names import unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.queue_selection import QueueSelector
 from cometmq.client.producer.send_request import Special
@@ -39,6 +39,7 @@ from cometmq.client.producer.transactions import (
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, SettingsError
 from cometmq.model.message import Message
+from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType
 from cometmq.wire.codes import RequestCode
@@ -82,7 +83,7 @@ class TransactionProducer(Producer):
         self.listener = listener
         self._check: Check = listener.check if listener is not None else check  # type: ignore[assignment]
         self._check_threads = check_threads
-        self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [TEMPLATE_TOPIC]
+        self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [DEFAULT_TOPIC]
         self._decisions = Decisions()
         self._checks: TransactionChecks | None = None
 

@@ -18,7 +18,6 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from cometmq.client.names import MAX_GROUP_LENGTH
 from cometmq.client.producer.send_result import SendReceipt
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.client.settings import DEFAULT_INSTANCE_NAME, ClientSettings, common_settings
@@ -26,6 +25,7 @@ from cometmq.client.trace.records import TraceRecord, encode_record, keys_of
 from cometmq.model.errors import CometError
 from cometmq.model.message import Message
 from cometmq.model.message_properties import is_blank
+from cometmq.model.names import MAX_GROUP_LENGTH
 
 log = logging.getLogger("cometmq.client")
 

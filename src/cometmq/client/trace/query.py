@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from cometmq.client.admin.messages import MessageAdmin
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
@@ -23,6 +22,7 @@ from cometmq.client.trace.records import (
     TransactionEnded,
     decode_records,
 )
+from cometmq.model.names import TRACE_TOPIC
 
 MAX_MESSAGES: Final = 64
 

@@ -12,8 +12,8 @@ import msgspec
 from cometmq.model.errors import HeaderError
 from cometmq.model.topic import DataVersion
 from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
-from cometmq.namesrv.records import BrokerLeft, BrokerRegistration
 from cometmq.namesrv.state import NamesrvState
+from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.wire.bodies.json_body import decode_json_body, encode_kv_table

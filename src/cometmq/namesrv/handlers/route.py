@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.namesrv.pickup import only_zone
+from cometmq.namesrv.routes import only_zone
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles

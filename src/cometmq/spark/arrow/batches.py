@@ -37,10 +37,10 @@ from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema
 from cometmq.spark.options import IncludeProperties
 from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.codec import decode_record, encode_record
 from cometmq.wire.record.compression import decompress
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import RecordError
-from cometmq.wire.record.record import decode_record, encode_record
 
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer
@@ -214,7 +214,7 @@ class _Columns:
             raise RecordError(start, "a body that can be decompressed", error) from error
 
     def born_times(self) -> pa.Array:
-        return _times(self._fields.column("born_ms", np.int64))
+        return _times(self._fields.column("born_timestamp_ms", np.int64))
 
     def store_times(self) -> pa.Array:
         return _times(self._fields.store_times_ms)

@@ -1,7 +1,7 @@
 """The fields of many records as columns of numbers: where everything is, without a look at each record.
 
 Rules kept here:
-- A record counts only if its lengths add up to its size, as in `wire/record/record.py`. What is wrong is
+- A record counts only if its lengths add up to its size, as in `wire/record/codec.py`. What is wrong is
   in `bad`, and nothing of such a record may be used.
 - IPv6 hosts move the fields behind them; only then the fields are read a second time.
 """
@@ -23,6 +23,8 @@ from cometmq.wire.record.layout import (
     MAX_TOPIC_LENGTH_V1,
     MAX_TOPIC_LENGTH_V2,
     RecordError,
+    field_at,
+    numpy_fields,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
@@ -33,31 +35,9 @@ Bytes = npt.NDArray[np.uint8]
 
 _FIXED_SIZE: Final = FIXED_V4.size
 _LONGER: Final = PACKED_IPV6_LENGTH - PACKED_IPV4_LENGTH
-_STORE_TIME_AT: Final = BORN_HOST_AT + PACKED_IPV4_LENGTH
-STORE_HOST_AT: Final = _STORE_TIME_AT + 8
-_RECONSUME_AT: Final = STORE_HOST_AT + PACKED_IPV4_LENGTH
-_BODY_LENGTH_AT: Final = _RECONSUME_AT + 12
-
-_FIXED: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-        ("born_host", "<u8"),
-        ("store_ms", ">i8"),
-        ("store_host", "<u8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_offset", ">i8"),
-        ("body_length", ">i4"),
-    ]
-)
-"""From the size to the length of the body; hosts are left in the order that their bytes have."""
+STORE_HOST_AT: Final = field_at("store_host")
+_FIXED: Final = np.dtype(numpy_fields("<u8"))
+"""The fixed part; hosts keep the order of their bytes."""
 
 
 class RecordFields:
@@ -68,7 +48,7 @@ class RecordFields:
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
         self.starts = starts
         self.fixed = _windows(self.bytes, f"V{_FIXED_SIZE}")[starts].view(_FIXED)
-        self.ends: Places = starts + self.fixed["size"]
+        self.ends: Places = starts + self.fixed["total_size"]
         self.sys_flags: npt.NDArray[np.int32] = self.fixed["sys_flag"].astype(np.int32)
         self.has_v6 = bool((self.sys_flags & HOST_V6_MASK).any())
         self._behind_born_host = self._longer(BORN_HOST_V6)
@@ -85,7 +65,7 @@ class RecordFields:
 
     def _find_parts(self) -> None:
         """Find body, topic and properties; the places of bad records are at their beginnings."""
-        lengths = self._number("body_length", _BODY_LENGTH_AT, self._behind_store_host).astype(np.int64)
+        lengths = self._number("body_length", self._behind_store_host).astype(np.int64)
         topic_length_at = self.body_starts + lengths
         is_v2 = self.fixed["magic"] == MAGIC_V2
         self.bad |= (lengths < 0) | (topic_length_at + 3 + is_v2 > self.ends)
@@ -105,27 +85,27 @@ class RecordFields:
         self.topic_starts, self.topic_ends = topic_starts, topic_ends
         self.block_starts: Places = topic_ends + 2
 
-    def _number(self, name: str, place: int, behind: Places | int) -> npt.NDArray[np.generic]:
+    def _number(self, name: str, behind: Places | int) -> npt.NDArray[np.generic]:
         """A field behind a host."""
         if not self.has_v6:
             fixed: npt.NDArray[np.generic] = self.fixed[name]
             return fixed
         kind = _FIXED[name]
-        places = np.minimum(self.starts + place + behind, len(self.bytes) - kind.itemsize)
+        places = np.minimum(self.starts + field_at(name) + behind, len(self.bytes) - kind.itemsize)
         moved: npt.NDArray[np.generic] = _windows(self.bytes, kind)[places]
         return moved
 
     @property
     def store_times_ms(self) -> npt.NDArray[np.int64]:
-        return self._number("store_ms", _STORE_TIME_AT, self._behind_born_host).astype(np.int64)
+        return self._number("store_timestamp_ms", self._behind_born_host).astype(np.int64)
 
     @property
     def reconsume_times(self) -> npt.NDArray[np.int32]:
-        return self._number("reconsume_times", _RECONSUME_AT, self._behind_store_host).astype(np.int32)
+        return self._number("reconsume_times", self._behind_store_host).astype(np.int32)
 
     def store_hosts_v4(self) -> npt.NDArray[np.uint64]:
         """The store hosts, packed, where they are IPv4."""
-        return self._number("store_host", STORE_HOST_AT, self._behind_born_host).astype(np.uint64)
+        return self._number("store_host", self._behind_born_host).astype(np.uint64)
 
     def column(self, name: str, kind: type[np.generic]) -> npt.NDArray[np.generic]:
         """A field before the hosts, in the byte order of this machine."""
@@ -156,7 +136,7 @@ class RecordFields:
 
     def error(self, row: int, place: int) -> RecordError:
         """What is wrong with a bad record, which is said to be at a place."""
-        size = int(self.fixed["size"][row])
+        size = int(self.fixed["total_size"][row])
         return RecordError(place, f"a record whose lengths add up to its size of {size}", "other lengths")
 
 

@@ -18,12 +18,14 @@ import numpy.typing as npt
 
 from cometmq.wire.record.layout import (
     HEAD,
+    MAGIC_AT,
     MAGIC_FILLER,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_SIZE,
     FillerError,
     RecordError,
+    numpy_fields,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +33,9 @@ if TYPE_CHECKING:
 
 Places = npt.NDArray[np.int64]
 
-HEAD_DTYPE: Final = np.dtype([("size", ">i4"), ("magic", ">u4")])
+HEAD_DTYPE: Final = np.dtype(numpy_fields("V8")[:2])
 _HEAD_BYTES: Final = np.dtype(f"V{HEAD.size}")
 _FIRST_MAGIC_BYTE: Final = MAGIC_V1 >> 24
-_MAGIC_AT: Final = 4
 _WINDOW: Final = 256 * 1024
 """How much is searched at a time; where the search is led astray, the rest of that is walked."""
 _PROBED: Final = 32
@@ -112,7 +113,7 @@ def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: in
         return np.empty(0, np.int64), position
     heads = np.ndarray((most,), HEAD_DTYPE, buffer, position, strides=(size,))
     magics = heads["magic"]
-    good = (heads["size"] == size) & ((magics == MAGIC_V1) | (magics == MAGIC_V2))
+    good = (heads["total_size"] == size) & ((magics == MAGIC_V1) | (magics == MAGIC_V2))
     count = most if good.all() else int(good.argmin())
     return position + size * np.arange(count, dtype=np.int64), position + size * count
 
@@ -123,9 +124,9 @@ def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tup
     view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, limit) - position, position)
     if len(view) < HEAD.size:
         return np.empty(0, np.int64), position
-    found = np.flatnonzero(view[_MAGIC_AT:-3] == _FIRST_MAGIC_BYTE)
+    found = np.flatnonzero(view[MAGIC_AT:-3] == _FIRST_MAGIC_BYTE)
     heads = np.ndarray((len(view) - HEAD.size + 1,), _HEAD_BYTES, view, strides=(1,))[found].view(HEAD_DTYPE)
-    magics, sizes = heads["magic"], heads["size"].astype(np.int64)
+    magics, sizes = heads["magic"], heads["total_size"].astype(np.int64)
     good = ((magics == MAGIC_V1) | (magics == MAGIC_V2)) & (sizes >= MIN_RECORD_SIZE)
     found, sizes = found[good], sizes[good]
     if not len(found) or found[0] != 0:

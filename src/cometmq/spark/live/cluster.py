@@ -21,9 +21,9 @@ from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.pull_request import PullCalls, PullKind
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from cometmq.client.subscription import subscription_of
 from cometmq.model.errors import ClientError, CometError, RouteNotFoundError, StateError
+from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.live.group import GroupOffsets, QueryMember
 from cometmq.spark.live.offsets import EARLIEST, LATEST, Offsets

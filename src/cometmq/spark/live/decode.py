@@ -8,8 +8,6 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +19,7 @@ from cometmq.spark.arrow.gather import Places
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
 from cometmq.spark.live.worker_pull import Feeder, Piece, worker_client
-
-_QUEUE_OFFSET: Final = Struct(">q")
-_QUEUE_OFFSET_AT: Final = 20
-"""Where a record says its offset in the queue."""
+from cometmq.wire.record.layout import peek_queue_offset
 
 
 def read_ranges(
@@ -93,5 +88,4 @@ class Decoder:
 
 
 def _queue_offset(piece: Piece, start: int) -> int:
-    offset: int = _QUEUE_OFFSET.unpack_from(piece.body, start + _QUEUE_OFFSET_AT)[0]
-    return offset + piece.delta
+    return peek_queue_offset(piece.body, start) + piece.delta

@@ -19,6 +19,7 @@ from cometmq.client.names import check_group, check_topic
 from cometmq.client.settings import ClientSettings
 from cometmq.client.subscription import Expression, Sql
 from cometmq.model.errors import CometError, SettingsError
+from cometmq.model.names import TOOLS_GROUP
 from cometmq.spark.live.offsets import EARLIEST, LATEST, Offsets, parse_offsets
 from cometmq.spark.options import CONNECTION_OPTIONS, IncludeProperties, Options
 from cometmq.wire.bodies.heartbeat import ALL
@@ -45,7 +46,7 @@ LIVE_OPTIONS: Final = (
     "pollTimeoutMs",
 )
 DRIVER_RECORDS: Final = 4096
-NAMELESS_GROUP: Final = "TOOLS_CONSUMER"
+NAMELESS_GROUP: Final = TOOLS_GROUP
 """Who reads without a group of its own: every broker has this one, for tools."""
 
 

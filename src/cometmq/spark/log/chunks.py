@@ -179,7 +179,9 @@ class LogFileReader:
         places = np.flatnonzero(content[4 : len(content) - MIN_RECORD_SIZE + 5] == _FIRST_MAGIC_BYTE)
         heads = np.ndarray((len(content) - _MAGIC_TAIL,), HEAD_DTYPE, content, strides=(1,))[places]
         is_magic = (heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)
-        for place, size in zip(places[is_magic].tolist(), heads["size"][is_magic].tolist(), strict=True):
+        for place, size in zip(
+            places[is_magic].tolist(), heads["total_size"][is_magic].tolist(), strict=True
+        ):
             offset: int = base + place
             fits = MIN_RECORD_SIZE <= size <= self.file.limit - offset
             if fits and peek_physical_offset(buffer, place) == offset:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.spark.arrow.gather import Places
 from cometmq.spark.arrow.record_scan import HEAD_DTYPE
 from cometmq.spark.log.chunks import CHUNK, Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.log.partitions import LogPlaces, LogRange, QueuePart, QueueParts
 from cometmq.spark.log.rows import LogRows
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.queue.units import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
@@ -127,7 +127,11 @@ def _confirmed(piece: Piece, sizes: Places) -> Iterator[Piece | Damage]:
     if inside.any():
         windows = np.ndarray((len(content) - HEAD.size + 1,), HEAD_DTYPE, content, strides=(1,))
         heads[inside] = windows[piece.starts[inside]]
-    right = (heads["size"] == sizes) & ((heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)) & inside
+    right = (
+        (heads["total_size"] == sizes)
+        & ((heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2))
+        & inside
+    )
     if right.any():
         yield Piece(piece.buffer, piece.starts[right], piece.places[right])
     for place, size in zip(piece.places[~right].tolist(), sizes[~right].tolist(), strict=True):

@@ -14,8 +14,8 @@ import msgspec
 from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.model import message_properties as names
+from cometmq.model.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.spark.pipelines.run.jobs import Job
 from cometmq.spark.pipelines.run.streams import plain_errors
 from cometmq.spark.pipelines.run.topic_names import topic_names

@@ -16,8 +16,8 @@ from pyspark.sql import functions as fn
 
 from cometmq.client.admin.admin import Admin
 from cometmq.client.blocking.loop import background
-from cometmq.client.names import is_system_topic
 from cometmq.model.errors import SettingsError
+from cometmq.model.names import is_system_topic
 from cometmq.spark.live.cluster import Cluster
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.copy import copies

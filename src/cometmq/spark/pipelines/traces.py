@@ -14,9 +14,9 @@ import msgspec
 from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import NotFoundError
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.spark.pipelines.run.jobs import Job
 from cometmq.spark.pipelines.run.streams import plain_errors
 from cometmq.spark.pipelines.run.topic_names import topic_names

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cometmq.model.errors import StoreError
 from cometmq.model.message_properties import INNER_MULTI_DISPATCH, KEYS, TAGS, UNIQ_KEY
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.ports.names import is_file_name
 from cometmq.spark.arrow.gather import Mask, Places, gather
@@ -24,7 +25,7 @@ from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, Piece
 from cometmq.spark.log.store import wrong_bodies
-from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels, delay_level, further_places
+from cometmq.store.dispatch.rules import DelayLevels, delay_level, further_places
 from cometmq.store.index.key_hash import hashes_of_all, key_hashes
 from cometmq.wire.java_hash import java_hash, tags_code
 
@@ -91,7 +92,7 @@ class Dispatched:
         rows = np.zeros(len(piece.fields), UNIT_ROW)
         rows["queue_offset"] = piece.fields.fixed["queue_offset"]
         rows["place"] = piece.fields.fixed["physical_offset"]
-        rows["size"] = piece.fields.fixed["size"]
+        rows["size"] = piece.fields.fixed["total_size"]
         queued = piece.fields.sys_flags & TransactionType.PREPARED == 0
         queue_ids = piece.fields.column("queue_id", np.int64)
         for number, topic in enumerate(piece.topics):

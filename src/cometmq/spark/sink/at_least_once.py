@@ -34,7 +34,7 @@ from cometmq.spark.sink.requests import Piece, RecordRows
 from cometmq.spark.sink.worker_producer import SinkLink, Window, patiently
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
-from cometmq.wire.record.log_records import describe_records
+from cometmq.wire.record.preencoded import describe_records
 from cometmq.wire.record.properties import format_properties
 
 log = logging.getLogger("cometmq.spark")

@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.client.names import TEMPLATE_TOPIC
 from cometmq.model.errors import ClientError, CometError, MessageError
+from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.spark.sink.at_least_once import BATCH_PROPERTIES, no_such_queue
 from cometmq.spark.sink.encode import Bytes, unique_ids
 from cometmq.spark.sink.options import SinkOptions
@@ -145,7 +145,7 @@ class OnceLane:
         header = SendOnceRequest(
             producer_group=self._options.group,
             topic=self._topic,
-            default_topic=TEMPLATE_TOPIC,
+            default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=_NEW_TOPIC_QUEUES,
             queue_id=self._queue_of(piece.group, by_queue_id=by_queue_id),
             born_timestamp=time.time_ns() // 1_000_000,

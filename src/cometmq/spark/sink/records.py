@@ -2,7 +2,7 @@
 
 Rules kept here:
 - A record is what the broker would have made of the row, as far as it can be known here; see
-  `wire/record/log_records.py` for what is left to it.
+  `wire/record/preencoded.py` for what is left to it.
 - As in `encode.py`, no Python object is made for a row.
 - Rows with keys of their own go as batches: how many a row has differs, and only the unique key is hashed
   here.
@@ -28,13 +28,12 @@ from cometmq.spark.sink.encode import (
     rows_of,
 )
 from cometmq.store.index.arrays import hashes_of_letters
-from cometmq.store.put.bulk import RECORD_HEAD
 from cometmq.wire.frame.command import Body
 from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record.batch import MIN_ITEM_SIZE
-from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, numpy_fields
 
-_HEAD: Final = np.dtype(RECORD_HEAD)
+_HEAD: Final = np.dtype(numpy_fields("V8"))
 
 Heads = np.ndarray[tuple[int], np.dtype[np.void]]
 
@@ -126,10 +125,10 @@ def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tup
     """What records have before their bodies, and between those and the properties."""
     count = len(body_lengths)
     heads = np.zeros(count, _HEAD)
-    heads["size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
+    heads["total_size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
     heads["magic"] = MAGIC_V1
-    heads["born_ms"] = time.time_ns() // 1_000_000
-    heads["body"] = body_lengths
+    heads["born_timestamp_ms"] = time.time_ns() // 1_000_000
+    heads["body_length"] = body_lengths
     between = np.empty((count, 1 + len(name) + 2), np.uint8)
     between[:, 0] = len(name)
     between[:, 1:-2] = np.frombuffer(name, np.uint8)

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from cometmq.model.names import DELAY_TOPIC, LOST_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.ports.names import is_file_name
 from cometmq.store.dispatch.arrivals import Arrivals
 from cometmq.store.dispatch.rules import (
-    DELAY_TOPIC,
-    LOST_TOPIC,
     NO_VALUES,
     DelayLevels,
     Keyed,
@@ -44,7 +43,7 @@ from cometmq.store.put.batch import MessageBatch, behind_each_other
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.read.skipped import Skipped
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
 if TYPE_CHECKING:

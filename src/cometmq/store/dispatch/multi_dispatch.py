@@ -12,14 +12,15 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.model.message_properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from cometmq.model.names import LIGHT_QUEUE_PREFIX
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import LIGHT_QUEUE_PREFIX, is_kept_out
+from cometmq.store.dispatch.rules import is_kept_out
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 _PAIR_END: Final = b"\x02"
 

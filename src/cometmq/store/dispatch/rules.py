@@ -26,15 +26,18 @@ from cometmq.model.message_properties import (
     TAGS,
     UNIQ_KEY,
 )
+from cometmq.model.names import (
+    DELAY_TOPIC,
+    LIGHT_QUEUE_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_PREFIX,
+)
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
-
-LOST_TOPIC: Final = "rmq_sys_lost_records"
-"""The topic of records that stand in the commit log where others were lost, and are dispatched nowhere."""
-DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
 UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 """What a level that has no delay of its own waits."""
@@ -50,7 +53,7 @@ _REMEMBERED_BLOCKS: Final = 4096
 _REMEMBERED_LENGTH: Final = 256
 _MANY: Final = 4
 """So many messages for each byte that has to be looked at in all of them."""
-_KEPT_OUT: Final = ("%RETRY%", "rmq_sys_", "RMQ_SYS_TRANS_", "TRANS_CHECK_MAX_TIME_TOPIC", DELAY_TOPIC)
+_KEPT_OUT: Final = (RETRY_PREFIX, SYSTEM_PREFIX, TRANS_PREFIX, TRANS_CHECK_MAX_TIME_TOPIC, DELAY_TOPIC)
 
 
 Values = tuple[int, bytes | None, bytes | None, bool]

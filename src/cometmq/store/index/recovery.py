@@ -25,7 +25,7 @@ from cometmq.store.log.damage import walk_over_damage
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 log = logging.getLogger("cometmq.store")
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError, StoreError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
@@ -39,6 +40,7 @@ from cometmq.store.put.bulk import can_take
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import without_crc_property
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
@@ -47,16 +49,15 @@ from cometmq.wire.record.layout import (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_LENGTH_V1,
+    topic_field,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.bulk import RecordBulk
 
 MAX_TOPIC_LENGTH: Final = 255
-LONG_TOPIC_PREFIX: Final = "%RETRY%"
-"""Only the retry topics of groups, which nobody names by hand, may have more than 127 bytes."""
+"""In bytes. Only retry topics may have more than 127, since nobody names them by hand."""
 
 CLOCK_STEP_MS: Final = 10_000
 """How far the clock may be set back before store times follow it."""
@@ -340,9 +341,9 @@ class CommitLog(GrowingLog):
         except UnicodeEncodeError:
             return None
         if len(name) <= MAX_TOPIC_LENGTH_V1:
-            known = MAGIC_V1, bytes((len(name),)) + name
-        elif len(name) <= MAX_TOPIC_LENGTH and topic.startswith(LONG_TOPIC_PREFIX) and self._long_topics:
-            known = MAGIC_V2, len(name).to_bytes(2, "big") + name
+            known = MAGIC_V1, topic_field(name, MAGIC_V1)
+        elif len(name) <= MAX_TOPIC_LENGTH and topic.startswith(RETRY_PREFIX) and self._long_topics:
+            known = MAGIC_V2, topic_field(name, MAGIC_V2)
         else:
             return None
         if len(self._topics) >= _KNOWN_TOPICS:

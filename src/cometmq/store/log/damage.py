@@ -15,14 +15,13 @@ from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.record_check import whole_record
-from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
+from cometmq.wire.record.layout import HEAD, MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.wire.record.walk import WalkEnd
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
-_MAGIC_AT: Final = 4
 _CHUNK: Final = 1024 * 1024
-_ZEROS: Final = bytes(_CHUNK + _MAGIC_AT)
+_ZEROS: Final = bytes(_CHUNK + MAGIC_AT)
 
 
 def next_in_file(mapped: MappedFile, position: int, limit: int | None = None) -> int | None:
@@ -64,15 +63,15 @@ def walk_over_damage(log: LogReader, start: int, limit: int) -> Iterator[RecordG
 
 def _next_magic(mapped: MappedFile, start: int, limit: int) -> int | None:
     """The next place where a record could begin. Most of what follows the end of a log are zeros."""
-    at = start + _MAGIC_AT
-    limit = min(limit, mapped.wrote - MIN_RECORD_SIZE + 2 * _MAGIC_AT)
+    at = start + MAGIC_AT
+    limit = min(limit, mapped.wrote - MIN_RECORD_SIZE + 2 * MAGIC_AT)
     while at < limit:
-        end = min(at + _CHUNK + _MAGIC_AT, limit)
+        end = min(at + _CHUNK + MAGIC_AT, limit)
         mapped.file.fetch(at, end)  # cheaper than a fault for every page
         chunk = mapped.buffer[at:end]
         if chunk != _ZEROS[: end - at]:
             places = [place for place in map(chunk.find, _MAGICS) if place >= 0]
             if places:
-                return at + min(places) - _MAGIC_AT
+                return at + min(places) - MAGIC_AT
         at += _CHUNK
     return None

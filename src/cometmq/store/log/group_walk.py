@@ -11,23 +11,32 @@ Rules kept here:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.message_properties import UNIQ_KEY
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
-from cometmq.store.dispatch.rules import DELAY_TOPIC, Keyed, put_values
+from cometmq.store.dispatch.rules import Keyed, put_values
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
-from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
+from cometmq.wire.record.codec import Record
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE, fields_struct
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
-_HEAD: Final = struct.Struct(">iIii4xqqi16xq20xi")
-"""Size, magic, checksum, queue, queue offset, place, flags, store time and length of the body."""
+_HEAD: Final = fields_struct(
+    "total_size",
+    "magic",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "store_timestamp_ms",
+    "body_length",
+)
 _HEAD_SIZE: Final = FIXED_V4.size
 _UNUSUAL: Final = TRANSACTION_MASK | HOST_V6_MASK | INNER_BATCH
 _SIGN_CLEARED: Final = 0x7FFFFFFF

@@ -6,18 +6,16 @@ passed over are looked at no further than to know where the next one begins.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.walk import FileWalk
-from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, fields_struct
 
-_START: Final = struct.Struct(">iI20xq")
-"""Size, magic and place of a record."""
+_START: Final = fields_struct("total_size", "magic", "physical_offset")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 

@@ -8,7 +8,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -16,10 +15,15 @@ from typing import Final
 from cometmq.store.log.group_walk import GroupWalk
 from cometmq.store.log.mapped_files import MappedFiles
 from cometmq.store.log.walk import LogWalk
-from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
+from cometmq.wire.record.layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    fields_struct,
+    peek_store_timestamp,
+)
 
-_START: Final = struct.Struct(">iI20xq")
-"""Size, magic and place of a record."""
+_START: Final = fields_struct("total_size", "magic", "physical_offset")
 _NEAR: Final = 16 * 1024
 """Records this near to each other are fetched together."""
 

@@ -10,9 +10,9 @@ Rules kept here:
 from __future__ import annotations
 
 from cometmq.store.dispatch.rules import QueuePlace, further_places
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, record_is_intact, resembles_crc_property
 from cometmq.wire.record.layout import RecordError
-from cometmq.wire.record.record import Record, decode_record
 
 
 def whole_record(view: memoryview, physical_offset: int, *, sealed: bool = False) -> Record | None:

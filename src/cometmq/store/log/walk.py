@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.crc import record_is_intact
 from cometmq.wire.record.layout import HEAD, FillerError, RecordError
-from cometmq.wire.record.record import Record, decode_record
 from cometmq.wire.record.walk import WalkEnd
 
 T = TypeVar("T")

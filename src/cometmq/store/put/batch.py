@@ -19,10 +19,10 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room, without_crc_property
-from cometmq.wire.record.layout import HOST_BITS
+from cometmq.wire.record.layout import FIELDS, HOST_BITS, packed_format
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 SIGN_CLEARED: Final = 0x7FFFFFFF
 _PAIR_END: Final = b"\x02"
@@ -50,20 +50,34 @@ class PropertiesTooLongError(Exception):
     """The properties of an item do not fit into a record."""
 
 
+_SHARED: Final = (
+    "sys_flag",
+    "born_timestamp_ms",
+    "born_host",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
+"""Fields that are equal in all records of a batch; they follow one another in a record."""
+
+
 class _Layout(msgspec.Struct, frozen=True):
-    """The fixed part of a record, with the fields that are the same in all records of a batch as one."""
+    """The fixed part of a record, with the shared fields as one."""
 
     host_bits: int
     shared: struct.Struct
     fixed: struct.Struct
 
 
-def _layout(born_host_length: int, store_host_length: int, host_bits: int) -> _Layout:
-    shared = struct.Struct(f">iq{born_host_length}sq{store_host_length}siq")
-    return _Layout(host_bits, shared, struct.Struct(f">iIiiiqq{shared.size}si"))
+def _layout(host_bits: int) -> _Layout:
+    names = tuple(FIELDS)
+    before, after = packed_format(*names[: names.index(_SHARED[0])]), FIELDS["body_length"]
+    shared = struct.Struct(packed_format(*_SHARED, host_bits=host_bits))
+    return _Layout(host_bits, shared, struct.Struct(f"{before}{shared.size}s{after}"))
 
 
-_LAYOUTS: Final = {lengths: _layout(*lengths, host_bits) for lengths, host_bits in HOST_BITS.items()}
+_LAYOUTS: Final = {lengths: _layout(host_bits) for lengths, host_bits in HOST_BITS.items()}
 
 
 def pack_records(

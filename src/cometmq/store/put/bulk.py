@@ -19,8 +19,18 @@ from cometmq.model.message_properties import CRC32
 from cometmq.store.put.body_checksums import body_checksums, even_checksums
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, resembles_crc_property
-from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
-from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
+from cometmq.wire.record.layout import (
+    FIXED_V4,
+    HEAD,
+    MAGIC_V1,
+    MAX_TOPIC_LENGTH_V1,
+    MIN_RECORD_SIZE,
+    SYS_FLAG_AT,
+    numpy_fields,
+    packed_format,
+    topic_field,
+)
+from cometmq.wire.record.preencoded import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
@@ -31,28 +41,9 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
     Table = np.ndarray[tuple[int], np.dtype[Any]]
 
-RECORD_HEAD: Final = [
-    ("size", ">i4"),
-    ("magic", ">u4"),
-    ("crc", ">i4"),
-    ("queue_id", ">i4"),
-    ("flag", ">i4"),
-    ("queue_offset", ">i8"),
-    ("place", ">i8"),
-    ("sys_flag", ">i4"),
-    ("born_ms", ">i8"),
-    ("born_host", "V8"),
-    ("stored_ms", ">i8"),
-    ("store_host", "V8"),
-    ("consumed", ">i4"),
-    ("prepared", ">i8"),
-    ("body", ">i4"),
-]
-"""The fixed part of a record, for NumPy."""
-_HEAD: Final = struct.Struct(">iI")
-_SYS_FLAG_AT, _CONSUMED_AT = 36, 72
-_LAST: Final = struct.Struct(">iqi")
-"""What the fixed part ends with: how often it was consumed, the prepared offset, and the size of the body."""
+RECORD_HEAD: Final = numpy_fields("V8")
+_LAST: Final = struct.Struct(packed_format("reconsume_times", "prepared_transaction_offset", "body_length"))
+"""The last fields of the fixed part."""
 _BEFORE_VALUE: Final = 12
 """So far from the end of a record is what divides name and value of a checksum."""
 _PROPERTY_END: Final = b"\x02"
@@ -128,16 +119,16 @@ class RecordBulk:
 
     def _body_of_all(self, topic: bytes, max_size: int) -> int:
         """The size of the body that each has, if they are of one size and right; 0 if they are not."""
-        size, name = self._common_size, bytes([len(topic)]) + topic
-        length = int(self.heads["body"][0])
+        size, name = self._common_size, topic_field(topic, MAGIC_V1)
+        length = int(self.heads["body_length"][0])
         behind = FIXED_V4.size + length
         rest = size - behind - len(name) - 2
         if not 0 < length <= max_size or not 0 <= rest <= MAX_PROPERTIES_LENGTH:
             return 0
         is_right = (
-            self._all_have(0, _HEAD.pack(size, MAGIC_V1))
-            and self._all_have(_SYS_FLAG_AT, bytes(4))
-            and self._all_have(_CONSUMED_AT, _LAST.pack(0, 0, length))
+            self._all_have(0, HEAD.pack(size, MAGIC_V1))
+            and self._all_have(SYS_FLAG_AT, bytes(4))
+            and self._all_have(FIXED_V4.size - _LAST.size, _LAST.pack(0, 0, length))
             and self._all_have(behind, name + rest.to_bytes(2, "big"))
             and (not rest or self._all_have(size - 1, _PROPERTY_END))
         )
@@ -154,16 +145,16 @@ class RecordBulk:
         import numpy as np
 
         heads, sizes = self.heads, self.sizes
-        lengths = heads["body"].astype(np.int64)
+        lengths = heads["body_length"].astype(np.int64)
         tails = self.starts + FIXED_V4.size + lengths
-        name = bytes([len(topic)]) + topic
+        name = topic_field(topic, MAGIC_V1)
         rest = sizes - FIXED_V4.size - lengths - len(name) - 2
         is_wrong = (
-            (heads["size"] != sizes)
+            (heads["total_size"] != sizes)
             | (heads["magic"] != MAGIC_V1)
             | (heads["sys_flag"] != 0)
-            | (heads["consumed"] != 0)
-            | (heads["prepared"] != 0)
+            | (heads["reconsume_times"] != 0)
+            | (heads["prepared_transaction_offset"] != 0)
             | (lengths <= 0)
             | (rest < 0)
             | (rest > MAX_PROPERTIES_LENGTH)
@@ -211,15 +202,17 @@ class RecordBulk:
         heads, data = self.heads, self.data.data
         heads["queue_id"] = self.queue_id
         heads["queue_offset"] = queue_offset + np.arange(self.count)
-        heads["place"] = place + self.starts
-        heads["stored_ms"] = stored_ms
+        heads["physical_offset"] = place + self.starts
+        heads["store_timestamp_ms"] = stored_ms
         heads["born_host"] = np.void(born_host)
         heads["store_host"] = np.void(store_host)
         if self._common_body:
-            heads["crc"] = even_checksums(self.data, FIXED_V4.size, self._common_body, self._common_size)
+            heads["body_crc"] = even_checksums(self.data, FIXED_V4.size, self._common_body, self._common_size)
         else:
             bodies = self.starts + FIXED_V4.size
-            heads["crc"] = body_checksums(self.data, bodies, bodies + heads["body"].astype(np.int64))
+            heads["body_crc"] = body_checksums(
+                self.data, bodies, bodies + heads["body_length"].astype(np.int64)
+            )
         if not self._common_size:
             rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
             windows = np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)
@@ -239,7 +232,7 @@ class RecordBulk:
         import numpy as np
 
         data = self.data.data
-        lengths = self.heads["body"].astype(np.int64)
+        lengths = self.heads["body_length"].astype(np.int64)
         tails = self.starts + FIXED_V4.size + lengths
         begins = (tails + self.data[tails] + 3).tolist()
         return [

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from zlib_ng.zlib_ng import crc32
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.put.batch import SIGN_CLEARED, Part
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, without_crc_property
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.writer import PutResult

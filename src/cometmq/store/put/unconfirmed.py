@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.store.dispatch.dispatcher import BatchUnits, Dispatcher
-from cometmq.store.dispatch.rules import DELAY_TOPIC, Values
+from cometmq.store.dispatch.rules import Values
 from cometmq.store.log.group_walk import QueueRun, RecordGroup
 from cometmq.store.log.growing_log import GrowingLog
 from cometmq.store.queue.consume_queue import ConsumeQueue

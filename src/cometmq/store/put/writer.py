@@ -22,12 +22,13 @@ import msgspec
 
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import BatchUnits, Dispatcher
 from cometmq.store.dispatch.multi_dispatch import LightQueues
 from cometmq.store.dispatch.rules import NO_VALUES, is_queued, put_values
-from cometmq.store.log.commit_log import LONG_TOPIC_PREFIX, MAX_TOPIC_LENGTH, CommitLog
+from cometmq.store.log.commit_log import MAX_TOPIC_LENGTH, CommitLog
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.put.runs import Later, PlainMessage, PutRun, RunPutter, RunUnit
 from cometmq.store.put.unconfirmed import PutNotes
@@ -35,10 +36,10 @@ from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.running_flags import RunningFlags, Trouble
 from cometmq.store.status import PutStatus
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import encode_offset_id
 from cometmq.wire.record.layout import MAX_TOPIC_LENGTH_V1
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
     from cometmq.store.put.bulk import RecordBulk
@@ -244,7 +245,7 @@ class MessageWriter:
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue of a first message; None if its topic cannot be in a record."""
-        longest = MAX_TOPIC_LENGTH if topic.startswith(LONG_TOPIC_PREFIX) else MAX_TOPIC_LENGTH_V1
+        longest = MAX_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else MAX_TOPIC_LENGTH_V1
         if len(topic.encode("utf-8", "surrogatepass")) > longest:
             return None
         return self._dispatcher.queue_of(topic, queue_id)

@@ -24,18 +24,27 @@ from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.store.dispatch.rules import QueuePlace
 from cometmq.store.log.record_check import is_in_queue
 from cometmq.store.queue.files import Unit
-from cometmq.wire.record.layout import FIXED_PARTS, MAGIC_V1, MAGIC_V2, RecordError
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
+from cometmq.wire.record.layout import (
+    FIXED_PARTS,
+    MAGIC_V1,
+    MAGIC_V2,
+    RecordError,
+    fields_format,
+    fields_struct,
+    topic_field,
+)
 
 Fields = tuple[int, int, int, int, int]
-FIELDS: Final = struct.Struct(">iI4xi4xqq")
-"""Size, magic, queue id, queue offset and place of a record."""
-_FLAGS_AND_BODY: Final = struct.Struct(">36xi44xi")
-"""Flags and length of the body, where both hosts are IPv4."""
+_NAMES: Final = ("total_size", "magic", "queue_id", "queue_offset", "physical_offset")
+FIELDS: Final = fields_struct(*_NAMES)
+_FLAGS_AND_BODY: Final = fields_struct("sys_flag", "body_length")
+"""Only where both hosts are IPv4."""
+_BODY_LENGTH: Final = {bits: fields_struct("body_length", host_bits=bits) for bits in FIXED_PARTS}
+_V4_HEAD: Final = fields_format(*_NAMES, "sys_flag", "body_length")
 _V4_BODY_AT: Final = FIXED_PARTS[0].size
-_INT32: Final = struct.Struct(">i")
 _EVERY: Final = 16
-_LENGTH_BYTES: Final = {MAGIC_V1: 1, MAGIC_V2: 2}
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 class NamedQueue(Protocol):
@@ -116,14 +125,15 @@ def _are_alike(
 @lru_cache(256)
 def _whole_head(body_length: int, tail_length: int) -> struct.Struct:
     """`FIELDS`, flags, length of the body, and what follows the body up to the properties."""
-    return struct.Struct(f">iI4xi4xqqi44xi{body_length}x{tail_length}s")
+    return struct.Struct(f"{_V4_HEAD}{body_length}x{tail_length}s")
 
 
 @lru_cache(256)
 def _encoded_name(topic: str, magic: int) -> bytes:
     """A topic with its length, as a record of this version has it."""
-    encoded = topic.encode("utf-8", "surrogatepass")
-    return len(encoded).to_bytes(_LENGTH_BYTES[magic], "big") + encoded
+    if magic not in _MAGICS:
+        raise KeyError(magic)
+    return topic_field(topic.encode("utf-8", "surrogatepass"), magic)
 
 
 def _have_tails(records: Iterable[memoryview], topic: str, magic: int) -> bool:
@@ -134,8 +144,8 @@ def _have_tails(records: Iterable[memoryview], topic: str, magic: int) -> bool:
         flags, body_length = _FLAGS_AND_BODY.unpack_from(record)
         at = _V4_BODY_AT + body_length
         if flags & HOST_V6_MASK:
-            fixed = FIXED_PARTS[flags & HOST_V6_MASK].size
-            at = fixed + _INT32.unpack_from(record, fixed - _INT32.size)[0]
+            fixed = _BODY_LENGTH[flags & HOST_V6_MASK]
+            at = fixed.size + fixed.unpack_from(record)[0]
         if record[at : at + length] != name + (len(record) - at - length).to_bytes(2, "big"):
             return False
     return True
@@ -165,7 +175,7 @@ def misplaced_record(
             _, magic, queue_id, queue_offset, _ = FIELDS.unpack_from(view)
         except struct.error:
             continue
-        if magic in _LENGTH_BYTES and (queue_id, queue_offset - other_offset) == (queue.queue_id, shift):
+        if magic in _MAGICS and (queue_id, queue_offset - other_offset) == (queue.queue_id, shift):
             return found
     return None
 

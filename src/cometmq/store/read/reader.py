@@ -28,8 +28,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC, put_values
+from cometmq.store.dispatch.rules import put_values
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.extension import ConsumeQueueExt, ExtUnit, is_ext_address

@@ -10,9 +10,8 @@ from typing import ClassVar, Final, Self
 
 import msgspec
 
-from cometmq.model.static_topic import TopicQueueMappingDetail
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import DataVersion, TopicConfig, TopicQueueMappingDetail
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 

@@ -24,7 +24,7 @@ from cometmq.store.log.record_check import is_in_queue, whole_record
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.files import Unit
 from cometmq.store.tools.survey import Survey, open_log, open_queue, survey_store
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.walk import to_stored_message
 
 MessageDict = dict[str, str | int | dict[str, str]]

@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.model.errors import StoreError
+from cometmq.model.names import LOST_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.ports.disk import Disk, Entry
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import LOST_TOPIC
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.damage import next_in_file
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile
 from cometmq.store.read.skipped import Skipped
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
 from cometmq.wire.record.layout import FIXED_V4, HEAD, write_filler
-from cometmq.wire.record.record import Record, encode_record
 from cometmq.wire.record.walk import WalkEnd
 
 log = logging.getLogger("cometmq.store")

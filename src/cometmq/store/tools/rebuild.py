@@ -19,13 +19,13 @@ from typing import Final
 import msgspec
 
 from cometmq.model.errors import StoreError
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.ports.folders import Folders
 from cometmq.ports.names import child, is_file_name
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.rules import (
-    DELAY_TOPIC,
     DelayLevels,
     QueuePlace,
     delay_level,
@@ -51,7 +51,7 @@ from cometmq.store.tools.survey import (
     open_queue,
     survey_store,
 )
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
 Progress = Callable[[int, int], None]

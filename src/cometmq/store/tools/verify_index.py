@@ -25,7 +25,7 @@ from cometmq.store.index.layout import ENTRY, HEADER, SLOT, IndexHeader, IndexSh
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 _BYTES_AT_ONCE: Final = 4096 * ENTRY.size
 _SECONDS_AT: Final = 12

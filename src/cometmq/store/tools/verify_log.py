@@ -16,11 +16,18 @@ from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.store.log.record_check import is_intact
 from cometmq.store.tools.findings import Findings, first_set_byte
-from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, FillerError, RecordError
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
+from cometmq.wire.record.layout import (
+    HEAD,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    FillerError,
+    RecordError,
+)
 
 _MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
-_MAGIC_AT: Final = 4
 
 
 class LogCheck:
@@ -106,8 +113,8 @@ class LogCheck:
 
     def _next_magic(self, mapped: MappedFile, start: int) -> int | None:
         """The next place where a record could begin."""
-        found = [mapped.buffer.find(magic, start + _MAGIC_AT, mapped.size) for magic in _MAGICS]
-        places = [at - _MAGIC_AT for at in found if at >= 0]
+        found = [mapped.buffer.find(magic, start + MAGIC_AT, mapped.size) for magic in _MAGICS]
+        places = [at - MAGIC_AT for at in found if at >= 0]
         place = min(places, default=None)
         return None if place is None or place > mapped.size - MIN_RECORD_SIZE else place
 

@@ -29,9 +29,9 @@ from cometmq.store.queue.units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import QUEUE_FOLDER, FoundQueue, Survey
 from cometmq.wire.java_hash import tags_code
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import RecordError
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record, decode_record
 
 QueueName = tuple[str, int]
 

@@ -1,4 +1,4 @@
-"""What brokers and consumers tell each other about locked queues and the state of a consumer.
+"""Bodies about locked queues and the running info of a consumer.
 
 Rules kept here:
 - Maps whose keys are queues are written as Java writes them, with whole objects as keys.
@@ -9,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import SubscriptionData
-from cometmq.wire.bodies.json_body import decode_json_body, without_nones
+from cometmq.wire.bodies.json_body import (
+    WireQueue,
+    decode_json_body,
+    queue_key,
+    struct_members,
+    without_nones,
+)
 from cometmq.wire.frame.command import Body
 from cometmq.wire.json import fastjson
-from cometmq.wire.json.fastjson import BeanKey
 
 
 class DirectResult(StrEnum):
-    """How it went when a message was consumed on request."""
+    """The result of consuming a message on request."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -33,7 +38,7 @@ class DirectResult(StrEnum):
 
 
 class ConsumeDirectlyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The report of a consumer about a message that it was asked to consume."""
+    """A consumer's report about a message that it was asked to consume."""
 
     consume_result: DirectResult
     order: bool = False
@@ -73,7 +78,7 @@ class ConsumeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ConsumerRunningInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a consumer is doing."""
+    """The running info of a consumer."""
 
     properties: Mapping[str, str] = {}
     subscription_set: tuple[SubscriptionData, ...] = ()
@@ -96,10 +101,12 @@ def encode_running_info(info: ConsumerRunningInfo) -> bytes:
             {
                 "jstack": info.jstack,
                 "mqPopTable": {},
-                "mqTable": {queue_key(queue): _members(each) for queue, each in info.mq_table.items()},
+                "mqTable": {queue_key(queue): struct_members(each) for queue, each in info.mq_table.items()},
                 "properties": dict(sorted(info.properties.items())),
-                "statusTable": {topic: _members(each) for topic, each in sorted(info.status_table.items())},
-                "subscriptionSet": [_members(each) for each in info.subscription_set],
+                "statusTable": {
+                    topic: struct_members(each) for topic, each in sorted(info.status_table.items())
+                },
+                "subscriptionSet": [struct_members(each) for each in info.subscription_set],
                 "userConsumerInfo": {},
             }
         )
@@ -107,23 +114,7 @@ def encode_running_info(info: ConsumerRunningInfo) -> bytes:
 
 
 def encode_consume_directly_result(result: ConsumeDirectlyResult) -> bytes:
-    return fastjson.dumps(_members(result))
-
-
-def _members(value: msgspec.Struct) -> dict[str, Any]:
-    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-    return without_nones({wire_name: getattr(value, name) for name, wire_name in names})
-
-
-def queue_key(queue: MessageQueue) -> BeanKey:
-    """A queue as the key of a map."""
-    return (("brokerName", queue.broker_name), ("queueId", queue.queue_id), ("topic", queue.topic))
-
-
-class _WireQueue(msgspec.Struct, frozen=True, rename="camel"):
-    broker_name: str
-    queue_id: int
-    topic: str
+    return fastjson.dumps(struct_members(result))
 
 
 class LockRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -131,16 +122,16 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     consumer_group: str
     client_id: str
-    mq_set: tuple[_WireQueue, ...] = ()
+    mq_set: tuple[WireQueue, ...] | None = None
     only_this_broker: bool = False
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        return _as_queues(self.mq_set)
+        return tuple(each.queue for each in self.mq_set or ())
 
 
 class _Locked(msgspec.Struct, frozen=True):
-    queues: tuple[_WireQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
+    queues: tuple[WireQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
 
 
 class _ConsumerIds(msgspec.Struct, frozen=True, rename="camel"):
@@ -148,7 +139,8 @@ class _ConsumerIds(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_lock_request(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
-    request = LockRequest(consumer_group=group, client_id=client_id, mq_set=_as_wire(queues))
+    wanted = tuple(WireQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in queues)
+    request = LockRequest(consumer_group=group, client_id=client_id, mq_set=wanted)
     return msgspec.json.encode(request, order="sorted")
 
 
@@ -157,22 +149,12 @@ def decode_lock_request(body: Body) -> LockRequest:
 
 
 def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
-    """The queues that a client has locked."""
-    return msgspec.json.encode(_Locked(_as_wire(queues)))
+    return fastjson.dumps({"lockOKMQSet": [dict(queue_key(queue)) for queue in queues]})
 
 
 def decode_locked(body: Body) -> tuple[MessageQueue, ...]:
-    return _as_queues(decode_json_body(_Locked, body).queues)
+    return tuple(each.queue for each in decode_json_body(_Locked, body).queues)
 
 
 def decode_consumer_ids(body: Body) -> tuple[str, ...]:
-    """The client ids of a group."""
     return decode_json_body(_ConsumerIds, body).consumer_id_list or () if body else ()
-
-
-def _as_wire(queues: Iterable[MessageQueue]) -> tuple[_WireQueue, ...]:
-    return tuple(_WireQueue(queue.broker_name, queue.queue_id, queue.topic) for queue in queues)
-
-
-def _as_queues(queues: Iterable[_WireQueue]) -> tuple[MessageQueue, ...]:
-    return tuple(MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in queues)

@@ -1,11 +1,10 @@
-"""Heartbeats: what a client says about its groups and their subscriptions.
+"""Heartbeats: the groups of a client and their subscriptions.
 
 Rules kept here:
 - The member names are Java's; members stand in alphabetical order.
-- Numbers stand for places in Java's lists of names where a client sends them, as the C++ client does; members
-  that are null are as good as missing.
-- A fingerprint says whether two heartbeats mean the same: the client, the versions of the subscriptions and
-  the two members that only concern the sending do not count.
+- The C++ client sends ordinals of Java's enums instead of names. Null members count as missing.
+- A fingerprint tells whether two heartbeats are equal: the client, the versions of the subscriptions and the
+  two members about the sending do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from cometmq.wire.json import fastjson
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-"""The kinds of a subscription's expression."""
+"""Expression types of a subscription."""
 ALL: Final = "*"
 """The expression that takes every message."""
 
@@ -101,12 +100,10 @@ class HeartbeatData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_heartbeat(data: HeartbeatData) -> bytes:
-    """The body of a heartbeat."""
     return msgspec.json.encode(data, order="sorted")
 
 
 def decode_heartbeat(body: Body) -> HeartbeatData:
-    """Read a heartbeat of any client."""
     try:
         return decode_json_body(HeartbeatData, body)
     except HeaderError as error:
@@ -134,7 +131,7 @@ _BY_PLACE: Final = {
 
 
 def _mended(value: Any) -> Any:
-    """The same without nulls, and with names for their numbers."""
+    """Drop nulls and replace ordinals by names."""
     if isinstance(value, list):
         return [_mended(each) for each in value]
     if not isinstance(value, dict):
@@ -148,7 +145,7 @@ def _mended(value: Any) -> Any:
 
 
 def heartbeat_fingerprint(data: HeartbeatData) -> int:
-    """The number that tells this heartbeat from one with other groups or subscriptions."""
+    """Returns a hash of groups and subscriptions."""
     consumers = tuple(
         _changed(group, subscription_data_set=tuple(_unversioned(each) for each in _sorted(group)))
         for group in sorted(data.consumer_data_set, key=lambda each: each.group_name)
@@ -159,7 +156,7 @@ def heartbeat_fingerprint(data: HeartbeatData) -> int:
 
 
 def short_heartbeat(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
-    """The same without subscriptions, for a broker that knows them by the fingerprint."""
+    """Returns a heartbeat without subscriptions, for a broker that knows its fingerprint."""
     consumers = tuple(_changed(group, subscription_data_set=()) for group in data.consumer_data_set)
     return HeartbeatData(data.client_id, data.producer_data_set, consumers, fingerprint, without_sub=True)
 

@@ -7,14 +7,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from cometmq.model.errors import HeaderError
+from cometmq.model.queue import MessageQueue
 from cometmq.wire.frame.command import Body
 from cometmq.wire.json import fastjson
+from cometmq.wire.json.fastjson import BeanKey
 
 T = TypeVar("T")
 
 
 def decode_json_body(kind: type[T], body: Body, *, max_chars: int = fastjson.MAX_DIALECT_CHARS) -> T:
-    """Read a body; standard JSON in one pass, Java's dialect, up to a length, through the tolerant reader."""
+    """Read a body: standard JSON in one pass, Java's dialect up to `max_chars` with the tolerant reader."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -26,20 +28,41 @@ def decode_json_body(kind: type[T], body: Body, *, max_chars: int = fastjson.MAX
 
 
 def decode_answer(kind: type[T], body: Body) -> T:
-    """Read the body of an answer that we asked for, which may be long in the dialect, too."""
+    """Read the body of an answer to our own request, which may be long in the dialect, too."""
     return decode_json_body(kind, body, max_chars=fastjson.MAX_ANSWER_CHARS)
 
 
 def without_nones(members: dict[str, Any]) -> dict[str, Any]:
-    """The members that are there, in the order in which Java writes them."""
+    """Returns the members that are not None, in Java's order."""
     return {key: members[key] for key in sorted(members) if members[key] is not None}
 
 
+def struct_members(value: msgspec.Struct) -> dict[str, Any]:
+    """Returns the members of a struct by wire name, in Java's order and without those that are None."""
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+    return without_nones({wire_name: getattr(value, name) for name, wire_name in names})
+
+
+class WireQueue(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue as Java writes it."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def queue_key(queue: MessageQueue) -> BeanKey:
+    """Returns a queue as the key of a map, or as the members of an object."""
+    return (("brokerName", queue.broker_name), ("queueId", queue.queue_id), ("topic", queue.topic))
+
+
 def encode_topic_list(topics: list[str], broker_addr: str | None = None) -> bytes:
-    """A list of topics, with the address of a broker that has them where one is asked for."""
     return fastjson.dumps(without_nones({"brokerAddr": broker_addr, "topicList": topics}))
 
 
 def encode_kv_table(table: dict[str, str]) -> bytes:
-    """Keys and values of one namespace."""
     return fastjson.dumps({"table": table})

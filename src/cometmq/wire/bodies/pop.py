@@ -1,12 +1,11 @@
-"""What popping writes as JSON: checkpoints and acknowledgements in the revive topic, and batches of these.
+"""Pop bodies: checkpoints and acks in the revive topic, and the body of BATCH_ACK_MESSAGE.
 
 Rules kept here:
-- Members have the names, and the order, that Apache's broker gives them; what an older version leaves out has
-  Java's default.
-- A checkpoint stands for the messages of one pop from one queue. Its messages are numbered from 0; number i
-  is the one at `start_offset + diffs[i]`, and bit i of `bits` says that it is acknowledged. Older versions
-  know no diffs: their messages follow each other.
-- Long names of members are read, too, where Java reads them.
+- Members have Apache's names and order; members that older versions leave out have Java's default.
+- A checkpoint stands for the messages of one pop from one queue, numbered from 0. Message i is at
+  `start_offset + diffs[i]`, and bit i of `bits` says that it is acknowledged. Without diffs, as from older
+  versions, the messages follow each other.
+- Long member names are read where Java reads them.
 """
 
 from __future__ import annotations
@@ -26,19 +25,18 @@ from cometmq.wire.frame.command import Body
 from cometmq.wire.json import fastjson
 
 MAX_ACK_SPAN: Final = 65_536
-"""A batch of acknowledgements says something about offsets up to this far behind its first; a pop hands out
-32 messages, and passes over no more in between than one read of a queue looks at."""
+"""The largest span of offsets in one batch of acks. A pop returns 32 messages from one read of a queue."""
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 _BITS: Final = [tuple(bit for bit in range(8) if octet >> bit & 1) for octet in range(256)]
-"""The numbers of the bits that are set in each octet."""
+"""The bits that are set in each octet."""
 
-_encode: Final = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
-    """Messages that were handed out, and until when they are invisible."""
+    """Popped messages, and until when they are invisible."""
 
     bits: int = field(name="bm", default=0)
     broker_name: str | None = field(name="bn", default=None)
@@ -49,21 +47,19 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     pop_time_ms: int = field(name="pt", default=0)
     queue_id: int = field(name="q", default=0)
     put_again: str | None = field(name="rp", default=None)
-    """How often it was written once more because its messages could not be brought back."""
+    """How often the checkpoint was written again because its messages could not be revived."""
     start_offset: int = field(name="so", default=0)
     topic: str | None = field(name="t", default=None)
 
     @property
     def revive_ms(self) -> int:
-        """When its messages become visible again."""
         return self.pop_time_ms + self.invisible_ms
 
     def offset_of(self, index: int) -> int:
-        """Where a message of it is in the queue."""
         return self.start_offset + (self.diffs[index] if self.diffs else index)
 
     def index_of(self, offset: int) -> int:
-        """The number of the message at an offset; -1 if it is none of its messages."""
+        """Returns the number of the message at an offset; -1 if it is not in this checkpoint."""
         distance = offset - self.start_offset
         if not self.diffs:
             return distance if 0 <= distance < self.count else -1
@@ -74,11 +70,11 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Ack(msgspec.Struct, kw_only=True):
-    """Messages of a checkpoint that are acknowledged."""
+    """Acknowledged messages of a checkpoint."""
 
     offset: int = field(name="ao", default=0)
     offsets: list[int] | None = field(name="aol", default=None)
-    """Those of a batch; `offset` is -1 then."""
+    """The offsets of a batch; `offset` is -1 then."""
     broker_name: str | None = field(name="bn", default=None)
     group: str | None = field(name="c", default=None)
     pop_time_ms: int = field(name="pt", default=0)
@@ -88,36 +84,17 @@ class Ack(msgspec.Struct, kw_only=True):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    members: dict[str, object] = {
-        "bm": checkpoint.bits,
-        "bn": checkpoint.broker_name,
-        "c": checkpoint.group,
-        "d": checkpoint.diffs,
-        "it": checkpoint.invisible_ms,
-        "n": checkpoint.count,
-        "pt": checkpoint.pop_time_ms,
-        "q": checkpoint.queue_id,
-        "reviveTime": checkpoint.revive_ms,
-        "ro": 0,
-    }
-    if checkpoint.put_again is not None:
-        members["rp"] = checkpoint.put_again
-    members["so"] = checkpoint.start_offset
-    members["t"] = checkpoint.topic
+    members = msgspec.to_builtins(checkpoint) | {"reviveTime": checkpoint.revive_ms, "ro": 0}
+    if checkpoint.put_again is None:
+        del members["rp"]
     return _encode(members)
 
 
 def encode_ack(ack: Ack) -> bytes:
-    members: dict[str, object] = {"ao": ack.offset}
-    if ack.offsets is not None:
-        members["aol"] = ack.offsets
-    if ack.broker_name is not None:
-        members["bn"] = ack.broker_name
-    members["c"] = ack.group
-    members["pt"] = ack.pop_time_ms
-    members["q"] = ack.queue_id
-    members["so"] = ack.start_offset
-    members["t"] = ack.topic
+    members = msgspec.to_builtins(ack)
+    for name in ("aol", "bn"):
+        if members[name] is None:
+            del members[name]
     return _encode(members)
 
 
@@ -156,7 +133,7 @@ def decode_ack(body: Body) -> Ack:
 
 
 class BatchAck(msgspec.Struct, kw_only=True):
-    """Messages of one pop from one queue that a consumer acknowledges."""
+    """Acks of messages of one pop from one queue."""
 
     group: str = field(name="c")
     topic: str = field(name="t")
@@ -170,7 +147,7 @@ class BatchAck(msgspec.Struct, kw_only=True):
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets of these messages; raises `HeaderError`."""
+        """The acknowledged offsets; raises `HeaderError`."""
         try:
             octets = b64decode(self.bit_set, validate=True).rstrip(b"\0")
         except (binascii.Error, ValueError):
@@ -182,8 +159,6 @@ class BatchAck(msgspec.Struct, kw_only=True):
 
 
 class BatchAckRequest(msgspec.Struct):
-    """The body of BATCH_ACK_MESSAGE."""
-
     acks: tuple[BatchAck, ...] = ()
     broker_name: str | None = field(name="brokerName", default=None)
 

@@ -1,9 +1,9 @@
-"""What a broker sends when it registers: its topics, their version, its filter servers.
+"""REGISTER_BROKER bodies: a broker's topics, their data version, its filter servers.
 
-Three forms exist: the bare topic table of brokers before 3.0.11, JSON, and a compressed layout that carries
-less of each topic. Rules kept here: the form follows the sender's version and its `compressed` flag; a
-compressed body that says it is plain, as Apache's own brokers send it, is recognised by its first byte; what
-a small compressed body may grow to is limited.
+Three forms exist: the bare topic table of brokers before 3.0.11, JSON, and a compressed layout with fewer
+fields of each topic. Rules kept here: the form follows the sender's version and its `compressed` flag; a
+compressed body that claims to be plain, as Apache's brokers send it, is recognised by its first byte; the
+decompressed size is limited.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cometmq.wire.codes import V3_0_11, V5_0_0
 from cometmq.wire.frame.command import Body
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
-"""A compressed body that gives more is refused."""
+"""A body that decompresses to more is refused."""
 MAX_TOPICS: Final = 100_000
 """A registration of more topics is refused; brokers can send them in several (`enableSplitRegistration`)."""
 _ZLIB_FIRST_BYTE: Final = 0x78
@@ -31,12 +31,10 @@ _INT32: Final = Struct(">i")
 
 
 class Registration(msgspec.Struct):
-    """The body of a registration, whatever form it came in."""
-
     data_version: DataVersion = DataVersion()
     topics: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
     filter_servers: list[str] | None = None
-    """None leaves what is known; an empty list removes it."""
+    """None keeps the known ones; an empty list removes them."""
     mappings: dict[str, TopicQueueMappingInfo] = msgspec.field(default_factory=dict)
 
 
@@ -52,7 +50,6 @@ class _Body(msgspec.Struct, rename="camel"):
 
 
 def decode_registration(body: Body, *, version: int, compressed: bool) -> Registration:
-    """Read the body of a registration by a sender of this version."""
     registration = _decode(body, version, compressed)
     _refuse_many(max(len(registration.topics), len(registration.mappings)))
     return registration
@@ -98,7 +95,7 @@ def _inflate(body: Body) -> bytes:
 
 
 class _Reader:
-    """Length-prefixed items, one after the other."""
+    """Reads length-prefixed items."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -112,7 +109,6 @@ class _Reader:
         return value
 
     def count(self) -> int:
-        """How many topics follow."""
         count = self.number()
         _refuse_many(count)
         return count
@@ -158,7 +154,6 @@ def encode_registration(
     data_version: DataVersion,
     filter_servers: Iterable[str] = (),
 ) -> bytes:
-    """The JSON form, as a broker sends it."""
     return msgspec.json.encode(
         {
             "filterServerList": list(filter_servers),

@@ -1,7 +1,7 @@
-"""Routes and cluster information as JSON, in the older shape and in the standard one.
+"""Routes and cluster info as JSON, in the older form and in the standard one.
 
-The older shape has bare numbers as keys (`{0:"host:port"}`); clients before 4.9.4 and the administration
-tools read it. The standard shape quotes them, sorts them, and escapes slashes and everything beyond ASCII.
+The older form has bare numbers as keys (`{0:"host:port"}`); clients before 4.9.4 and the admin tools read it.
+The standard form quotes them, sorts them, and escapes slashes and everything beyond ASCII.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import msgspec
 
 from cometmq.model.route import BrokerData, QueueData, Takeover, TopicRoute
 from cometmq.model.topic import TopicQueueMappingInfo
-from cometmq.wire.bodies.json_body import without_nones
+from cometmq.wire.bodies.json_body import struct_members, without_nones
 from cometmq.wire.json import fastjson
 
 
 def encode_route(route: TopicRoute, *, standard: bool) -> bytes:
-    """A topic's route."""
     mapping = route.topic_queue_mapping_by_broker
     members = {
         "brokerDatas": [_broker(broker) for broker in route.broker_datas],
         "filterServerTable": dict(sorted(route.filter_server_table.items())),
         "orderTopicConf": route.order_topic_conf,
-        "queueDatas": [_queues(queues) for queues in route.queue_datas],
+        "queueDatas": [struct_members(queues) for queues in route.queue_datas],
         "topicQueueMappingByBroker": None
         if mapping is None
         else {name: _mapping(info) for name, info in sorted(mapping.items())},
@@ -33,14 +32,14 @@ def encode_route(route: TopicRoute, *, standard: bool) -> bytes:
 
 
 def encode_topic_queues(queues: QueueData) -> bytes:
-    """What a broker tells of one topic: a route that has only its queues."""
+    """Returns the route of one topic as its broker announces it: with queues only."""
     return encode_route(TopicRoute([queues], []), standard=False)
 
 
 def encode_cluster_info(
     brokers: Mapping[str, BrokerData], clusters: Mapping[str, set[str]], takeovers: Sequence[Takeover] = ()
 ) -> bytes:
-    """All brokers and clusters; always in the older shape. Without takeovers it is as Apache writes it."""
+    """Returns all brokers and clusters, always in the older form. Without takeovers it equals Apache's."""
     members: dict[str, Any] = {
         "brokerAddrTable": {name: _broker(brokers[name]) for name in sorted(brokers)},
         "clusterAddrTable": {name: sorted(clusters[name]) for name in sorted(clusters)},
@@ -51,7 +50,7 @@ def encode_cluster_info(
 
 
 def encode_member_group(cluster: str, broker_name: str, addresses: Mapping[int, str]) -> bytes:
-    """The members of one broker name; always in the older shape."""
+    """Returns the members of one broker name, always in the older form."""
     group = {
         "brokerAddrs": dict(sorted(addresses.items())),
         "brokerName": broker_name,
@@ -61,21 +60,11 @@ def encode_member_group(cluster: str, broker_name: str, addresses: Mapping[int, 
 
 
 def _broker(broker: BrokerData) -> dict[str, Any]:
-    members = msgspec.structs.asdict(broker)
-    members["broker_addrs"] = dict(sorted(broker.broker_addrs.items()))
-    return _renamed(broker, members)
-
-
-def _queues(queues: QueueData) -> dict[str, Any]:
-    return _renamed(queues, msgspec.structs.asdict(queues))
+    return struct_members(broker) | {"brokerAddrs": dict(sorted(broker.broker_addrs.items()))}
 
 
 def _mapping(info: TopicQueueMappingInfo) -> dict[str, Any]:
-    members = msgspec.structs.asdict(info)
-    members["curr_id_map"] = None if info.curr_id_map is None else dict(sorted(info.curr_id_map.items()))
-    return _renamed(info, members)
-
-
-def _renamed(value: msgspec.Struct, members: dict[str, Any]) -> dict[str, Any]:
-    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-    return without_nones({wire_name: members[name] for name, wire_name in names})
+    members = struct_members(info)
+    if info.curr_id_map is not None:
+        members["currIdMap"] = dict(sorted(info.curr_id_map.items()))
+    return members

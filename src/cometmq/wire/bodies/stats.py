@@ -6,18 +6,16 @@ import msgspec
 
 
 class BrokerStatsItem(msgspec.Struct, frozen=True):
-    """How a number grew over a span of time."""
+    """How a counter grew over a period."""
 
     sum: int = 0
     tps: float = 0.0
-    """A second."""
+    """Per second."""
     avgpt: float = 0.0
-    """Each time that something was added."""
+    """Average per addition."""
 
 
 class BrokerStatsData(msgspec.Struct, frozen=True, rename="camel"):
-    """How a number of a broker grew lately."""
-
     stats_minute: BrokerStatsItem
     stats_hour: BrokerStatsItem
     stats_day: BrokerStatsItem

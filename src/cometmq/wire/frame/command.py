@@ -1,9 +1,8 @@
-"""Commands: what a frame says. Requests and answers share one form, in two header encodings.
+"""Commands: requests and answers, which share one form in two header encodings.
 
 Rules kept here:
-- Decoding reads the fixed part of the header at once and leaves the custom fields as received; they are read
-  when a handler asks for its declared header, and a signature can be checked against the received text. A
-  request of which that header is known beforehand is read in one pass.
+- Decoding reads the fixed part of the header at once and leaves the custom fields as received until a handler
+  asks for its declared header, so that a signature can be checked against the received text.
 - The frame's own serialize type decides how it is read; an answer goes out in the type of its request.
 - A header that cannot be read raises `HeaderError` and nothing else; the frame around it is still sound, so
   the connection is too. `salvage_opaque` then finds whom to tell.
@@ -20,9 +19,15 @@ import msgspec
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import CURRENT as CURRENT_VERSION
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, pack_head
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, Frame, pack_head
 from cometmq.wire.header.binary import binary_header_bytes, read_binary_fields, read_binary_header
-from cometmq.wire.header.header import (
+from cometmq.wire.header.json import (
+    LANGUAGE_BYTES,
+    NO_FIELDS,
+    language_name,
+    read_json_header,
+)
+from cometmq.wire.header.schema import (
     Fields,
     H,
     Header,
@@ -32,28 +37,19 @@ from cometmq.wire.header.header import (
     json_fields,
     read_json_fields,
 )
-from cometmq.wire.header.json import (
-    LANGUAGE_BYTES,
-    NO_FIELDS,
-    language_name,
-    read_json_header,
-)
 from cometmq.wire.json import fastjson
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 MAX_HEADER_BYTES: Final = 256 * 1024
-"""The largest header of a request that we read. The message properties, at most 32 KiB, are the largest thing
-in one."""
+"""The largest request header that is read. The message properties, at most 32 KiB, are its largest field."""
 MAX_ANSWER_HEADER_BYTES: Final = 2**24 - 1
-"""The largest header of an answer: as much as a frame can say. The answer to a batch names all its messages,
-33 bytes each; that to the largest one, of 4 MiB, has a header of some 6 MiB."""
+"""The largest answer header, the maximum of a frame. The answer to a batch of 4 MiB has one of 6 MiB."""
 
 Body = bytes | bytearray | memoryview
-"""One piece of bytes."""
 Payload = Body | Sequence[Body]
-"""A body to be written: one piece, or several that need not be joined first."""
+"""A body to be written: one buffer, or chunks that need not be joined first."""
 
 _OUR_LANGUAGE: Final = "PYTHON"
 
@@ -70,14 +66,13 @@ class Command(msgspec.Struct, gc=False):
     serialize_type: int
     body: Body
     received_fields: msgspec.Raw | bytes | memoryview | dict[str, str | None] | None = None
-    """The custom fields as they came: their JSON text or the whole header that has it, the binary block, or a
-    map already read."""
+    """The custom fields as received: JSON text or whole header, binary block, or a map already read."""
     typed: Header | None = None
-    """The custom fields as their declared struct, where they were read together with the rest."""
+    """The custom fields as their declared struct, if the one-pass reader read them."""
     started_s: float = 0.0
-    """When its handler was called, if its answer is deferred."""
+    """When the handler was called, if the answer is deferred."""
     is_held: bool = False
-    """Whether it waits for a message."""
+    """Whether the request waits for a message."""
 
     @property
     def is_response(self) -> bool:
@@ -88,7 +83,7 @@ class Command(msgspec.Struct, gc=False):
         return self.flag & ONEWAY_FLAG != 0
 
     def fields(self) -> dict[str, str | None]:
-        """The custom fields as text, in the order in which they came."""
+        """Returns the custom fields as text, in received order."""
         received = self.received_fields
         if not isinstance(received, dict):
             if received is None:
@@ -104,7 +99,7 @@ class Command(msgspec.Struct, gc=False):
         return received
 
     def header(self, cls: type[H]) -> H:
-        """The custom fields as their declared struct."""
+        """Returns the custom fields as their declared struct."""
         typed = self.typed
         if typed.__class__ is cls:
             return typed
@@ -115,7 +110,6 @@ class Command(msgspec.Struct, gc=False):
 
 
 def decode_command(frame: Frame, max_header_bytes: int = MAX_HEADER_BYTES) -> Command:
-    """Read the command in a frame."""
     refuse_long_header(frame, max_header_bytes)
     serialize_type, raw, body = frame
     if serialize_type == JSON:
@@ -146,7 +140,6 @@ def refuse_long_header(frame: Frame, max_header_bytes: int) -> None:
 
 
 def payload_bytes(payload: Payload) -> int:
-    """The size of a body in however many pieces."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return len(payload)
     return sum(map(len, payload))
@@ -161,16 +154,16 @@ _FLAG: Final = (
     re.compile(rb"flag['\"]?\s*:\s*['\"]?(-?\d{1,10})", re.IGNORECASE),
 )
 NO_OPAQUE: Final = -1
-"""The opaque of an answer to a request whose own could not be found; peers count from zero."""
+"""The opaque of an answer to an unreadable request; peers count from zero."""
 
 
 def salvage_opaque(frame: Frame) -> int:
-    """The opaque of a frame whose header cannot be read otherwise, or `NO_OPAQUE`."""
+    """Returns the opaque of a frame with an unreadable header, or `NO_OPAQUE`."""
     return _salvage(frame, 5, _OPAQUE, NO_OPAQUE)
 
 
 def salvage_flag(frame: Frame) -> int:
-    """The flag of a frame whose header cannot be read otherwise, or that of a request."""
+    """Returns the flag of a frame with an unreadable header, or that of a request."""
     return _salvage(frame, 9, _FLAG, 0)
 
 
@@ -179,7 +172,6 @@ def _salvage(frame: Frame, binary_offset: int, patterns: Sequence[re.Pattern[byt
     if frame.serialize_type == ROCKETMQ:
         text = raw[binary_offset : binary_offset + 4]
         return int.from_bytes(text, "big", signed=True) if len(text) == 4 else default
-    # Java writes both behind the custom fields, which are what makes a header large.
     for match in (pattern.search(raw) for pattern in patterns):
         if match is not None:
             number = int(match.group(1))
@@ -199,7 +191,7 @@ def encode_command(
     language: str | None = _OUR_LANGUAGE,
     serialize_type: int = JSON,
 ) -> bytes:
-    """One command as a whole frame."""
+    """Returns a command as a whole frame."""
     encode = _json_header if serialize_type == JSON else _binary_header
     head = pack_head(serialize_type, encode(code, opaque, flag, fields, remark, version, language), len(body))
     return b"".join((head, body)) if body else head
@@ -213,7 +205,7 @@ def encode_request_head(
     body_bytes: int = 0,
     serialize_type: int = JSON,
 ) -> bytes:
-    """The frame of a request up to its body, so that the body goes out without a copy."""
+    """Returns the frame of a request up to its body, which is sent without a copy."""
     encode = _json_header if serialize_type == JSON else _binary_header
     return pack_head(serialize_type, encode(code, opaque, flag, fields), body_bytes)
 
@@ -226,7 +218,7 @@ def encode_response_head(
     remark: str | None = None,
     serialize_type: int = JSON,
 ) -> bytes:
-    """The frame of an answer up to its body, so that a large body goes out without a copy."""
+    """Returns the frame of an answer up to its body, which is sent without a copy."""
     if code == 0 and fields is None and remark is None and serialize_type == JSON:
         return pack_head(JSON, _SUCCESS % opaque, body_bytes)
     encode = _json_header if serialize_type == JSON else _binary_header
@@ -234,7 +226,7 @@ def encode_response_head(
 
 
 class _WrittenHeader(msgspec.Struct, gc=False):
-    """The members of a JSON header in the order in which Java writes them; what is unset is left out."""
+    """The members of a JSON header in Java's order; unset ones are left out."""
 
     code: int
     ext_fields: Any = msgspec.field(name="extFields")
@@ -275,7 +267,7 @@ def _json_header(
 
 
 _SUCCESS: Final = _json_header(0, 0, RESPONSE_FLAG, None).replace(b'"opaque":0', b'"opaque":%d')
-"""The header of an answer that says nothing but that all is well: many do, and all look the same."""
+"""The header of a plain success."""
 
 
 def _binary_header(
@@ -289,25 +281,3 @@ def _binary_header(
 ) -> bytes:
     table = encode_fields(fields) if isinstance(fields, Header) else fields
     return binary_header_bytes(code, opaque, flag, table, remark, version, language)
-
-
-__all__ = [
-    "MAX_ANSWER_HEADER_BYTES",
-    "MAX_HEADER_BYTES",
-    "NO_OPAQUE",
-    "ONEWAY_FLAG",
-    "RESPONSE_FLAG",
-    "Body",
-    "Command",
-    "Fields",
-    "Payload",
-    "decode_command",
-    "encode_command",
-    "encode_fields",
-    "encode_request_head",
-    "encode_response_head",
-    "payload_bytes",
-    "refuse_long_header",
-    "salvage_flag",
-    "salvage_opaque",
-]

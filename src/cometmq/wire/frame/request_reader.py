@@ -1,11 +1,10 @@
-"""Requests in one pass: the header and the declared custom fields in it, read by one decoder a request code.
+"""One-pass request decoding: header and declared custom fields by one decoder for each request code.
 
-Every known client begins a JSON header with the code. Where the code is known by its first bytes, and so the
-struct of its custom fields, one decoder makes the whole command, instead of one for the header and another
-for the fields in it.
+Every known client begins a JSON header with the code. The first bytes thus tell the struct of the custom
+fields, and one decoder makes the whole command.
 
-Rules kept here: what is read this way is what `decode_command` and `Command.header` read. A header that this
-decoder refuses, or that turns out to have another code after all, is left to them.
+Rules kept here: the result equals that of `decode_command` and `Command.header`. A header that this decoder
+refuses, or that has another code after all, is left to them.
 """
 
 from __future__ import annotations
@@ -16,33 +15,32 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cometmq.wire.frame.command import RESPONSE_FLAG, Command
-from cometmq.wire.frame.frame import JSON
-from cometmq.wire.header.header import Header, Int32
+from cometmq.wire.frame.framing import JSON
 from cometmq.wire.header.json import LANGUAGE_BYTES, REFUSED, language_name
+from cometmq.wire.header.schema import Header, Int32
 
 SHORT_START_BYTES: Final = 12
 LONG_START_BYTES: Final = 15
-"""How many first bytes of a header tell a code: of one with two or three digits, and of one with six."""
+"""Length of the start that tells a code: for codes of two or three digits, and of six."""
 
 _FEW_DIGITS: Final = range(10, 1_000)
 _SIX_DIGITS: Final = range(100_000, 1_000_000)
 
 RequestReader = Callable[[bytes, memoryview], Command | None]
-"""Makes a command of a header and a body; None if it is one for `decode_command`."""
+"""Makes a command from header and body; returns None to leave it to `decode_command`."""
 
 
 def start_of_request(code: int) -> bytes | None:
-    """How a JSON header with this code begins if nothing odd is in it; None if that cannot be told."""
+    """Returns the usual first bytes of a JSON header with this code; None for codes of other lengths."""
     if code in _FEW_DIGITS:
         return (b'{"code":%d,"' % code)[:SHORT_START_BYTES]
     return b'{"code":%d,' % code if code in _SIX_DIGITS else None
 
 
 def request_reader(code: int, cls: type[Header]) -> RequestReader:
-    """What reads JSON requests with this code, whose custom fields are declared by this struct."""
-    # What stands for no member of a header has one possible value, or is given one below, whatever the peer
-    # may have said there.
-    # The others are in the order in which Java writes them, in which they are found without a search.
+    """Returns a reader of JSON requests with this code and custom fields of this struct."""
+    # In the order in which Java writes the members, so that they are found without a search. The last three
+    # are no members of a header: they have one possible value, or get theirs below, whatever the peer sent.
     members: list[Any] = [
         ("code", Int32, 0),
         ("typed", cls, msgspec.field(name="extFields")),

@@ -1,11 +1,11 @@
-"""JSON headers: the plain form in one pass, and every other form that Java's reader takes.
+"""JSON headers: the plain form in one pass, and every other form that Java's reader accepts.
 
-Every known client writes the plain form: the eight known members, spelled as Java spells them. What else Java
-takes is taken here as well: members that nobody knows, names in another case, numbers as texts, missing
-quotes, stray commas, and the rest of the dialect of `fastjson`.
+Every known client writes the plain form: the eight known members in Java's spelling. Java also accepts
+unknown members, names in another case, numbers as texts, missing quotes, stray commas, and the rest of the
+dialect of `fastjson`.
 
-Rules kept here: what a header says does not depend on the way on which it was read, and one that cannot be
-read raises `HeaderError` and nothing else.
+Rules kept here: both ways of reading have the same result. An unreadable header raises `HeaderError`, nothing
+else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import LanguageCode
-from cometmq.wire.header.header import Int32
+from cometmq.wire.header.schema import Int32
 from cometmq.wire.json import fastjson
 
 NO_FIELDS: Final = msgspec.Raw(b"null")
@@ -37,20 +37,19 @@ class JsonHeader(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     language: str | None = "JAVA"
     remark: str | None = None
     ext_fields: msgspec.Raw = msgspec.field(name="extFields", default=NO_FIELDS)
-    """As they came; they are read when somebody asks for them."""
+    """As received; read on demand."""
     serialize_type: str | None = msgspec.field(name="serializeTypeCurrentRPC", default=None)
-    """Says again what the frame says already; nobody reads it."""
+    """Repeats the frame; not read."""
 
 
 REFUSED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for what it does not take."""
+"""Exceptions of a decoder that refuses its input."""
 
 _plain: Final = msgspec.json.Decoder(JsonHeader).decode
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_json_header(raw: bytes | memoryview) -> JsonHeader:
-    """Read a header in whatever form."""
     try:
         return _plain(raw)
     except REFUSED:
@@ -96,7 +95,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """A value as the text that Java makes of it."""
+    """Returns a value as Java's text of it."""
     if value is None:
         return None
     return str(value) if isinstance(value, str) else fastjson.dumps(value).decode()
@@ -137,7 +136,7 @@ def _int32(members: Mapping[str, Any], name: str) -> int | None:
 
 
 def language_name(value: Any) -> str | None:
-    """The name of a language as Java knows it: by its name in any case, or by its number."""
+    """Returns the name of a language, given by its name in any case or by its number."""
     if isinstance(value, fastjson.Literal):
         return LANGUAGE_NAMES.get(int(value)) if value.isdecimal() else None
     name = value.upper() if isinstance(value, str) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header, request_header
+from cometmq.wire.header.schema import Header, request_header
 
 
 @request_header(RequestCode.AUTH_CREATE_USER)

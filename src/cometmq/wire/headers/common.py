@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 
 
 class RpcRequest(Header, kw_only=True):

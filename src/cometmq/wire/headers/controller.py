@@ -7,7 +7,7 @@ Java fills `invokeTime` with the moment of the call; here the caller says it, or
 from __future__ import annotations
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header, Int32, Int64, request_header, response_header
+from cometmq.wire.header.schema import Header, Int32, Int64, request_header, response_header
 
 
 @request_header(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)

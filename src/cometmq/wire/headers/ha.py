@@ -7,7 +7,7 @@ NOTIFY_MIN_BROKER_ID_CHANGE are in `namesrv`, which answers the one and sends th
 from __future__ import annotations
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header, Int32, Int64, request_header, response_header
+from cometmq.wire.header.schema import Header, Int32, Int64, request_header, response_header
 
 
 @request_header(RequestCode.EXCHANGE_BROKER_HA_INFO)

@@ -6,7 +6,7 @@ BATCH_ACK_MESSAGE says everything in its body, and POP_ROLLBACK needs nothing.
 from __future__ import annotations
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header, Int32, Int64, request_header, response_header
+from cometmq.wire.header.schema import Header, Int32, Int64, request_header, response_header
 from cometmq.wire.headers.common import TopicRequest
 
 

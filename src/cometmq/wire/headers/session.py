@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import Header, Int32, request_header, response_header
+from cometmq.wire.header.schema import Header, Int32, request_header, response_header
 from cometmq.wire.headers.common import RpcRequest, TopicRequest
 
 

@@ -1,8 +1,7 @@
-"""JSON as RocketMQ's Java side reads and writes it, which is not quite JSON.
+"""fastjson: the JSON dialect of RocketMQ's Java side.
 
-Reading accepts what Java's reader accepts: keys without quotes, numbers and whole objects as keys, single
-quotes, stray commas, comments, and `$ref` back references. Writing is in `fastjson_writer`; `dumps` is here
-too, so that one module has both.
+Reading accepts everything that Java's reader does: keys without quotes, numbers and whole objects as keys,
+single quotes, stray commas, comments, and `$ref` back references. `writer.py` has `dumps`.
 
 Rules kept here:
 - Nesting is bounded (`max_depth`), and so are the length of a text in the dialect, which is read a character
@@ -21,16 +20,17 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire.json.writer import BeanKey, Literal, dumps
+from cometmq.wire.json.writer import BeanKey as BeanKey
+from cometmq.wire.json.writer import Literal as Literal
+from cometmq.wire.json.writer import dumps as dumps
 
 MAX_DEPTH: Final = 64
 MAX_DIALECT_CHARS: Final = 256 * 1024
-"""The longest text in the dialect, unless the caller says otherwise; reading it takes a quarter of a second.
-Standard JSON has no such limit."""
+"""The default limit for texts in the dialect; reading one takes 250 ms. Standard JSON has no limit."""
 MAX_ANSWER_CHARS: Final = 16 * 1024 * 1024
-"""What is read of an answer that was asked for: an answer is no larger than a frame."""
+"""The limit for answers to our own requests, which are no larger than a frame."""
 MAX_FILE_CHARS: Final = 256 * 1024 * 1024
-"""What is read of a file of our own."""
+"""The limit for our own files."""
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f\b]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _COMMAS = re.compile(r"[, \t\r\n]*")
@@ -49,18 +49,6 @@ _REF_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 _REF = re.compile(rf"\$(?:{_REF_STEP.pattern})*")
 _MIN_UNFOLDED: Final = 1_000
 
-__all__ = [
-    "MAX_ANSWER_CHARS",
-    "MAX_DEPTH",
-    "MAX_DIALECT_CHARS",
-    "MAX_FILE_CHARS",
-    "BeanKey",
-    "Literal",
-    "bean_key",
-    "dumps",
-    "loads",
-]
-
 
 def loads(
     text: str | bytes | bytearray | memoryview | msgspec.Raw,
@@ -69,9 +57,9 @@ def loads(
     max_chars: int = MAX_DIALECT_CHARS,
     literal_numbers: bool = False,
 ) -> Any:
-    """Read one value; standard JSON takes the fast way, the dialect the tolerant one.
+    """Read one value: standard JSON with msgspec, the dialect with the tolerant reader.
 
-    With `literal_numbers`, numbers come as a `Literal` of what was written, so that `1.50` stays `1.50`.
+    `literal_numbers` returns numbers as `Literal`, so that `1.50` stays `1.50`.
     """
     if not isinstance(text, str):
         try:
@@ -110,7 +98,7 @@ class _Reader:
         return HeaderError(f"JSON: expected {expected} at character {self.pos}, found {found!r}")
 
     def skip_space(self) -> str:
-        """Skip white space and comments, and give the next character, or nothing at the end."""
+        """Skip white space and comments; returns the next character, or "" at the end."""
         match = _SPACE.match(self.text, self.pos)
         if match is not None:
             self.pos = match.end()
@@ -254,16 +242,15 @@ class _Reader:
 
 
 def bean_key(members: Mapping[str, Any]) -> BeanKey:
-    """An object as a hashable key."""
     if any(isinstance(value, dict | list) for value in members.values()):
         raise HeaderError("JSON: an object used as a key may hold only plain values")
     return tuple(sorted(members.items(), key=lambda item: str(item[0])))
 
 
 class _Unfolding:
-    """Puts what back references point at in their place.
+    """Replaces back references by their targets.
 
-    A few references to references can stand for billions of values, so that the sum of all is bounded.
+    A few references to references can stand for billions of values, so their sum is bounded.
     """
 
     def __init__(self, root: Any, max_values: int) -> None:

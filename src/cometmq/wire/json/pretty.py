@@ -1,12 +1,11 @@
-"""JSON files as RocketMQ's Java side keeps its tables: written byte for byte, read straight into structs.
+"""JSON table files in the form of RocketMQ's Java side: written byte for byte, read into structs.
 
 Rules kept here:
-- A struct is a Java bean: its members stand in alphabetical order, those that are None are left out. The
-  members of a dict keep their order.
+- A struct is a Java bean: members in alphabetical order, without those that are None. A dict keeps its order.
 - Indentation is Java's: a member with a name takes a line of its own, one with a number as its name does not;
-  the items of a list do, those of a tuple, which stands for Java's sets and arrays, do not.
-- Reading is fast for what Java writes, of any size. Everything else that Java's reader takes is read too, in
-  the tolerant and slower way, and what cannot be read raises `HeaderError`.
+  items of a list do, items of a tuple, which stands for Java's sets and arrays, do not.
+- Files that Java wrote are read fast, whatever their size. Everything else that Java's reader accepts goes
+  through the slower tolerant reader; an unreadable file raises `HeaderError`.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _BARE_KEY: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?[0-9]+)(\s
 
 
 def dumps_table(value: object, *, pretty: bool = True) -> bytes:
-    """Write a value of structs, dicts, lists, tuples, strings, numbers and booleans as Java would."""
+    """Write structs, dicts, lists, tuples, strings, numbers and booleans as Java would."""
     parts: list[str] = []
     _write(value, parts, "\n" if pretty else "")
     return "".join(parts).encode()
 
 
 def loads_table(kind: type[T], data: bytes) -> T:
-    """Read a text into a struct; members that the struct does not have are skipped."""
+    """Read a text into a struct; unknown members are skipped."""
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(_BARE_KEY.sub(_quote_key, data), type=kind)
@@ -57,14 +56,14 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 def _without_nulls(value: object) -> object:
-    """A member that is null is as good as none: it gets its default."""
+    """Drop null members, so that they get their defaults."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _write(value: object, parts: list[str], line: str) -> None:
-    """`line` begins a line at the depth of the value: a line feed and its tabs, or nothing."""
+    """`line` begins a line at the depth of the value: a line feed and tabs, or nothing."""
     if isinstance(value, str):
         parts.append(_text(value))
     elif isinstance(value, msgspec.Struct):
@@ -96,7 +95,7 @@ def _write_bean(value: msgspec.Struct, parts: list[str], line: str) -> None:
 
 @cache
 def _members(kind: type[msgspec.Struct]) -> list[tuple[str, attrgetter[object]]]:
-    """How each member begins, in Java's order, and how to get it."""
+    """Returns the name and the getter of each member, in Java's order."""
     names = sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     return [(_text(name) + ":", attrgetter(field)) for name, field in names]
 

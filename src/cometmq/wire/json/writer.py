@@ -1,10 +1,10 @@
 """Writes JSON in the form of RocketMQ's Java side, byte for byte.
 
-The caller sorts the members. Keys that are not strings stand bare, also whole objects; with
+The caller sorts the members. Keys that are not strings, also whole objects, are written without quotes; with
 `browser_compatible` they are quoted, and the text is standard JSON in ASCII.
 
-Rules kept here: numbers, escapes and the replacement of what UTF-8 cannot carry (`?`) are Java's, so that
-equal values give equal bytes on both sides.
+Rules kept here: numbers, escapes and the replacement (`?`) of text that UTF-8 cannot encode are Java's, so
+that equal values have equal bytes on both sides.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, Final
 from cometmq.model.errors import HeaderError
 
 BeanKey = tuple[tuple[str, Any], ...]
-"""An object used as a map key: its members as sorted pairs, so that it can be a key in Python too."""
+"""An object as a map key: its members as sorted pairs."""
 
 
 class Literal(str):
-    """A number as it was written; it is written again the same way, without quotes."""
+    """A number as it was read; written unchanged, without quotes."""
 
     __slots__ = ()
 
 
 def dumps(value: Any, *, browser_compatible: bool = False) -> bytes:
-    """Write a value of dicts, lists, strings, numbers, booleans, bytes and None in Java's form."""
+    """Write dicts, lists, strings, numbers, booleans, bytes and None in Java's form."""
     parts: list[str] = []
     try:
         _write(value, parts, browser_compatible)

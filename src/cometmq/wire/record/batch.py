@@ -1,12 +1,11 @@
-"""The body of a batch: several messages for one topic in one request.
+"""Batch bodies: several messages for one topic in one send request.
 
 Rules kept here:
-- An item is `total size, magic 0, checksum 0, flag, body, properties`; it has no topic, the request names
-  it.
-- What is read has to be items and nothing else, from the first byte to the last. Magic and checksum are
-  ignored, as the peers do; a total size that does not fit the lengths inside is an error.
-- Decoded bodies and properties are views of the request; those of small messages are copies, which cost less
-  than a view.
+- An item is `total size, magic 0, checksum 0, flag, body length, body, properties length, properties`. The
+  request has the topic.
+- A batch is items and nothing else. Magic and checksum are ignored, as by the peers; a total size that does
+  not fit the lengths inside is an error.
+- Decoded bodies and properties are views of the request; those of small messages are copies, which cost less.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PROPERTIES_LENGTH: Final = struct.Struct(">h")
 _BODY_AT: Final = _FIXED.size
 _LENGTH_SIZE: Final = _PROPERTIES_LENGTH.size
 _SMALL: Final = 1024
-"""Up to this size of its first item a batch is taken for one of small messages."""
+"""A batch whose first item is no larger counts as one of small messages."""
 MIN_ITEM_SIZE: Final = _BODY_AT + _LENGTH_SIZE
 
 
@@ -41,12 +40,11 @@ class BatchItem(msgspec.Struct, gc=False):
     flag: int = 0
 
     def properties(self) -> dict[str, str]:
-        """The properties, decoded anew at every call."""
+        """Returns the properties, decoded anew at every call."""
         return decode_properties(self.properties_block)
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The body of a request that sends these messages."""
     parts: list[bytes | bytearray | memoryview] = []
     for item in items:
         body, block = item.body, item.properties_block
@@ -64,7 +62,6 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
-    """The messages in the body of a batch."""
     view: memoryview | bytes = memoryview(buffer)
     items: list[BatchItem] = []
     add, fixed, properties_length = items.append, _FIXED.unpack_from, _PROPERTIES_LENGTH.unpack_from
@@ -72,7 +69,7 @@ def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
     last = length - MIN_ITEM_SIZE
     if last >= 0 and fixed(view)[0] <= _SMALL:
         view = bytes(view)
-    # As `_decode_item` reads them, without a call for each; what is wrong is left to it.
+    # Like `_decode_item`, without a call for each item; errors are left to it.
     while position <= last:
         total_size, _, _, flag, body_length = fixed(view, position)
         end = position + total_size
@@ -95,7 +92,7 @@ def decode_batch(buffer: ReadableBuffer) -> list[BatchItem]:
 
 
 def item_ends(buffer: ReadableBuffer) -> list[int]:
-    """Where each message in the body of a batch ends."""
+    """Returns where each message in the body of a batch ends."""
     view = memoryview(buffer)
     ends: list[int] = []
     position = 0
@@ -106,7 +103,7 @@ def item_ends(buffer: ReadableBuffer) -> list[int]:
 
 
 def _decode_item(view: memoryview | bytes, offset: int) -> tuple[BatchItem, int]:
-    """The item at this offset, and where the next one begins."""
+    """Returns the item at this offset, and where the next one begins."""
     available = len(view) - offset
     if available < MIN_ITEM_SIZE:
         raise RecordError(offset, f"a batch item of {MIN_ITEM_SIZE} bytes or more", f"{available} bytes")

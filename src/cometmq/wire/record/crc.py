@@ -1,10 +1,10 @@
-"""Checksums of message records: of the body, and of a whole record as a property at its end.
+"""CRC-32 checksums of message records: of the body, and of the whole record as its last property.
 
 Rules kept here:
-- Every checksum is CRC-32 with the sign bit cleared, because the peers keep it in a signed 32-bit field.
-- The record checksum is the last property of a record and always takes `CRC_PROPERTY_LENGTH` bytes. Room
-  for it is left when the record is written, and filled in when offsets and store time are final. It covers
-  every byte before itself.
+- Every checksum is a CRC-32 with the sign bit cleared: the peers keep it in a signed 32-bit field.
+- The record checksum is the last property of a record and takes `CRC_PROPERTY_LENGTH` bytes. The writer
+  leaves room for it and fills it in when offsets and store time are final. It covers every byte before
+  itself.
 - Its value is ten decimal digits with the least significant first: 123456789 is written `9876543210`.
 """
 
@@ -33,17 +33,16 @@ _DAMAGED_AT_MOST: Final = 4
 
 
 def checksum(data: bytes | bytearray | memoryview) -> int:
-    """The CRC-32 of these bytes, as the 31-bit number that records carry."""
+    """Returns the CRC-32 of these bytes as the 31-bit number of a record."""
     return crc32(data) & _SIGN_CLEARED
 
 
 def crc_property(value: int) -> bytes:
-    """The property that carries a record's checksum."""
     return _PREFIX + str(value).encode("ascii")[::-1].ljust(_DIGITS, b"0") + _SUFFIX
 
 
 def parse_crc_property(tail: bytes) -> int | None:
-    """The checksum in the last `CRC_PROPERTY_LENGTH` bytes of a record; None if they are something else."""
+    """Returns the checksum in the last `CRC_PROPERTY_LENGTH` bytes of a record; None if there is none."""
     digits = tail[len(_PREFIX) : -len(_SUFFIX)]
     if len(tail) != CRC_PROPERTY_LENGTH or not (tail.startswith(_PREFIX) and tail.endswith(_SUFFIX)):
         return None
@@ -79,7 +78,7 @@ def without_crc_property(block: bytes | memoryview) -> bytes | memoryview:
 
 
 def with_crc_room(properties_block: bytes) -> bytes:
-    """The block with room at its end for the record's checksum; `seal_record` fills it in."""
+    """Returns the properties block with room for the record's checksum; `seal_record` fills it in."""
     separator = b"" if not properties_block or properties_block.endswith(_SUFFIX) else _SUFFIX
     return properties_block + separator + bytes(CRC_PROPERTY_LENGTH)
 
@@ -91,7 +90,7 @@ def seal_record(buffer: WritableBuffer, offset: int, total_size: int) -> None:
 
 
 def record_is_intact(buffer: ReadableBuffer, offset: int, total_size: int) -> bool | None:
-    """Whether a record's checksum is right; None for a record that carries none."""
+    """Whether a record's checksum is right; None for a record without one."""
     crc_at = _crc_place(buffer, offset, total_size)
     stored = parse_crc_property(bytes(buffer[crc_at : offset + total_size]))
     return None if stored is None else stored == checksum(memoryview(buffer)[offset:crc_at])

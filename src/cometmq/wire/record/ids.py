@@ -1,8 +1,7 @@
-"""Addresses as messages carry them, and the two ids of a message that are made of them.
+"""Message ids (unique id and offset id), and the packed hosts in them.
 
 Rules kept here:
-- A packed host is the address, 4 or 16 bytes, and the port in 4 bytes. Records and ids
-  use it.
+- A packed host is the address, 4 or 16 bytes, and the port in 4 bytes. Records and ids use it.
 - The *unique id* is the producer's: where and when a message was made. The *offset id* is the broker's:
   where it is stored. Both are upper-case hexadecimal, 32 characters with an IPv4 address and 56 with an
   IPv6 one; lower case is read too.

@@ -1,12 +1,10 @@
 """The properties block of a message: names and values to text or bytes, and back.
 
 Rules kept here:
-- Each property is `name 0x01 value 0x02`. The last separator is always written and may be missing when
-  read.
-- Reading never fails. What is not a property is passed over the way the peers pass over it: an item without
-  a name, without a separator or without a value. Of a name that occurs twice the last one counts; bytes
-  that are not UTF-8 become the replacement character.
-- Writing leaves out what no reader would see (no value), and refuses what would be read as something else.
+- Each property is `name 0x01 value 0x02`. The last separator is always written and may be missing when read.
+- Reading never fails. Like the peers it skips an item without a name, separator or value. Of a name that
+  occurs twice the last one counts; bytes that are not UTF-8 become the replacement character.
+- Writing leaves out properties without a value, and refuses text with a separator in it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ MAX_PROPERTIES_LENGTH: Final = 32767
 
 
 def format_properties(properties: Mapping[str, str | None]) -> str:
-    """The block as the text that request headers carry."""
+    """Returns the block as text, for request headers."""
     items = [f"{name}\x01{value}" for name, value in properties.items() if value]
     if not items:
         return ""
@@ -40,7 +38,7 @@ def format_properties(properties: Mapping[str, str | None]) -> str:
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
-    """The block as the bytes that records and batches carry."""
+    """Returns the block as bytes, for records and batches."""
     text = format_properties(properties)
     try:
         block = text.encode("utf-8")
@@ -69,7 +67,6 @@ def _refuse_unreadable(properties: Mapping[str, str | None]) -> None:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The properties in the text of a request header."""
     properties: dict[str, str] = {}
     for item in text.split(PROPERTY_SEPARATOR):
         name, _, value = item.partition(NAME_VALUE_SEPARATOR)
@@ -79,23 +76,21 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def decode_properties(block: bytes | memoryview) -> dict[str, str]:
-    """The properties in the bytes of a record or a batch."""
     return parse_properties(str(block, "utf-8", "replace"))
 
 
 def find_property(block: bytes | memoryview, name: str) -> str | None:
-    """The value of one property, without making a dictionary of the others."""
+    """Returns the value of one property without decoding the others."""
     wanted = _begin_of(name)
-    before, found, behind = (b"\x02" + block).rpartition(wanted)
+    before, found, rest = (b"\x02" + block).rpartition(wanted)
     while found:
-        value = behind.partition(b"\x02")[0]
+        value = rest.partition(b"\x02")[0]
         if value:
             return value.decode("utf-8", "replace")
-        before, found, behind = before.rpartition(wanted)
+        before, found, rest = before.rpartition(wanted)
     return None
 
 
 @lru_cache(1024)
 def _begin_of(name: str) -> bytes:
-    """How a property begins that is not the first of a block."""
     return f"\x02{name}\x01".encode()

@@ -1,12 +1,12 @@
-"""The messages in the answer to a pull, as a consumer gets them.
+"""Decoding the messages in the answer to a pull, for consumers.
 
 Rules kept here:
-- The messages are values of their own: nothing in them refers to the buffer. Their properties are read when
-  somebody asks for them, which many consumers never do.
-- Records that Java's clients see as several messages (inner batches) come as these messages.
-- Reading stops at the first record that cannot be read. What came before it is good, and the answer says why
-  it stopped, so that the caller can go on behind it instead of losing what follows.
-- Tags are compared as texts here: a broker compares their hashes and may let a stranger through.
+- Messages do not refer to the buffer. Their properties are decoded at first use, which many consumers never
+  make.
+- An inner batch is split into its messages, as by Java's clients.
+- Decoding stops at the first unreadable record. The messages before it are good, and the result says why it
+  stopped, so that the caller can go on after it.
+- Tags are compared as texts: a broker compares hashes and may let other tags through.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import COMPRESSED, HOST_V6_MASK, INNER_BATCH, NEED_UNWRAP
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import decode_batch
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
 from cometmq.wire.record.properties import decode_properties, find_property
-from cometmq.wire.record.record import decode_record
 from cometmq.wire.record.walk import to_stored_message
 
 _UNUSUAL: Final = COMPRESSED | HOST_V6_MASK | INNER_BATCH | NEED_UNWRAP
@@ -37,7 +37,7 @@ _PROPERTIES_LENGTH: Final = struct.Struct(">H")
 
 
 class LazyProperties(Mapping[str, str]):
-    """Properties that are read from their block at the first question."""
+    """Properties that are decoded at first use."""
 
     __slots__ = ("_block", "_read")
 
@@ -71,7 +71,7 @@ class LazyProperties(Mapping[str, str]):
 
 
 class Pulled(NamedTuple):
-    """What the body of an answer held."""
+    """The messages in the body of an answer."""
 
     messages: list[StoredMessage]
     error: ProtocolError | None
@@ -81,7 +81,7 @@ class Pulled(NamedTuple):
 def decode_pulled(
     body: Body, queue: MessageQueue, tags: Collection[str] = (), *, offset_delta: int = 0
 ) -> Pulled:
-    """The messages that were pulled from a queue; with `tags`, only those that have one of them."""
+    """Returns the messages pulled from a queue; with `tags`, only those with one of them."""
     view = memoryview(body)
     end = len(view)
     messages: list[StoredMessage] = []
@@ -105,7 +105,7 @@ def decode_pulled(
 
 
 def _usual_message(view: memoryview, at: int, end: int, queue: MessageQueue) -> StoredMessage | None:
-    """The message of a record of the usual form; None if it has another, or none."""
+    """Returns the message of a record in the usual form; None for all others."""
     if end - at < _FIXED_SIZE:
         return None
     (
@@ -153,7 +153,7 @@ def _usual_message(view: memoryview, at: int, end: int, queue: MessageQueue) -> 
 
 
 def _inner_messages(outer: StoredMessage) -> list[StoredMessage]:
-    """The messages that one record holds, numbered from its queue offset on."""
+    """Returns the messages of an inner batch, numbered from its queue offset on."""
     return [
         msgspec.structs.replace(
             outer,

@@ -1,9 +1,9 @@
-"""Many records behind one another: a commit log file, or the body of an answer to a pull.
+"""Walking over records: a commit log file, or the body of an answer to a pull.
 
 Rules kept here:
-- A walk goes on to the first place where no record can be read, and then says where that is and why. What
-  came before it is good; whether the end was to be expected is for the caller to judge.
-- A reader of messages gets them as values of their own, with nothing left that refers to the buffer.
+- A walk goes on to the first position without a readable record, and then says where that is and why. All
+  records before it are good; the caller judges whether the end was to be expected.
+- A `StoredMessage` refers to nothing in the buffer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cometmq.model.message import StoredMessage
+from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.compression import MAX_BODY_SIZE
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import FillerError, RecordError
-from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer
@@ -33,8 +33,8 @@ class WalkEnd(Enum):
 class RecordWalk:
     """Iterate over the records from `offset` to `limit`.
 
-    `position` is where the next record begins. After the last one it is the place where the walk ended, `end`
-    says why, and `error` what was wrong there if something was.
+    `position` is where the next record begins. After the last one it is where the walk ended, `end` says why,
+    and `error` what was wrong there, if anything.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RecordWalk:
 
 
 def to_stored_message(record: Record, broker_name: str) -> StoredMessage:
-    """The message that a reader sees in this record. The record's body is copied."""
+    """Returns the message in a record, with a copy of its body."""
     return StoredMessage(
         topic=record.topic,
         body=bytes(record.body),

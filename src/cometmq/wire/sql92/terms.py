@@ -1,14 +1,13 @@
-"""What an expression of the SQL92 filter language is made of, as functions over the properties of a message.
+"""Terms of SQL92 filter expressions, compiled to functions over the properties of a message.
 
-An operand is a property, a constant, or something computed; a condition is computed and is a truth. Each
-computes its value by one call, without a look at what it was compiled from. The commonest condition by far, a
-property beside a constant, has a function of its own in which everything but the property is settled.
+An operand is a property, a constant, or computed; a condition is computed and is a truth. One call computes
+its value. The most common condition, a property compared with a constant, has a function of its own.
 
 Rules kept here:
-- Truth has three values. AND and OR look at their terms from the left and stop where the outcome is settled,
-  so that an evaluation error behind that place does not happen.
-- What makes no sense is refused when it is compiled, with its place in the text; what only turns out to make
-  none for some message is an `EvaluationError` there.
+- Truth has three values. AND and OR evaluate from the left and stop when the outcome is settled, so that an
+  evaluation error after that does not happen.
+- Nonsense is refused when it is compiled, with its position in the text; nonsense that depends on the message
+  is an `EvaluationError`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.sql92.values import Long, Value, converter_beside, equal, order, to_boolean
 
 MAX_DEPTH: Final = 200
-"""How deep conditions may be nested; evaluating needs a stack frame for each level."""
+"""The deepest nesting of conditions; evaluating needs a stack frame for each level."""
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
@@ -39,15 +38,15 @@ class Sql92Error(ProtocolError):
         super().__init__(message, code=code)
 
 
-def error_at(place: int, reason: str) -> Sql92Error:
-    """The refusal of an expression; `place` counts characters from 0."""
-    return Sql92Error(f"the SQL92 expression cannot be used: {reason} at character {place + 1}")
+def error_at(position: int, reason: str) -> Sql92Error:
+    """`position` counts characters from 0."""
+    return Sql92Error(f"the SQL92 expression cannot be used: {reason} at character {position + 1}")
 
 
 class Property(msgspec.Struct, frozen=True):
-    """The value of a property, None where the message does not have it."""
+    """The value of a property; None if the message does not have it."""
 
-    place: int
+    position: int
     name: str
     depth: int = 0
 
@@ -55,17 +54,17 @@ class Property(msgspec.Struct, frozen=True):
 class Constant(msgspec.Struct, frozen=True):
     """A literal, or the negative of one."""
 
-    place: int
+    position: int
     value: Value
     literal: bool = True
-    """The checks of what may be compared look at literals only, not at negated ones."""
+    """Type checks apply to literals only, not to negated ones."""
     depth: int = 0
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """Something that is never a truth and that only evaluating it settles."""
+    """A value that is never a truth and has to be evaluated."""
 
-    place: int
+    position: int
     evaluate: Evaluate
     depth: int
 
@@ -73,7 +72,7 @@ class Computed(msgspec.Struct, frozen=True):
 class Condition(msgspec.Struct, frozen=True):
     """A truth."""
 
-    place: int
+    position: int
     test: Test
     depth: int
 
@@ -81,20 +80,20 @@ class Condition(msgspec.Struct, frozen=True):
 Operand = Property | Constant | Computed | Condition
 
 
-def condition(place: int, test: Test, *parts: Operand) -> Condition:
-    """A condition over its parts, unless it gets too deep."""
+def condition(position: int, test: Test, *parts: Operand) -> Condition:
+    """Returns a condition over its parts; refuses one that is too deep."""
     depth = 1 + max((part.depth for part in parts), default=0)
     if depth > MAX_DEPTH:
-        raise _too_deep(place)
-    return Condition(place, test, depth)
+        raise _too_deep(position)
+    return Condition(position, test, depth)
 
 
-def _too_deep(place: int) -> Sql92Error:
-    return error_at(place, f"more than {MAX_DEPTH} conditions are nested")
+def _too_deep(position: int) -> Sql92Error:
+    return error_at(position, f"more than {MAX_DEPTH} conditions are nested")
 
 
 def evaluator(operand: Operand) -> Evaluate:
-    """What computes the value of an operand."""
+    """Returns a function that computes the value of an operand."""
     if isinstance(operand, Property):
         name = operand.name
         return lambda properties: properties.get(name)
@@ -105,23 +104,23 @@ def evaluator(operand: Operand) -> Evaluate:
 
 
 def as_condition(operand: Operand) -> Condition:
-    """An operand where a truth is needed. A property by itself is none, because its value is a text."""
+    """Returns an operand as a truth. A property by itself is none: its value is a text."""
     if isinstance(operand, Condition):
         return operand
     if isinstance(operand, Property):
         name = operand.name
-        return condition(operand.place, lambda properties: False if name in properties else None)
+        return condition(operand.position, lambda properties: False if name in properties else None)
     if isinstance(operand, Constant) and operand.literal:
         value = operand.value
         if value is None or isinstance(value, bool):
-            return condition(operand.place, lambda properties: value)
-    raise error_at(operand.place, "a condition is expected and not a value")
+            return condition(operand.position, lambda properties: value)
+    raise error_at(operand.position, "a condition is expected and not a value")
 
 
 # Logic.
 
 
-def all_of(place: int, terms: Sequence[Operand]) -> Condition:
+def all_of(position: int, terms: Sequence[Operand]) -> Condition:
     """AND."""
     parts = [as_condition(term) for term in terms]
     tests = tuple(part.test for part in parts)
@@ -136,10 +135,10 @@ def all_of(place: int, terms: Sequence[Operand]) -> Condition:
                 outcome = None
         return outcome
 
-    return condition(place, test, *parts)
+    return condition(position, test, *parts)
 
 
-def any_of(place: int, terms: Sequence[Operand]) -> Condition:
+def any_of(position: int, terms: Sequence[Operand]) -> Condition:
     """OR."""
     parts = [as_condition(term) for term in terms]
     tests = tuple(part.test for part in parts)
@@ -154,10 +153,10 @@ def any_of(place: int, terms: Sequence[Operand]) -> Condition:
                 outcome = None
         return outcome
 
-    return condition(place, test, *parts)
+    return condition(position, test, *parts)
 
 
-def negation(place: int, term: Operand) -> Condition:
+def negation(position: int, term: Operand) -> Condition:
     """NOT."""
     part = as_condition(term)
     inner = part.test
@@ -166,32 +165,32 @@ def negation(place: int, term: Operand) -> Condition:
         truth = inner(properties)
         return None if truth is None else not truth
 
-    return condition(place, test, part)
+    return condition(position, test, part)
 
 
 # Values.
 
 
-def negative(place: int, operand: Operand) -> Operand:
-    """The minus sign: of a number its negative, of anything else nothing."""
+def negative(position: int, operand: Operand) -> Operand:
+    """The minus sign; of anything but a number the result is unknown."""
     if isinstance(operand, Constant):
         value = operand.value
         if isinstance(value, Long):
-            return Constant(place, Long(-value), literal=False)
+            return Constant(position, Long(-value), literal=False)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return Constant(place, -value, literal=False)
-        return Constant(place, None, literal=False)
+            return Constant(position, -value, literal=False)
+        return Constant(position, None, literal=False)
     if isinstance(operand, Property):
-        return Constant(place, None, literal=False)
+        return Constant(position, None, literal=False)
     if operand.depth >= MAX_DEPTH:
-        raise _too_deep(place)
+        raise _too_deep(position)
     inner = evaluator(operand)
 
     def nothing(properties: Properties) -> Value:
         inner(properties)  # its evaluation error is one here as well
         return None
 
-    return Computed(place, nothing, operand.depth + 1)
+    return Computed(position, nothing, operand.depth + 1)
 
 
 # Comparisons.
@@ -202,22 +201,22 @@ _SIZES: Final[dict[str, tuple[Callable[[float, float], bool], str]]] = {
     "<": (operator.lt, ">"),
     "<=": (operator.le, ">="),
 }
-"""What each comparison by size means, and how it is said the other way round."""
+"""The meaning of each comparison, and its reverse."""
 
 
-def equality(place: int, left: Operand, right: Operand) -> Condition:
+def equality(position: int, left: Operand, right: Operand) -> Condition:
     """The sign `=`."""
     for side in (left, right):
         if isinstance(side, Constant) and side.literal and side.value is None:
-            raise error_at(side.place, "NULL cannot be compared; use IS NULL")
+            raise error_at(side.position, "NULL cannot be compared; use IS NULL")
     values = [side.value for side in (left, right) if isinstance(side, Constant) and side.literal]
     if len(values) == 2 and isinstance(values[0], bool) and not isinstance(values[1], bool):
-        raise error_at(place, "a truth is compared with a constant of another type")
+        raise error_at(position, "a truth is compared with a constant of another type")
     if isinstance(left, Property) and isinstance(right, Constant) and right.value is not None:
-        return condition(place, _property_equals(left.name, right.value))
+        return condition(position, _property_equals(left.name, right.value))
     left_value, right_value = evaluator(left), evaluator(right)
     return condition(
-        place, lambda properties: equal(left_value(properties), right_value(properties)), left, right
+        position, lambda properties: equal(left_value(properties), right_value(properties)), left, right
     )
 
 
@@ -239,33 +238,33 @@ def _property_equals(name: str, value: Value) -> Test:
     return is_value
 
 
-def is_null(place: int, operand: Operand) -> Condition:
+def is_null(position: int, operand: Operand) -> Condition:
     """IS NULL."""
     if isinstance(operand, Property):
         name = operand.name
-        return condition(place, lambda properties: name not in properties)
+        return condition(position, lambda properties: name not in properties)
     value = evaluator(operand)
-    return condition(place, lambda properties: value(properties) is None, operand)
+    return condition(position, lambda properties: value(properties) is None, operand)
 
 
-def comparison(place: int, sign: str, left: Operand, right: Operand) -> Condition:
+def comparison(position: int, sign: str, left: Operand, right: Operand) -> Condition:
     """The signs `>`, `>=`, `<` and `<=`."""
     for side in (left, right):
         is_number = isinstance(side, Constant) and not isinstance(side.value, bool | str | None)
         if isinstance(side, Condition) or (isinstance(side, Constant) and side.literal and not is_number):
-            raise error_at(side.place, f"what is beside {sign} has to be a number or a property")
+            raise error_at(side.position, f"what is beside {sign} has to be a number or a property")
     holds, reverse_sign = _SIZES[sign]
     if isinstance(left, Property) and isinstance(right, Constant) and right.value is not None:
-        return condition(place, _property_compares(left.name, holds, right.value))
+        return condition(position, _property_compares(left.name, holds, right.value))
     if isinstance(right, Property) and isinstance(left, Constant) and left.value is not None:
-        return condition(place, _property_compares(right.name, _SIZES[reverse_sign][0], left.value))
+        return condition(position, _property_compares(right.name, _SIZES[reverse_sign][0], left.value))
     left_value, right_value = evaluator(left), evaluator(right)
 
     def test(properties: Properties) -> bool | None:
         outcome = order(left_value(properties), right_value(properties))
         return None if outcome is None else holds(outcome, 0)
 
-    return condition(place, test, left, right)
+    return condition(position, test, left, right)
 
 
 def _property_compares(name: str, holds: Callable[[float, float], bool], number: Value) -> Test:
@@ -285,29 +284,29 @@ def _property_compares(name: str, holds: Callable[[float, float], bool], number:
     return test
 
 
-def between(place: int, operand: Operand, low: Operand, high: Operand) -> Condition:
+def between(position: int, operand: Operand, low: Operand, high: Operand) -> Condition:
     """BETWEEN, both ends included."""
     ends = [end.value for end in (low, high) if isinstance(end, Constant) and end.literal]
-    lower, upper = comparison(place, ">=", operand, low), comparison(place, "<=", operand, high)
+    lower, upper = comparison(position, ">=", operand, low), comparison(position, "<=", operand, high)
     if len(ends) == 2 and (order(*ends) or 0) > 0:
-        raise error_at(place, f"the lower end {ends[0]} of BETWEEN is above the upper end {ends[1]}")
+        raise error_at(position, f"the lower end {ends[0]} of BETWEEN is above the upper end {ends[1]}")
     if isinstance(operand, Computed):
-        return _between_unknown(place, operand, low, high)
-    return all_of(place, (lower, upper))
+        return _between_unknown(position, operand, low, high)
+    return all_of(position, (lower, upper))
 
 
-def not_between(place: int, operand: Operand, low: Operand, high: Operand) -> Condition:
+def not_between(position: int, operand: Operand, low: Operand, high: Operand) -> Condition:
     """NOT BETWEEN; here the order of the ends does not matter."""
-    below, above = comparison(place, "<", operand, low), comparison(place, ">", operand, high)
+    below, above = comparison(position, "<", operand, low), comparison(position, ">", operand, high)
     if isinstance(operand, Computed):
-        return _between_unknown(place, operand, low, high)
-    return any_of(place, (below, above))
+        return _between_unknown(position, operand, low, high)
+    return any_of(position, (below, above))
 
 
-def _between_unknown(place: int, operand: Computed, low: Operand, high: Operand) -> Condition:
-    """What is computed is nothing, so that nothing is known of it; it is computed once, for its errors.
+def _between_unknown(position: int, operand: Computed, low: Operand, high: Operand) -> Condition:
+    """BETWEEN of an unknown value: evaluated once, for its errors.
 
-    As two comparisons it would be computed twice, and with each level of nesting twice as often.
+    Two comparisons would evaluate it twice, and twice as often with each level of nesting.
     """
     parts = (operand, low, high)
     evaluators = tuple(map(evaluator, parts))
@@ -317,35 +316,35 @@ def _between_unknown(place: int, operand: Computed, low: Operand, high: Operand)
             each(properties)
         return None
 
-    return condition(place, test, *parts)
+    return condition(position, test, *parts)
 
 
-def membership(place: int, operand: Operand, texts: Sequence[str], *, wanted: bool) -> Condition:
+def membership(position: int, operand: Operand, texts: Sequence[str], *, wanted: bool) -> Condition:
     """IN, or NOT IN where `wanted` is False."""
     if not isinstance(operand, Property):
-        raise error_at(operand.place, "what is tested with IN has to be a property")
+        raise error_at(operand.position, "what is tested with IN has to be a property")
     name, members = operand.name, frozenset(texts)
 
     def test(properties: Properties) -> bool | None:
         text = properties.get(name)
         return None if text is None else (text in members) is wanted
 
-    return condition(place, test)
+    return condition(position, test)
 
 
 def text_search(
-    place: int, operand: Operand, found: Callable[[str, str], bool], search: str, *, wanted: bool
+    position: int, operand: Operand, found: Callable[[str, str], bool], search: str, *, wanted: bool
 ) -> Condition:
     """CONTAINS, STARTSWITH and ENDSWITH, or their opposites where `wanted` is False.
 
-    An empty text is never found and never missed, and so it is in what is no text or is not there.
+    The result is False for an empty text, and for a value that is no text or missing.
     """
     if not search:
-        return condition(place, lambda properties: False, operand)
+        return condition(position, lambda properties: False, operand)
     value = evaluator(operand)
 
     def test(properties: Properties) -> bool | None:
         text = value(properties)
         return isinstance(text, str) and found(text, search) is wanted
 
-    return condition(place, test, operand)
+    return condition(position, test, operand)

@@ -1,8 +1,7 @@
 """Tokens of the SQL92 filter language.
 
 Rules kept here:
-- The text is cut into tokens regardless of where they stand, one after the other and only as far as somebody
-  asks: what follows the end of an expression is never looked at.
+- Tokens are read on demand: text after the end of an expression is never looked at.
 - Reading a token takes time in proportion to its length, whatever the text is: no pattern looks further than
   the token that it matches, except for the end of a comment, which is looked for once.
 """
@@ -21,7 +20,7 @@ DOUBLE: Final = "DOUBLE"
 TEXT: Final = "TEXT"
 SIZE: Final = "SIZE"
 SEARCH: Final = "SEARCH"
-"""Kinds of tokens. A keyword and a sign are kinds of their own, and called by what they are."""
+"""Token types. A keyword or a sign has its own text as its type."""
 
 _KEYWORDS: Final = {
     **{word: word for word in ("AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE")},
@@ -48,42 +47,42 @@ _TOKEN: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """One token; `place` counts characters from 0."""
+    """One token; `position` counts characters from 0."""
 
     kind: str
     text: str
-    place: int
+    position: int
 
 
 class Tokens:
-    """The tokens of a text, with a look at the next one."""
+    """The tokens of a text, with one token of look-ahead."""
 
     __slots__ = ("_last_line_end", "_text", "next")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
-        """Behind this, `--` begins no comment: a comment has to have an end."""
+        """After this, `--` begins no comment: a comment needs an end of line."""
         self.next = self._read(0)
 
     def take(self) -> Token:
-        """The next token; the one behind it is the next one then."""
+        """Returns the next token and moves on."""
         token = self.next
-        self.next = self._read(token.place + len(token.text))
+        self.next = self._read(token.position + len(token.text))
         return token
 
-    def _read(self, place: int) -> Token:
+    def _read(self, position: int) -> Token:
         text = self._text
-        skipped = (_ALL if place < self._last_line_end else _ALL_BUT_COMMENTS).match(text, place)
-        place = place if skipped is None else skipped.end()
-        match = _TOKEN.match(text, place)
+        skipped = (_ALL if position < self._last_line_end else _ALL_BUT_COMMENTS).match(text, position)
+        position = position if skipped is None else skipped.end()
+        match = _TOKEN.match(text, position)
         if match is None:
-            if place == len(text):
-                return Token(END, "", place)
-            raise error_at(place, f"{text[place]!r} is not understood")
+            if position == len(text):
+                return Token(END, "", position)
+            raise error_at(position, f"{text[position]!r} is not understood")
         kind, found = match.lastgroup or "", match.group()
         if kind == "SIGN":
             kind = found
         elif kind == NAME and len(found) <= _LONGEST_KEYWORD:
             kind = _KEYWORDS.get(found.upper(), NAME)
-        return Token(kind, found, place)
+        return Token(kind, found, position)

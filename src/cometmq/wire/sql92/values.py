@@ -21,17 +21,16 @@ from cometmq.model.errors import ProtocolError
 
 
 class EvaluationError(ProtocolError):
-    """A message to which an expression cannot be applied; it is not matched."""
+    """The expression cannot be applied to a message, which therefore does not match."""
 
 
 class Long(int):
-    """An integer that Java holds in 64 bits, so that a text beside it may need as many."""
+    """An integer that Java holds in 64 bits; a text compared with it may need as many."""
 
 
 Value = bool | int | float | str | None
 
-# Digits are taken once and never given back (`++`): many digits with something else behind them would be
-# looked at once for each way to divide them.
+# Possessive quantifiers (`++`): backtracking over many digits would take quadratic time.
 _INTEGER: Final = re.compile(r"[-+]?[^\W_a-zA-Z\U00010000-\U0010FFFF]++")
 _DECIMAL: Final = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _HEXADECIMAL: Final = re.compile(
@@ -46,7 +45,7 @@ _NAMED: Final = {
 
 
 def to_int32(text: str) -> int:
-    """What `Integer.valueOf` makes of a text."""
+    """Java's `Integer.valueOf`."""
     number = _to_integer(text)
     if not -(2**31) <= number < 2**31:
         raise EvaluationError(f"{text} does not fit into 32 bits")
@@ -54,7 +53,7 @@ def to_int32(text: str) -> int:
 
 
 def to_int64(text: str) -> int:
-    """What `Long.valueOf` makes of a text."""
+    """Java's `Long.valueOf`."""
     number = _to_integer(text)
     if not -(2**63) <= number < 2**63:
         raise EvaluationError(f"{text} does not fit into 64 bits")
@@ -71,7 +70,7 @@ def _to_integer(text: str) -> int:
 
 
 def to_double(text: str) -> float:
-    """What `Double.valueOf` makes of a text."""
+    """Java's `Double.valueOf`."""
     bare = text.strip(_SPACES)
     if bare in _NAMED:
         return _NAMED[bare]
@@ -88,7 +87,7 @@ def to_double(text: str) -> float:
 
 
 def to_boolean(text: str) -> bool:
-    """What `Boolean.valueOf` makes of a text."""
+    """Java's `Boolean.valueOf`."""
     return text.lower() == "true"
 
 
@@ -110,7 +109,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def order(left: Value, right: Value) -> int | None:
-    """Below, at or above zero, for the comparisons by size; None where a side is unknown.
+    """Returns a number below, at or above zero; None if a side is unknown.
 
     Truths do not come here: the compiler refuses them.
     """
@@ -133,7 +132,7 @@ def order_of_numbers(left: Value, right: Value) -> int:
 
 
 def converter_beside(number: Value) -> Callable[[str], int | float]:
-    """What makes a number of a text that meets this one."""
+    """Returns the conversion of a text that is compared with this number."""
     if isinstance(number, float):
         return to_double
     return to_int64 if isinstance(number, Long) else to_int32

@@ -6,9 +6,9 @@ from cometmq.broker.groups.subscriptions import make_subscription
 from cometmq.broker.pull.filters import RetryFilter, SqlFilter, tag_filter
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record, encode_record
-from cometmq.wire.sql92.sql92 import Expression, compile_sql
+from cometmq.wire.sql92.expression import Expression, compile_sql
 
 
 def record(**properties: str) -> memoryview:

@@ -15,8 +15,8 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerRecord
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
-from cometmq.wire.record.record import Record
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from cometmq.wire.record.codec import Record
 
 NOW_MS = 1_700_000_000_000
 SLOT_MS = 1000

@@ -17,8 +17,8 @@ from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
-from cometmq.wire.record.record import Record
+from cometmq.testing.simulation.disk import SimulatedDisk
+from cometmq.wire.record.codec import Record
 
 SLOT_MS = 1000
 NOON = datetime(2026, 11, 15, 12, 0, 0)

@@ -15,7 +15,7 @@ from cometmq.model.sysflag import TransactionType
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 
 COMMIT, ROLLBACK = TransactionType.COMMIT, TransactionType.ROLLBACK
 

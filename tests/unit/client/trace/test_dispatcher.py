@@ -8,7 +8,7 @@ import threading
 import msgspec
 import pytest
 
-from cometmq.client.names import TRACE_TOPIC, check_group
+from cometmq.client.names import check_group
 from cometmq.client.producer.send_result import SendReceipt, SendStatus
 from cometmq.client.settings import ClientSettings
 from cometmq.client.trace import dispatcher as trace_dispatcher
@@ -23,6 +23,7 @@ from cometmq.client.trace.dispatcher import (
 from cometmq.client.trace.records import Recalled, decode_records
 from cometmq.model.errors import SendError
 from cometmq.model.message import Message
+from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from tests.unit.client.trace.test_records import BEGAN, SENT
 

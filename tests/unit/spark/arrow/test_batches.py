@@ -13,10 +13,10 @@ from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.columns import ARROW_SCHEMA
 from cometmq.spark.options import IncludeProperties
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.layout import MAGIC_V2, RecordError
 from cometmq.wire.record.properties import encode_properties
-from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import (
     BORN_MS,
     BROKER_V6,

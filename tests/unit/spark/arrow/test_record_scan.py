@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.spark.arrow.record_scan import record_starts, scan_records
+from cometmq.wire.record.codec import encode_record
 from cometmq.wire.record.layout import FillerError, RecordError, write_filler
-from cometmq.wire.record.record import encode_record
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.spark.records_kit import placed, record
 

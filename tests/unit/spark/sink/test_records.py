@@ -11,7 +11,7 @@ from cometmq.spark.sink.records import LogRecords, encode_records
 from cometmq.store.index.key_hash import key_hash
 from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash, tags_code
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 TOPIC = "orders"

@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from tests.unit.store.log_kit import ROOT
 from tests.unit.store.store_kit import Engine, a_message, small
 

@@ -15,7 +15,7 @@ from cometmq.store.index import index as index_module
 from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, key_hashes_of
 from cometmq.store.index.file import IndexFile
 from cometmq.store.index.key_hash import key_hash
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.index.index_kit import START_MS, an_index, files, found
 
 

@@ -13,7 +13,7 @@ from cometmq.store.index.file import index_file_size
 from cometmq.store.index.index import Index
 from cometmq.store.index.key_hash import hashes_of_all, hashes_of_each, key_hash
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.java_hash import java_hash
 from tests.unit.store.index.index_kit import (
     ENTRIES,

@@ -10,7 +10,7 @@ import pytest
 from cometmq.store.config import StoreConfig
 from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from tests.unit.store.log_kit import START_MS
 from tests.unit.store.store_kit import Engine, a_message, small
 

@@ -11,7 +11,7 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.index.index import Index
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.index.index_kit import ENTRIES, FOLDER, SLOTS, START_MS, an_index, files, found, put
 
 

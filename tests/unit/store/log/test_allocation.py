@@ -13,7 +13,7 @@ import pytest
 
 from cometmq.store.log.allocation import AllocationError, FileAllocator, touch_pages
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
-from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, Rules, SimulatedDisk
 from tests.unit.store.log_kit import InPlace
 
 FOLDER = Path("/store/commitlog")

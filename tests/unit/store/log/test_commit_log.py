@@ -9,12 +9,12 @@ from cometmq.model.message import Host
 from cometmq.store.log.commit_log import CLOCK_STEP_MS, CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.crc import record_is_intact
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from tests.unit.store.log_kit import (
     BORN_HOST,
     FILE_SIZE,

@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.layout import MAGIC_FILLER, peek_head
 from tests.unit.store.log_kit import (

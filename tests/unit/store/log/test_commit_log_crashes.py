@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from cometmq.wire.record.batch import BatchItem
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from tests.unit.store.log_kit import a_log, batch_of, config, message
 
 Unit = tuple[bytes, ...]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cometmq.model.errors import StoreError
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import Rules, SimulatedDisk
+from cometmq.testing.simulation.disk import Rules, SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import encode_record
 from cometmq.wire.record.layout import MAGIC_FILLER, peek_head
-from cometmq.wire.record.record import encode_record
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import (
     FILE_SIZE,

@@ -10,10 +10,10 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.layout import MAGIC_V1
-from cometmq.wire.record.record import decode_record
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import FILE_SIZE, ROOT, START_MS, a_log, batch_of, config, message, message_of
 

@@ -19,11 +19,11 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH
 from cometmq.wire.record.properties import find_property
-from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import RecordWalk, WalkEnd
 from tests.unit.store.log_kit import FILE_SIZE, a_log, config, fold_of
 from tests.unit.store.store_vectors import unpack_clean_store

@@ -19,7 +19,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.flush import PAGE, Flusher
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.log_kit import ROOT, a_log, config, message
 
 T = TypeVar("T")

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.message import Host
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC, put_values
+from cometmq.store.dispatch.rules import put_values
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
-from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import BORN_HOST, a_log, message
 from tests.unit.store.store_kit import Engine, a_message, bodies_in, messages_in, small
 

@@ -15,7 +15,7 @@ from cometmq.store.queue.units import LOST_SIZE
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import START_MS
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, files_below, small
 

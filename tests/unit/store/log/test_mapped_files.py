@@ -11,7 +11,7 @@ import pytest
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 
 FOLDER = Path("/store/commitlog")
 SIZE = 4096

@@ -17,7 +17,7 @@ from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.page_faults import make_writable
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.log_kit import START_MS, InPlace, a_log, config, message
 
 MIB = 1024 * 1024

@@ -12,9 +12,9 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.dispatch.rules import put_values
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.put.record_bulk_kit import QUEUE, alike, bulk, message, record, request
 from tests.unit.store.put.test_runs import IPV6_HOST, contents

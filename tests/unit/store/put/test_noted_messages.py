@@ -6,14 +6,14 @@ import errno
 
 import pytest
 
+from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.put.unconfirmed import PutNotes
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.batch import BatchItem
 from tests.unit.store.log_kit import START_MS

@@ -15,8 +15,8 @@ from cometmq.store.put.runs import PlainMessage
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_disk import CrashMode, SimulatedCrash, SimulatedDisk
-from cometmq.wire.record.record import Record
+from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, SimulatedDisk
+from cometmq.wire.record.codec import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, bodies_in, messages_in, small
 

@@ -7,10 +7,10 @@ import pytest
 from cometmq.store.put.batch import MessageBatch
 from cometmq.store.running_flags import Trouble
 from cometmq.store.status import PutStatus
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import decode_offset_id
-from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import START_MS
 from tests.unit.store.store_kit import Engine, a_message, bodies_in, messages_in, small
 

@@ -12,7 +12,7 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.units import UNIT, UNIT_SIZE
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.queue.queue_kit import (
     FILE_SIZE,
     FOLDER,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.store.queue.consume_queue import Boundary, ConsumeQueue
-from cometmq.testing.sim_disk import SimulatedDisk
+from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.queue.queue_kit import a_queue, place_of, put
 
 GAPS = st.lists(st.integers(0, 3), max_size=45)

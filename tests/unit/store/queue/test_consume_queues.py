@@ -10,7 +10,7 @@ import pytest
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.parallel_sync import SideBySide
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 
 FOLDER = Path("/store/consumequeue")
 EXT_FOLDER = Path("/store/consumequeue_ext")

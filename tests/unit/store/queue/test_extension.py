@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import MAX_UNIT_SIZE, ConsumeQueueExt, ExtUnit, is_ext_address
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.queue.queue_kit import FILE_SIZE, FOLDER, RECORD_SIZE, place_of
 
 EXT_FOLDER = Path("/store/consumequeue_ext/orders/3")

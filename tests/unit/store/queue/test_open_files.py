@@ -11,7 +11,7 @@ import pytest
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.queue.units import UNIT_SIZE
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 
 QUEUES = 25
 MOST = 6

@@ -18,7 +18,7 @@ from cometmq.store.queue.consume_queue import Boundary
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.store_vectors import DATA, unpack_clean_store
 

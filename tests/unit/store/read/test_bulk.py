@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.store.read.bulk import BulkReader
 from cometmq.store.read.reader import GetResult, GetStatus
-from cometmq.wire.record.record import Record
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.small_store import LOG_FILE_SIZE, PLENTY_OF_MEMORY, UNITS_PER_FILE, SmallStore
 

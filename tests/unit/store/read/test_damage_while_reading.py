@@ -12,7 +12,7 @@ import pytest
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetStatus
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.record.codec import Record, decode_record
 from tests.unit.store.store_kit import a_message, running, small
 
 COUNT = 40

@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.store.queue.consume_queue import Boundary
 from cometmq.store.read.lookup import MessageLookup
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import START_MS
 from tests.unit.store.small_store import SmallStore
 

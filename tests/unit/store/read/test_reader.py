@@ -11,7 +11,7 @@ import pytest
 from cometmq.store.queue.extension import ExtUnit
 from cometmq.store.read.reader import GetResult, GetStatus, MessageReader
 from cometmq.wire.java_hash import tags_code
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.small_store import UNITS_PER_FILE, SmallStore
 
 

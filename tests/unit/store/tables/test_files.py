@@ -28,7 +28,7 @@ from cometmq.store.tables.tables import (
     TopicTable,
     TransactionMetricsTable,
 )
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from cometmq.wire.json.pretty import dumps_table, loads_table
 from tests.unit.store.store_vectors import DATA, unpack_clean_store
 

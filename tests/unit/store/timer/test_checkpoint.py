@@ -9,7 +9,7 @@ import pytest
 from cometmq.model.errors import StoreError
 from cometmq.model.topic import DataVersion
 from cometmq.store.timer.checkpoint import TimerCheckpoint, TimerProgress
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 
 PATH = Path("/store/config/timercheck")
 

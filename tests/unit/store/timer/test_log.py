@@ -20,8 +20,8 @@ from cometmq.store.timer.log import (
     TimerLog,
     TimerRecord,
 )
-from cometmq.testing.sim_disk import CrashMode, Rules, SimulatedDisk, crashes
-from cometmq.testing.sim_machine import Operation
+from cometmq.testing.simulation.disk import CrashMode, Rules, SimulatedDisk, crashes
+from cometmq.testing.simulation.machine import Operation
 
 FOLDER = Path("/store/timerlog")
 FILE_SIZE = 400

@@ -13,7 +13,7 @@ from cometmq.store.timer.log import MAGIC_DEFAULT, RECORD_SIZE, TimerLog, TimerR
 from cometmq.store.timer.recovery import recover_timers
 from cometmq.store.timer.wheel import Slot, TimerWheel
 from cometmq.wire.java_hash import java_hash
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from tests.unit.store.store_vectors import unpack_clean_store
 
 FILE_SIZE = 102_400

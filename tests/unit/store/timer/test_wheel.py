@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.store.timer.wheel import SLOT_SIZE, SLOTS_PER_ROUND, Slot, TimerWheel
-from cometmq.testing.sim_disk import CrashMode, SimulatedDisk, crashes
+from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 
 PATH = Path("/store/timerwheel")
 SLOTS = 500

@@ -14,7 +14,7 @@ from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.tools.dump import MessageDict, dump_topic, message_dict
 from cometmq.store.tools.survey import open_log, survey_store
-from cometmq.wire.record.record import decode_record
+from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.walk import to_stored_message
 from tests.unit.store.log_kit import config
 from tests.unit.store.small_store import PLENTY_OF_MEMORY, SmallStore, a_closed_store

@@ -23,8 +23,8 @@ from cometmq.wire.frame.command import (
     salvage_flag,
     salvage_opaque,
 )
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, FrameSplitter
-from cometmq.wire.header.header import Header, Int32, encode_fields
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, Frame, FrameSplitter
+from cometmq.wire.header.schema import Header, Int32, encode_fields
 from cometmq.wire.headers.send import SendMessageResponse
 
 INT32 = st.integers(min_value=-(2**31), max_value=2**31 - 1)

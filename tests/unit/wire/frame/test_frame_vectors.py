@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cometmq.wire.frame.command import Command, decode_command, encode_command
-from cometmq.wire.frame.frame import JSON, ROCKETMQ, Frame, FrameSplitter
+from cometmq.wire.frame.framing import JSON, ROCKETMQ, Frame, FrameSplitter
 
 VECTORS = [
     json.loads(line) for line in Path("tests/data/frames.jsonl").read_text(encoding="utf-8").splitlines()

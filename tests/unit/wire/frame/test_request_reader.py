@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command, decode_command
-from cometmq.wire.frame.frame import JSON, Frame
+from cometmq.wire.frame.framing import JSON, Frame
 from cometmq.wire.frame.request_reader import (
     LONG_START_BYTES,
     SHORT_START_BYTES,
     request_reader,
     start_of_request,
 )
-from cometmq.wire.header.header import REQUEST_HEADERS, Header
+from cometmq.wire.header.schema import REQUEST_HEADERS, Header
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.headers.send import SendMessageRequestV2
 

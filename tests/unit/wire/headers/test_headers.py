@@ -14,7 +14,7 @@ from msgspec import inspect
 from cometmq.model.errors import HeaderError
 from cometmq.wire import headers
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import (
+from cometmq.wire.header.schema import (
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     Header,

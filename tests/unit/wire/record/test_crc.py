@@ -2,6 +2,7 @@
 
 import pytest
 
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.crc import (
     CRC_PROPERTY_LENGTH,
     checksum,
@@ -15,7 +16,6 @@ from cometmq.wire.record.crc import (
 )
 from cometmq.wire.record.layout import RecordError
 from cometmq.wire.record.properties import decode_properties
-from cometmq.wire.record.record import Record, decode_record, encode_record
 
 
 def test_the_sign_bit_of_a_checksum_is_cleared() -> None:

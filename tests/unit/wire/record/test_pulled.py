@@ -11,11 +11,11 @@ from cometmq.model.message import Host
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
 from cometmq.wire.record.batch import BatchItem, encode_batch
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.pulled import LazyProperties, decode_pulled
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import to_stored_message
 
 QUEUE = MessageQueue("orders", "broker-a", 1)

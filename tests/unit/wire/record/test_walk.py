@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message import Host
 from cometmq.model.sysflag import CompressionType, with_compression
+from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.layout import write_filler
-from cometmq.wire.record.record import Record, decode_record, encode_record
 from cometmq.wire.record.walk import RecordWalk, WalkEnd, to_stored_message
 
 BODIES = [b"first", b"", b"third body"]

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from cometmq.client.names import RETRY_PREFIX
 from cometmq.model import message_properties as names
 from cometmq.model.errors import HeaderError
 from cometmq.model.java_numbers import long_of
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.wire.headers.pop import PopMessageResponse
 
 NORMAL: Final = "0"

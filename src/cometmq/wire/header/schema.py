@@ -1,4 +1,4 @@
-"""Declared headers: one typed struct a request, from which encoding, decoding and validation follow.
+"""Header schemas: one typed struct for each request; encoding, decoding and validation follow from it.
 
 A header travels as a flat map of strings (`extFields`). Its struct says, field by field, the name on the
 wire (the Python name in camel case unless `field(name=…)` says otherwise), the type, and whether it is
@@ -16,8 +16,8 @@ Rules kept here:
   value out of range and a required field that is missing raise `HeaderError` naming the field. The text
   `null` for an optional number or truth leaves it out; so does Java with a number, once it has complained in
   its log.
-- A client may send numbers where strings belong; their literal text is what counts.
-- The one-pass reader takes no text that the exact one refuses: what it cannot take is read once more there.
+- A client may send numbers where strings belong; their literal text counts.
+- The one-pass reader accepts no text that the exact one refuses.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
     Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 else:
-    # Left alone, msgspec reads `1.0` and `1e2` as integers. With a float beside the integer it reads them as
-    # floats, and there is none that satisfies this one. That costs nothing, unlike a look at each text.
+    # Left alone, msgspec reads `1.0` and `1e2` as integers. With a float in the union it reads them as
+    # floats, and no float satisfies this one. That costs nothing, unlike checking each text.
     _NO_FLOAT = Annotated[float, Meta(gt=1e308, lt=-1e308)]
     Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | _NO_FLOAT
     Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _NO_FLOAT
@@ -81,7 +81,7 @@ def _declare(table: dict[int, type[Header]], codes: tuple[IntEnum, ...]) -> Call
 
 
 def decode_json_header(cls: type[H], raw: bytes | memoryview | msgspec.Raw) -> H:
-    """Read a header straight from the JSON text of `extFields`, in one pass."""
+    """Read a header from the JSON text of `extFields` in one pass."""
     decoder = _decoders.get(cls)
     if decoder is None:
         decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
@@ -95,7 +95,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_json_fields(raw: bytes | memoryview | msgspec.Raw) -> dict[str, str | None]:
-    """The map of strings in the JSON text of `extFields`; other values become their literal text."""
+    """Returns the map of strings in the JSON text of `extFields`; other values become their literal text."""
     try:
         return _STRINGS.decode(raw)
     except _UNREADABLE:
@@ -158,7 +158,7 @@ def _as_java_reads(cls: type[Header], fields: Mapping[str, str]) -> dict[str, An
 
 
 def _plain_types(annotation: Any) -> set[Any]:
-    """The types in an annotation, with unions and `Annotated` taken apart."""
+    """Returns the types in an annotation, without unions and `Annotated`."""
     arguments = getattr(annotation, "__metadata__", None)
     if arguments is not None:
         return _plain_types(annotation.__origin__)
@@ -176,16 +176,14 @@ def _explain(cls: type[Header], error: msgspec.ValidationError) -> str:
 # Writing.
 
 Fields = Header | Mapping[str, str | None]
-"""Custom fields to be written: their declared struct, or plain names and texts."""
+"""Custom fields to write: their declared struct, or plain names and texts."""
 
 
 class _Writer(msgspec.Struct, frozen=True):
-    """What writes the headers of one struct.
+    """Writes the headers of one struct.
 
-    Beside the struct that declares a header there is one of the same fields with nothing but texts in it,
-    which the JSON encoder writes in one go. What makes the one of the other is put together from the
-    declaration when it is first needed: that is several times quicker than going over the fields of each
-    header, and the answers of sends and pulls are what a broker writes most.
+    A second struct has the same fields as texts, which the JSON encoder writes in one call. The conversion
+    is compiled from the declaration at first use: several times quicker than a loop over the fields.
     """
 
     texts_of: Callable[[Any], msgspec.Struct]
@@ -196,14 +194,14 @@ _writers: Final[dict[type, _Writer]] = {}
 
 
 def encode_fields(header: Header) -> dict[str, str]:
-    """The map of strings that carries a header; fields that are None are left out."""
+    """Returns the map of strings of a header, without fields that are None."""
     writer = _writers.get(header.__class__) or _make_writer(header.__class__)
     texts = msgspec.structs.astuple(writer.texts_of(header))
     return {name: text for name, text in zip(writer.names, texts, strict=True) if text is not None}
 
 
 def json_fields(fields: Fields) -> msgspec.Struct | Mapping[str, str | None]:
-    """What the JSON encoder writes as `extFields`: the map of `encode_fields`, without making it."""
+    """Returns an object that the JSON encoder writes as `encode_fields` of it."""
     writer = _writers.get(fields.__class__)
     if writer is None:
         if not isinstance(fields, Header):

@@ -1,11 +1,10 @@
-"""The counters of a server in Prometheus' form, over HTTP, and whether it is well and ready.
+"""The Prometheus exporter of a server: `/metrics`, `/health` and `/ready` over HTTP.
 
 Rules kept here:
-- Reading costs the event loop nothing but its share of the interpreter; a scrape runs on a thread of its own,
-  copies each table before it walks it, and rests after every few samples.
-- Where RocketMQ has a metric it has RocketMQ's name, as its exporter writes it, and RocketMQ's labels. What
-  only we have begins with `cometmq_`.
-- The library is imported by the first who exports.
+- A scrape runs on a thread of its own, copies each table before it walks it, and rests after every few
+  samples, so that the event loop only shares the interpreter with it.
+- RocketMQ's metrics have RocketMQ's names and labels; CometMQ's own begin with `cometmq_`.
+- `prometheus_client` is imported when an exporter starts.
 """
 
 from __future__ import annotations
@@ -17,21 +16,27 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.errors import CometError
-from cometmq.remoting.families import Families, Labels, Ranges, one, ranges_of
-from cometmq.remoting.loop_probe import LoopProbe
-from cometmq.remoting.metrics import LATENCY_BOUNDS_S, UNKNOWN_CODE, AnswerTimes, CodeMetrics, RemotingMetrics
+from cometmq.remoting.metrics.counters import (
+    LATENCY_BOUNDS_S,
+    UNKNOWN_CODE,
+    AnswerTimes,
+    CodeMetrics,
+    RemotingMetrics,
+)
+from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, ranges_of
+from cometmq.remoting.metrics.loop_probe import LoopProbe
 from cometmq.remoting.open_ports import warn_if_open
 from cometmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from cometmq.remoting.http_status import Page, StatusServer
+    from cometmq.remoting.metrics.status_server import Page, StatusServer
 
 log = logging.getLogger("cometmq.remoting")
 
 HANGS_AFTER_S: Final = 10.0
-"""A loop that has not answered for so long hangs."""
+"""A loop that has not answered for this long hangs."""
 _BOUNDS_MS: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
 
 
@@ -39,7 +44,7 @@ class MetricsExporter:
     """Serves `/metrics`, `/health` and `/ready` for one server; `metrics` are those of its ports."""
 
     setting = "metricsPort"
-    """What the port is called in the settings."""
+    """The key of the port in the settings."""
     host_setting = "bindAddress"
 
     def __init__(self, *metrics: RemotingMetrics, host: str, port: int) -> None:
@@ -50,7 +55,7 @@ class MetricsExporter:
         self.port = port
         """The port; with 0, the one that was free, known after `start`."""
         self.is_serving = False
-        """Whether the ports of the server are open; the server says so here."""
+        """Whether the ports of the server are open; set by the server."""
 
     async def start(self) -> None:
         """Listen; raises `CometError` if the port cannot be had."""
@@ -63,7 +68,7 @@ class MetricsExporter:
     def _listen(self) -> None:
         import prometheus_client  # noqa: F401 - so that no scrape has to wait for it
 
-        from cometmq.remoting.http_status import StatusServer, verdict
+        from cometmq.remoting.metrics.status_server import StatusServer, verdict
 
         pages = {
             "/metrics": self._metrics_page,
@@ -91,14 +96,14 @@ class MetricsExporter:
     # How the server is
 
     def sickness(self) -> str | None:
-        """Why the process should be restarted; None if it should not."""
+        """Returns why the process should be restarted, or None."""
         silent_s = self.probe.silent_s
         if silent_s > HANGS_AFTER_S:
             return f"the event loop has not answered for {silent_s:.0f} s; something blocks it"
         return None
 
     def unreadiness(self) -> str | None:
-        """Why the server should not be given work; None if it should."""
+        """Returns why the server should get no work, or None."""
         return None if self.is_serving else "not started yet, or about to stop"
 
     # What it counts
@@ -106,28 +111,26 @@ class MetricsExporter:
     def _metrics_page(self, accept: str) -> Page:
         from prometheus_client.exposition import choose_encoder
 
-        from cometmq.remoting.http_status import Page
+        from cometmq.remoting.metrics.status_server import Page
 
         encode, content_type = choose_encoder(accept)
         return Page(HTTPStatus.OK, content_type, encode(_Scrape(self)))
 
     def collect(self) -> Iterable[Metric]:
-        """Everything, as it is now."""
         families = self.families()
         yield from self.endpoint_metrics(families)
         yield from self.server_metrics(families)
         yield families.left_out()
 
     def families(self) -> Families:
-        """What makes the metrics of a scrape."""
         return Families({})
 
     def server_metrics(self, families: Families) -> Iterable[Metric]:
-        """What this server has beside its ports."""
+        """The metrics of this server beside those of its ports."""
         return ()
 
     def endpoint_metrics(self, families: Families) -> Iterator[Metric]:
-        """What the ports have counted, together, and how late the event loop is."""
+        """The counters of all ports together, and the delay of the event loop."""
         codes = [(code, counted) for each in self._metrics for code, counted in list(each.codes.items())]
         yield families.histogram(
             "rocketmq_rpc_latency_milliseconds", "Time to the answer.", _latencies(codes)
@@ -175,7 +178,7 @@ class MetricsExporter:
 
 
 class _Scrape:
-    """What the library's writer reads."""
+    """The collector that `prometheus_client` reads."""
 
     def __init__(self, exporter: MetricsExporter) -> None:
         self._exporter = exporter
@@ -192,7 +195,7 @@ _Codes = list[tuple[int, CodeMetrics]]
 
 
 def _sums(items: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
-    """The values of each key together: what two ports have counted under the same name."""
+    """Sum the values of each key over all ports."""
     sums: dict[tuple[str, ...], float] = {}
     for key, value in items:
         sums[key] = sums.get(key, 0) + value
@@ -227,7 +230,7 @@ def _latencies(codes: _Codes) -> list[tuple[Labels, Ranges]]:
 
 
 def _times(counted: CodeMetrics) -> Iterator[tuple[int, AnswerTimes, bool]]:
-    """How long answers to a request code took: by response code, and whether they waited for a message."""
+    """Yields response code, times, and whether the answers waited for a message."""
     failures = list(counted.failure_times.items())
     success_s = max(counted.seconds - sum(times.seconds for _, times in failures), 0.0)
     yield ResponseCode.SUCCESS.value, AnswerTimes(counted.latencies, success_s), False
@@ -248,7 +251,6 @@ def _rpc_labels(code: int, response: int, is_held: bool) -> Mapping[str, str]:
 
 
 def request_name(code: int) -> str:
-    """The name of a request code for people."""
     if code == UNKNOWN_CODE:
         return "UNKNOWN"
     try:
@@ -258,7 +260,6 @@ def request_name(code: int) -> str:
 
 
 def response_name(code: int) -> str:
-    """The name of a response code for people."""
     try:
         return ResponseCode(code).name
     except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.remoting.metrics import RemotingMetrics
+from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.wire.codes import ResponseCode
 
 

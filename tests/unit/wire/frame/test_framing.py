@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.errors import FramingError, HeaderError
-from cometmq.wire.frame.frame import JSON, MAX_FRAME_BYTES, ROCKETMQ, Frame, FrameSplitter, pack_head
+from cometmq.wire.frame.framing import JSON, MAX_FRAME_BYTES, ROCKETMQ, Frame, FrameSplitter, pack_head
 
 Parts = tuple[int, bytes, bytes]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.metrics_core import Metric
 
-from cometmq.remoting.families import Families, Ranges, one
+from cometmq.remoting.metrics.families import Families, Ranges, one
 
 
 def values(metric: Metric) -> list[tuple[str, dict[str, str], float]]:
@@ -41,7 +41,7 @@ def test_reading_many_samples_rests_again_and_again(monkeypatch: pytest.MonkeyPa
     """B13: a scrape shares the interpreter with the event loop, and must not keep it to itself."""
     made: list[int] = []
     rests: list[int] = []
-    monkeypatch.setattr("cometmq.remoting.families.time.sleep", lambda _: rests.append(len(made)))
+    monkeypatch.setattr("cometmq.remoting.metrics.families.time.sleep", lambda _: rests.append(len(made)))
 
     def samples() -> object:
         for number in range(1000):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from cometmq.testing.sim_content import Content, CrashMode
+from cometmq.testing.simulation.content import Content, CrashMode
 
 Change = dict[str, "Content | Folder | None"]
 """Names and what they point at from now on; None removes the name."""

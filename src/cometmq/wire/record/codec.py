@@ -1,12 +1,12 @@
-"""The message record: what a broker stores, replicates and hands to consumers.
+"""Encoding and decoding of a message record, as brokers store and replicate it and consumers get it.
 
 Rules kept here:
-- A record is written straight into the buffer that it is meant for; the body is copied once, by that write.
-- Reading copies neither body nor properties: they are views of the buffer, which therefore has to stay as
-  it is while they are in use. A decompressed body is the exception.
-- A record is believed only if its lengths add up to its total size and stay inside the given limit.
-  Everything else is a `RecordError` that says where, and what was expected.
+- Decoding copies neither body nor properties: they are views of the buffer, which has to stay unchanged while
+  they are in use. A decompressed body is a copy.
+- A record is valid only if its lengths add up to its total size and stay inside the given limit. Everything
+  else is a `RecordError` that says where, and what was expected.
 - Version 2, with 16 bits for the topic's length, is chosen only for topics longer than 127 bytes.
+- The log's own writers (`store/put`) pack records by the same layout, without a call for each message.
 """
 
 from __future__ import annotations
@@ -32,25 +32,24 @@ from cometmq.wire.record.layout import (
     MAX_TOPIC_LENGTH_V1,
     MAX_TOPIC_LENGTH_V2,
     MIN_RECORD_SIZE,
-    TAIL_LENGTHS_V1,
-    TAIL_LENGTHS_V2,
+    PROPERTIES_LENGTH_SIZE,
     FillerError,
     RecordError,
+    topic_field,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, decode_properties
 
 if TYPE_CHECKING:
-    from cometmq.wire.record.layout import ReadableBuffer, WritableBuffer
+    from cometmq.wire.record.layout import ReadableBuffer
 
 _NO_HOST: Final = bytes(PACKED_IPV4_LENGTH)
 
 
 class Record(msgspec.Struct, gc=False):
-    """One record; behind the first three, the fields have the order that they have in its bytes.
+    """One record. After the first three, the fields have the names and the order of `layout.FIELDS`.
 
-    `total_size` is what a decoded record takes in the buffer that it came from. `magic` 0 means: choose the
-    version when the record is written; `body_crc` None: compute it then. Hosts are packed (`ids.pack_host`),
-    and the two host bits of `sys_flag` follow from them.
+    Encoding ignores `total_size`, chooses the version if `magic` is 0 and computes `body_crc` if it is None.
+    Hosts are packed (`ids.pack_host`); the two host bits of `sys_flag` follow from them.
     """
 
     topic: str
@@ -72,59 +71,27 @@ class Record(msgspec.Struct, gc=False):
     prepared_transaction_offset: int = 0
 
     def properties(self) -> dict[str, str]:
-        """The properties, decoded anew at every call."""
+        """Returns the properties, decoded anew at every call."""
         return decode_properties(self.properties_block)
 
 
-def record_size(record: Record) -> int:
-    """The bytes that `encode_record_into` will write."""
-    topic_length = len(_topic_bytes(record.topic))
-    v1 = _version_for(record, topic_length) == MAGIC_V1
-    lengths = (TAIL_LENGTHS_V1 if v1 else TAIL_LENGTHS_V2) + topic_length + len(record.properties_block)
-    return FIXED_PARTS[_host_bits(record)].size + len(record.body) + lengths
-
-
 def encode_record(record: Record) -> bytearray:
-    """The record in a buffer of its own."""
-    buffer = bytearray(record_size(record))
-    encode_record_into(buffer, 0, record)
-    return buffer
-
-
-def encode_record_into(buffer: WritableBuffer, offset: int, record: Record) -> int:
-    """Write the record at this offset of a byte buffer and return its size.
-
-    A record that cannot be written is a `MessageError` and leaves nothing there that could be read as one.
-    """
+    """Returns the bytes of a record; raises `MessageError` for one that cannot be written."""
     topic, body, block = _topic_bytes(record.topic), record.body, record.properties_block
-    topic_length, properties_length, body_length = len(topic), len(block), len(body)
+    properties_length = len(block)
     if properties_length > MAX_PROPERTIES_LENGTH:
         raise MessageError(
             f"the properties take {properties_length} bytes, {MAX_PROPERTIES_LENGTH} are possible"
         )
-    magic = _version_for(record, topic_length)
-    topic_length_bytes = topic_length.to_bytes(1 if magic == MAGIC_V1 else 2, "big")
+    magic = _version_for(record, len(topic))
+    name = topic_field(topic, magic)
     host_bits = _host_bits(record)
     fixed = FIXED_PARTS[host_bits]
-    tail = b"".join((topic_length_bytes, topic, properties_length.to_bytes(2, "big"), block))
-    body_at = offset + fixed.size
-    tail_at = body_at + body_length
-    end = tail_at + len(tail)
-    if offset < 0 or end > len(buffer):
-        raise MessageError(
-            f"a record of {end - offset} bytes at {offset} does not fit into {len(buffer)} bytes"
-        )
-    buffer[body_at:tail_at] = body
-    buffer[tail_at:end] = tail
-    body_crc = record.body_crc
-    # The head comes last: a process killed in between leaves something that is not a record, not half of one.
     try:
-        fixed.pack_into(
-            buffer,
-            offset,
-            end - offset,
+        head = fixed.pack(
+            fixed.size + len(body) + len(name) + PROPERTIES_LENGTH_SIZE + properties_length,
             magic,
-            checksum(body) if body_crc is None else body_crc,
+            checksum(body) if record.body_crc is None else record.body_crc,
             record.queue_id,
             record.flag,
             record.queue_offset,
@@ -136,12 +103,12 @@ def encode_record_into(buffer: WritableBuffer, offset: int, record: Record) -> i
             record.store_host,
             record.reconsume_times,
             record.prepared_transaction_offset,
-            body_length,
+            len(body),
         )
     except struct.error as error:
-        buffer[offset:body_at] = bytes(fixed.size)  # the fields before the faulty one were already written
         raise MessageError(f"a field of the record does not fit into its bits: {error}") from None
-    return end - offset
+    lengths = properties_length.to_bytes(PROPERTIES_LENGTH_SIZE, "big")
+    return bytearray().join((head, body, name, lengths, block))
 
 
 def _topic_bytes(topic: str) -> bytes:
@@ -180,10 +147,9 @@ def decode_record(
     decompress_body: bool = False,
     max_body_size: int = MAX_BODY_SIZE,
 ) -> Record:
-    """The record at this offset; nothing at or behind `limit` is read, which is the buffer's end by default.
+    """Returns the record at this offset. Nothing at or after `limit`, by default the buffer's end, is read.
 
-    With `decompress_body` a compressed body comes as it was, at most `max_body_size` bytes, and the bit that
-    says so is cleared.
+    `decompress_body` decompresses a compressed body, to at most `max_body_size` bytes, and clears the flag.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     fields, body_at = _decode_fixed_part(view, offset, len(view) if limit is None else limit)
@@ -202,7 +168,7 @@ def decode_record(
 
 
 def _decode_fixed_part(view: memoryview, offset: int, limit: int) -> tuple[tuple[Any, ...], int]:
-    """The fields up to the length of the body, and where the body begins."""
+    """Returns the fixed fields and where the body begins."""
     if offset < 0 or limit > len(view) or limit - offset < MIN_RECORD_SIZE:
         _refuse_head(view, offset, limit)
     fields = FIXED_V4.unpack_from(view, offset)
@@ -218,7 +184,7 @@ def _decode_fixed_part(view: memoryview, offset: int, limit: int) -> tuple[tuple
 
 
 def _decode_tail(view: memoryview, tail_at: int, end: int, magic: int) -> tuple[str, memoryview]:
-    """Topic and properties, which have to reach exactly to the end of the record."""
+    """Returns topic and properties, which have to reach exactly to the end of the record."""
     topic_at = tail_at + (1 if magic == MAGIC_V1 else 2)
     if topic_at > end:
         raise RecordError(tail_at, "the length of a topic", "the end of the record")

@@ -1,7 +1,7 @@
-"""How late the event loop is: a timer that is due every so often, and how much later than due it came.
+"""The delay of the event loop, measured by a timer every 100 ms.
 
-Rules kept here: what it costs does not depend on the load. Another thread may ask for how long the loop has
-not answered at all, which is how a loop that hangs is told from one that is busy.
+Rules kept here: the cost does not depend on the load. Another thread may ask how long the loop has been
+silent, which tells a hanging loop from a busy one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class LoopProbe:
-    """Measures one event loop."""
-
     def __init__(self) -> None:
         self.delays = Histogram(BOUNDS_S)
         """How late the timer was, in seconds."""
         self.on_tick: list[Callable[[], object]] = []
-        """Called each time: for what is measured now and then."""
+        """Called at each tick."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._seen = 0.0
 
     def start(self) -> None:
-        """Begin on the running loop."""
         loop = asyncio.get_running_loop()
         self._seen = time.monotonic()
         self._due = loop.time() + INTERVAL_S
@@ -43,7 +40,7 @@ class LoopProbe:
 
     @property
     def silent_s(self) -> float:
-        """For how long the loop has not answered, beyond the time between two looks; 0 if it does not run."""
+        """How long the loop has been silent beyond one interval; 0 if it does not run."""
         if self._timer is None:
             return 0.0
         return max(time.monotonic() - self._seen - INTERVAL_S, 0.0)

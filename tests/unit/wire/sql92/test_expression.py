@@ -10,8 +10,8 @@ import pytest
 
 from cometmq.model.errors import ProtocolError
 from cometmq.wire.codes import ResponseCode
+from cometmq.wire.sql92.expression import MAX_SQL_CHARACTERS, Sql92Error, compile_sql
 from cometmq.wire.sql92.parser import MAX_OPERANDS, MAX_PARENTHESES
-from cometmq.wire.sql92.sql92 import MAX_SQL_CHARACTERS, Sql92Error, compile_sql
 from cometmq.wire.sql92.terms import MAX_DEPTH
 
 

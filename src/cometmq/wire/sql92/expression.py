@@ -4,10 +4,9 @@
     expression.matches({"amount": "250", "region": "north"})
 
 Rules kept here:
-- What compiles, what does not, and what an expression says of a message are as in Apache RocketMQ 5.3.3.
-- A message of which an expression says neither yes nor no, or to which it cannot be applied, is not matched.
-- An expression has a limited length and depth and a limited number of operands; beyond them it is refused
-  like one that makes no sense. Compiling takes time in proportion to the length of the text.
+- Expressions compile, fail and match as in Apache RocketMQ 5.3.3.
+- A message does not match if the result is unknown or the expression cannot be applied to it.
+- Length, depth and number of operands are limited. Compiling takes time in proportion to the length.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from functools import lru_cache
 from typing import Final
 
 from cometmq.wire.sql92.parser import parse
-from cometmq.wire.sql92.terms import Sql92Error, Test
+from cometmq.wire.sql92.terms import Sql92Error as Sql92Error
+from cometmq.wire.sql92.terms import Test
 from cometmq.wire.sql92.values import EvaluationError
 
 MAX_SQL_CHARACTERS: Final = 16 * 1024
 """The longest expression that is compiled; one of this length takes 30 ms at most."""
 _KEPT: Final = 100
-"""How many compiled expressions are kept for those who ask for the same again."""
+"""Compiled expressions kept in a cache."""
 
 
 class Expression:
@@ -39,7 +39,7 @@ class Expression:
         return f"<Expression {self.text!r}>"
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether the expression is true of a message with these properties."""
+        """Whether the expression is true for these properties."""
         try:
             return self._test(properties) is True
         except EvaluationError:
@@ -54,6 +54,3 @@ def compile_sql(text: str) -> Expression:
             f"an SQL92 expression of {len(text)} characters is over the limit of {MAX_SQL_CHARACTERS}"
         )
     return Expression(text, parse(text).test)
-
-
-__all__ = ["MAX_SQL_CHARACTERS", "Expression", "Sql92Error", "compile_sql"]

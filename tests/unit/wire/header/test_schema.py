@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.header.header import (
+from cometmq.wire.header.schema import (
     REQUEST_HEADERS,
     Header,
     Int32,

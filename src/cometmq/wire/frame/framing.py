@@ -1,12 +1,12 @@
-"""Frames: the length-prefixed units in which commands travel.
+"""Frame splitting: commands travel in length-prefixed frames.
 
     length (4, does not count itself) | serialize type (1) | header length (3) | header | body
 
 Rules kept here:
-- The splitter takes bytes in any chunking. The header, which is small, is handed out as a copy, and the body
-  as a view: the body of a frame that lies whole in one read is never copied, one that spans reads is once.
+- The splitter takes bytes in any chunking. It returns the small header as a copy and the body as a view: the
+  body of a frame within one read is never copied, the body of a frame that spans reads once.
 - A length is checked as soon as its four bytes are there, before anything is buffered for it.
-- What cannot be split raises `FramingError`; after that the splitter must not be used any more.
+- Broken framing raises `FramingError`; the splitter must not be used after that.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SHORT_HEADER: Final = 512
 _SHORT_PREFIXES: Final = tuple(
     _PREFIX.pack(4 + length, JSON << 24 | length) for length in range(_SHORT_HEADER)
 )
-"""What is before a header of each length, in a frame without a body."""
+"""Frame prefixes by header length, for frames without a body."""
 
 
 class Frame(NamedTuple):
-    """One frame; a view stays valid as long as it is held, and holds what was read together with it."""
+    """One frame. A view stays valid while it is held, and keeps the whole read in memory."""
 
     serialize_type: int
     header: bytes | memoryview
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 class FrameSplitter:
-    """Splits a byte stream into frames: `feed` what was read, then call `next_frame` until it gives None."""
+    """Splits a byte stream into frames: `feed` each read, then call `next_frame` until it returns None."""
 
     __slots__ = ("_data", "_end", "_pending", "_pos", "_view", "empty", "max_frame_bytes")
 
@@ -57,7 +57,7 @@ class FrameSplitter:
         self._end = 0
         self._pending: bytearray | None = None  # an incomplete frame; never exported while it grows
         self.empty = True
-        """Nothing is held: after the last frame of a read, so that there is no need to ask for another."""
+        """Nothing is buffered, so there is no need to ask for another frame."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -78,12 +78,12 @@ class FrameSplitter:
             self._expose(b"")
 
     def next_frame(self) -> Frame | None:
-        """The next complete frame, or None until more bytes are fed."""
+        """Returns the next complete frame, or None until more bytes are fed."""
         parts = self.next_parts()
         return None if parts is None else Frame._make(parts)
 
     def next_parts(self) -> tuple[int, bytes, memoryview] | None:
-        """The same, as a plain tuple: for who has a hundred thousand of them a second."""
+        """Like `next_frame`, as a plain tuple, which costs less."""
         pos = self._pos
         if self._end - pos < FRAME_PREFIX_BYTES:
             if self._pending is None or not self._promote_pending():
@@ -110,9 +110,9 @@ class FrameSplitter:
         return mark >> 24, header, body
 
     def next_alike(self, start: bytes, most: int, max_header_bytes: int) -> list[tuple[bytes, memoryview]]:
-        """The headers and bodies of the next complete frames, as long as they are JSON and begin like this.
+        """Returns headers and bodies of the next complete frames while they are JSON and begin with `start`.
 
-        What else comes, and what is broken, is left to `next_frame`.
+        All other frames, and broken ones, are left to `next_frame`.
         """
         found: list[tuple[bytes, memoryview]] = []
         data, view, pos, end = self._data, self._view, self._pos, self._end
@@ -122,17 +122,17 @@ class FrameSplitter:
             length, header_bytes = unpack_from(data, pos)  # larger than any header if it is not JSON
             header_at = pos + FRAME_PREFIX_BYTES
             body_at = header_at + header_bytes
-            behind = pos + 4 + length
+            frame_end = pos + 4 + length
             if (
-                behind > end
-                or body_at > behind
+                frame_end > end
+                or body_at > frame_end
                 or length > longest
                 or header_bytes > max_header_bytes
                 or not data.startswith(start, header_at)
             ):
                 break
-            found.append((bytes(data[header_at:body_at]), view[body_at:behind]))
-            pos = behind
+            found.append((bytes(data[header_at:body_at]), view[body_at:frame_end]))
+            pos = frame_end
         self._pos = pos
         if pos == end and self._pending is None:
             self._let_go()
@@ -169,7 +169,7 @@ class FrameSplitter:
         return True
 
     def _keep_rest(self) -> None:
-        """Move an incomplete tail out of the exposed bytes; views already given out stay untouched."""
+        """Move an incomplete tail out of the exposed bytes; views already returned stay valid."""
         if self._pos < self._end:
             rest = bytearray(self._view[self._pos :])
             if self._pending is not None:
@@ -194,7 +194,7 @@ class FrameSplitter:
 
 
 def pack_head(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
-    """Everything of a frame but its body, which is written behind it."""
+    """Returns a frame without its body, which is written after it."""
     header_bytes = len(header)
     if header_bytes > _MAX_HEADER_BYTES:
         raise HeaderError(
@@ -204,7 +204,7 @@ def pack_head(serialize_type: int, header: bytes, body_bytes: int) -> bytes:
 
 
 def json_frame(header: bytes) -> bytes:
-    """A frame without a body, of a JSON header that is encoded already."""
+    """Returns a frame without a body for an encoded JSON header."""
     if len(header) < _SHORT_HEADER:
         return _SHORT_PREFIXES[len(header)] + header
     return pack_head(JSON, header, 0)

@@ -21,8 +21,8 @@ import msgspec
 from cometmq.ports.clock import Clock
 from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Readable
-from cometmq.testing.sim_content import PAGE_SIZE, Content
-from cometmq.testing.sim_folder import Tree, no_such_file
+from cometmq.testing.simulation.content import PAGE_SIZE, Content
+from cometmq.testing.simulation.folder import Tree, no_such_file
 
 Operation = Literal["create", "open", "read", "remove", "replace", "reserve", "sync", "sync_folder"]
 """What can be made to fail; listing a folder counts as reading it."""

@@ -1,9 +1,8 @@
-"""What an endpoint counts, code by code. Plain integers on the hot path; readers take a snapshot.
+"""Counters of an endpoint by request code: plain integers on the hot path; readers take a snapshot.
 
-Codes that nobody serves are counted together, so that a peer cannot grow the table by inventing codes. How
-long an answer took is counted by range, once a request; those that were deferred are counted apart, because
-of theirs most was spent waiting. These are dataclasses because counting in one costs a fraction of counting
-in a struct.
+Unknown codes are counted together, so that a peer cannot grow the table by inventing codes. Latencies are
+counted by range; those of deferred answers apart, because most of theirs is waiting. These are dataclasses:
+counting in one costs a fraction of counting in a struct.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 
 UNKNOWN_CODE = -1
 LATENCY_BOUNDS_S: Final = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)
-"""The upper ends of the ranges that latencies are counted in, the same as RocketMQ's; the last has none."""
+"""Upper bounds of the latency ranges, as in RocketMQ; the last range has none."""
 
 
 def _no_latencies() -> list[int]:
@@ -45,26 +44,26 @@ class CodeMetrics:
     """Time from the start of the handler to its answer, summed."""
     longest_seconds: float = 0.0
     failures: dict[int, int] = field(default_factory=dict)
-    """How often each response code other than success was answered."""
+    """Answers by response code, without successes."""
     latencies: list[int] = field(default_factory=_no_latencies)
-    """How many successes there were in each range of `LATENCY_BOUNDS_S`."""
+    """Successes by range of `LATENCY_BOUNDS_S`."""
     failure_times: dict[int, AnswerTimes] = field(default_factory=dict)
-    """The same of the other response codes."""
+    """Times of answers with other response codes."""
     late_times: dict[int, AnswerTimes] = field(default_factory=dict)
-    """The same of answers that were deferred, of all response codes."""
+    """Times of deferred answers, by response code."""
     held_times: dict[int, AnswerTimes] = field(default_factory=dict)
-    """The same of those that waited for a message."""
+    """Times of answers to requests that waited for a message, by response code."""
     running: int = 0
     """Handlers that have not answered yet."""
 
     def count_failure(self, code: int, seconds: float | None = None) -> None:
-        """Note an answer that was no success, and how long it took, if that is known."""
+        """Count an answer that is no success, and its time, if known."""
         self.failures[code] = self.failures.get(code, 0) + 1
         if seconds is not None:
             _times_of(self.failure_times, code).count(seconds)
 
     def count_late(self, code: int, seconds: float, *, is_held: bool = False, times: int = 1) -> None:
-        """Note how long an answer took that was deferred, or so many of the same."""
+        """Count the time of one or more deferred answers."""
         _times_of(self.held_times if is_held else self.late_times, code).count(seconds, times)
 
 
@@ -95,7 +94,6 @@ class RemotingMetrics:
     """Handlers that have not answered yet."""
 
     def of(self, code: int) -> CodeMetrics:
-        """The counters of a code that is served."""
         metrics = self.codes.get(code)
         if metrics is None:
             metrics = self.codes[code] = CodeMetrics()

@@ -11,15 +11,15 @@ from cometmq.remoting.endpoint import Endpoint
 from cometmq.remoting.handler import (
     DEFERRED,
     Answer,
+    GroupResult,
     HandlerTable,
     RequestHook,
-    RunResult,
     handles,
-    handles_runs,
+    handles_groups,
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, Command, encode_command, encode_response_head
-from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.namesrv import GetKVConfigRequest
 from tests.unit.remoting.test_connection import PaperTransport, answers_in
 
@@ -48,11 +48,11 @@ class Family:
         self.on_one(request.opaque)
         return Answer(remark="alone")
 
-    @handles_runs(CODE)
-    def many(self, requests: Sequence[Command], connection: Connection) -> Sequence[RunResult]:
+    @handles_groups(CODE)
+    def many(self, requests: Sequence[Command], connection: Connection) -> Sequence[GroupResult]:
         self.runs.append([request.opaque for request in requests])
         self.on_run(self.runs[-1])
-        results: list[RunResult] = []
+        results: list[GroupResult] = []
         for request in requests:
             header = request.header(GetKVConfigRequest)
             if header.key == "fail":
@@ -78,8 +78,8 @@ class Bench:
         table.add_handlers(self.family)
         self.endpoint = Endpoint(handlers=table, hooks=hooks)
         self.connection = Connection(self.endpoint, sniff=True)
-        self.transport = PaperTransport(self.connection)
-        self.connection.connection_made(self.transport)
+        self.transport = PaperTransport(self.connection.channel)
+        self.connection.channel.connection_made(self.transport)
 
     def answers(self) -> list[tuple[int, int, str | None]]:
         return [(answer.opaque, answer.code, answer.remark) for answer in answers_in(self.transport.drain())]
@@ -89,12 +89,12 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
     yield bench
-    bench.connection.connection_lost(None)
+    bench.connection.channel.connection_lost(None)
     await bench.endpoint.drain()
 
 
 async def test_what_comes_in_one_read_is_one_run_and_one_write(bench: Bench) -> None:
-    bench.connection.data_received(b"".join(map(ask, range(5))))
+    bench.connection.channel.data_received(b"".join(map(ask, range(5))))
     assert bench.family.runs == [[0, 1, 2, 3, 4]]
     (_,) = bench.transport.writes
     assert bench.answers() == [(opaque, 0, "together") for opaque in range(5)]
@@ -104,7 +104,7 @@ async def test_what_comes_in_one_read_is_one_run_and_one_write(bench: Bench) -> 
 
 
 async def test_a_single_request_is_a_run_of_one(bench: Bench) -> None:
-    bench.connection.data_received(ask(7))
+    bench.connection.channel.data_received(ask(7))
     assert bench.family.runs == [[7]]
     assert bench.answers() == [(7, 0, "together")]
 
@@ -112,8 +112,8 @@ async def test_a_single_request_is_a_run_of_one(bench: Bench) -> None:
 async def test_a_run_ends_before_a_part_of_a_request_and_the_next_begins_with_it(bench: Bench) -> None:
     data = b"".join(map(ask, range(6)))
     cut = len(data) // 2 + 10
-    bench.connection.data_received(data[:cut])
-    bench.connection.data_received(data[cut:])
+    bench.connection.channel.data_received(data[:cut])
+    bench.connection.channel.data_received(data[cut:])
     assert [opaque for run in bench.family.runs for opaque in run] == list(range(6))
     assert len(bench.family.runs) == 2
     assert len(bench.answers()) == 6
@@ -121,7 +121,7 @@ async def test_a_run_ends_before_a_part_of_a_request_and_the_next_begins_with_it
 
 
 async def test_a_run_is_bounded(bench: Bench) -> None:
-    bench.connection.data_received(b"".join(map(ask, range(1000))))
+    bench.connection.channel.data_received(b"".join(map(ask, range(1000))))
     assert max(map(len, bench.family.runs)) <= 256
     assert [opaque for run in bench.family.runs for opaque in run] == list(range(1000))
     assert [opaque for opaque, _, _ in bench.answers()] == list(range(1000))
@@ -140,7 +140,7 @@ async def test_other_requests_in_between_are_served_in_their_turn(bench: Bench) 
         ask(5),
         other,
     ]
-    bench.connection.data_received(b"".join([*frames, ask(6), unreadable, ask(7)]))
+    bench.connection.channel.data_received(b"".join([*frames, ask(6), unreadable, ask(7)]))
     assert bench.family.runs == [[0, 1, 2, 3], [5], [6], [7]]
     assert bench.family.alone == [4]
     answers = bench.answers()
@@ -152,13 +152,15 @@ async def test_other_requests_in_between_are_served_in_their_turn(bench: Bench) 
 
 async def test_a_handler_of_runs_may_refuse_some_and_answer_others_later(bench: Bench) -> None:
     keys = ["k", "later", "refuse", "later", "k"]
-    bench.connection.data_received(b"".join(map(ask, range(5), keys)))
+    bench.connection.channel.data_received(b"".join(map(ask, range(5), keys)))
     assert sorted(bench.answers()) == [(0, 0, "together"), (2, 1, "refused"), (4, 0, "together")]
     assert bench.endpoint.metrics.of(CODE).requests == 5
     assert bench.endpoint.metrics.of(CODE).failures == {1: 1}
     kept = bench.family.kept
-    bench.connection.answer_run(kept[0], [encode_response_head(each.opaque, remark="late") for each in kept])
-    bench.connection.flush()
+    bench.connection.answer_group(
+        kept[0], [encode_response_head(each.opaque, remark="late") for each in kept]
+    )
+    bench.connection.channel.flush()
     assert bench.answers() == [(1, 0, "late"), (3, 0, "late")]
     assert sum(bench.endpoint.metrics.of(CODE).late_times[0].latencies) == 2
 
@@ -166,7 +168,7 @@ async def test_a_handler_of_runs_may_refuse_some_and_answer_others_later(bench: 
 async def test_a_defect_in_a_handler_of_runs_is_answered(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench.connection.data_received(b"".join(map(ask, range(3), ["k", "fail", "k"])))
+    bench.connection.channel.data_received(b"".join(map(ask, range(3), ["k", "fail", "k"])))
     answers = bench.answers()
     assert [(opaque, code) for opaque, code, _ in answers] == [(0, 1), (1, 1), (2, 1)]
     assert {remark for _, _, remark in answers} == {
@@ -174,7 +176,7 @@ async def test_a_defect_in_a_handler_of_runs_is_answered(
     }
     assert "request 101 of" in caplog.text
     assert "a defect" in caplog.text
-    bench.connection.data_received(ask(4))
+    bench.connection.channel.data_received(ask(4))
     assert bench.answers() == [(4, 0, "together")]
 
 
@@ -184,7 +186,7 @@ async def test_what_is_left_to_be_done_is_done_when_the_answers_are_written(benc
     bench.family.on_run = lambda _: bench.connection.do_afterwards(
         lambda: seen.append(len(bench.transport.writes))
     )
-    bench.connection.data_received(b"".join(map(ask, range(5))))
+    bench.connection.channel.data_received(b"".join(map(ask, range(5))))
     assert seen == [1]
 
 
@@ -199,7 +201,7 @@ async def test_what_is_left_to_be_done_is_done_before_anything_else_is_handled(b
     bench.family.on_run = leave
     bench.family.on_one = lambda opaque: seen.append(f"one {opaque}")
     frames = [ask(0), ask(1, flag=ONEWAY_FLAG), ask(2), ask(3, serialize_type=ROCKETMQ), ask(4), b"\xff" * 8]
-    bench.connection.data_received(b"".join(frames))
+    bench.connection.channel.data_received(b"".join(frames))
     assert seen == [
         *("run [0, 1, 2]", "behind [0, 1, 2]"),
         *("one 3", "run [4]", "behind [4]"),
@@ -216,7 +218,7 @@ async def test_what_cannot_be_done_is_logged_and_the_rest_is_done(
         bench.connection.do_afterwards(lambda: seen.append(2))
 
     bench.family.on_run = leave
-    bench.connection.data_received(ask(0))
+    bench.connection.channel.data_received(ask(0))
     assert seen == [2]
     assert "what was left to be done for 192.0.2.1:99 failed" in caplog.text
     assert len(bench.answers()) == 1
@@ -235,8 +237,8 @@ async def test_with_hooks_every_request_is_served_alone() -> None:
 
     hook = Hook()
     bench = Bench([hook])
-    bench.connection.data_received(b"".join(map(ask, range(3))))
+    bench.connection.channel.data_received(b"".join(map(ask, range(3))))
     assert hook.seen == bench.family.alone == [0, 1, 2]
     assert bench.family.runs == []
-    bench.connection.connection_lost(None)
+    bench.connection.channel.connection_lost(None)
     await bench.endpoint.drain()

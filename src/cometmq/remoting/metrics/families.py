@@ -1,10 +1,9 @@
-"""Metrics in the library's form, with the labels of their server, and never too many.
+"""Prometheus metric families with the labels of their server and a limited number of series.
 
 Rules kept here:
-- Everything happens on the thread of a scrape. It rests for a moment after every few samples, so that the
-  event loop, which shares the interpreter with it, never waits long for its turn.
-- A metric has at most `most_series` series. What is left out is counted, under the metric's name, in
-  `cometmq_left_out_series`: a cut is seen and not guessed.
+- Everything happens on the thread of a scrape. It rests after every 50 samples, so that the event loop never
+  waits long for the interpreter.
+- A metric has at most `most_series` series. `cometmq_left_out_series` counts the others, by metric.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _REST_S: Final = 0.0002
 
 
 class Ranges(NamedTuple):
-    """What a histogram has counted: the upper ends of its ranges but the last, the counts, and the sum."""
+    """The content of a histogram: upper bounds of all ranges but the last, counts, and sum."""
 
     bounds: Sequence[float]
     counts: Sequence[int]
@@ -38,12 +37,11 @@ class Ranges(NamedTuple):
 
 
 def ranges_of(histogram: Histogram) -> Ranges:
-    """A copy of what a histogram has counted."""
     return Ranges(histogram.bounds, list(histogram.counts), histogram.total)
 
 
 def paced(items: Iterable[T]) -> Iterator[T]:
-    """The same items, with a rest for the other threads after every few."""
+    """Yields the items with a rest for other threads after every few."""
     for number, item in enumerate(items, 1):
         yield item
         if number % _AT_ONCE == 0:
@@ -51,10 +49,9 @@ def paced(items: Iterable[T]) -> Iterator[T]:
 
 
 class LazySamples(list["Sample"]):
-    """The samples of a metric, made while the library writes them; they can be read once.
+    """The samples of a metric, made while they are written; can be read once.
 
-    A list of them all would be hundreds of thousands of objects, and the interpreter would stop everybody to
-    look through them.
+    A list would be hundreds of thousands of objects, and garbage collection would stop all threads.
     """
 
     def __init__(self, samples: Iterator[Sample]) -> None:
@@ -74,7 +71,6 @@ class Families:
         self._left_out: dict[str, int] = {}
 
     def gauge(self, name: str, what: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
-        """A metric that goes up and down."""
         return _metric(name, what, "gauge", self._plain(name, name, samples))
 
     def counter(self, name: str, what: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
@@ -82,11 +78,10 @@ class Families:
         return _metric(name, what, "counter", self._plain(name, f"{name}_total", samples))
 
     def histogram(self, name: str, what: str, samples: Iterable[tuple[Labels, Ranges]]) -> Metric:
-        """A metric of values by range."""
         return _metric(name, what, "histogram", self._in_ranges(name, samples))
 
     def left_out(self) -> Metric:
-        """How many series were left out, by metric; comes last: the others count while they are read."""
+        """The number of series left out, by metric. Comes last: the others count while they are read."""
         what = "Series beyond the limit, which are missing."
         return _metric(_LEFT_OUT, what, "gauge", self._counts_left_out())
 
@@ -97,7 +92,7 @@ class Families:
             yield Sample(_LEFT_OUT, {**self._node, "metric": name}, count)
 
     def leave_out(self, name: str, count: int) -> None:
-        """Note that so many series of a metric are missing."""
+        """Count missing series of a metric."""
         if count > 0:
             self._left_out[name] = self._left_out.get(name, 0) + count
 
@@ -141,5 +136,4 @@ def _metric(name: str, what: str, kind: str, samples: Iterator[Sample]) -> Metri
 
 
 def one(value: float, **labels: str) -> list[tuple[Labels, float]]:
-    """A single sample."""
     return [(labels, value)]

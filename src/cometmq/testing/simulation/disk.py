@@ -21,9 +21,9 @@ from typing import Final
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import DiskUsage, Entry
 from cometmq.testing.clock import VirtualClock
-from cometmq.testing.sim_content import PAGE_SIZE, Content, CrashMode
-from cometmq.testing.sim_folder import Folder, Tree
-from cometmq.testing.sim_machine import (
+from cometmq.testing.simulation.content import PAGE_SIZE, Content, CrashMode
+from cometmq.testing.simulation.folder import Folder, Tree
+from cometmq.testing.simulation.machine import (
     UNLIMITED,
     Machine,
     Operation,

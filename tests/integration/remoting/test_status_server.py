@@ -12,8 +12,8 @@ from http import HTTPStatus
 
 import pytest
 
-from cometmq.remoting import http_status
-from cometmq.remoting.http_status import TEXT, Page, Pages, StatusServer, verdict
+from cometmq.remoting.metrics import status_server
+from cometmq.remoting.metrics.status_server import TEXT, Page, Pages, StatusServer, verdict
 
 PATIENCE_S = 30
 SOON_S = 1.0
@@ -87,7 +87,7 @@ def is_answered_soon(server: StatusServer) -> bool:
         begun = time.monotonic()
         assert get(server, "/ok") == (200, b"ok\n")
         times.append(time.monotonic() - begun)
-    return min(times) < SOON_S and max(times) < http_status.REQUEST_S
+    return min(times) < SOON_S and max(times) < status_server.REQUEST_S
 
 
 def is_closed_after_a_byte(connection: socket.socket) -> bool:
@@ -111,14 +111,14 @@ def eventually(condition: Callable[[], bool]) -> None:
     ids=["silent", "one byte", "no end", "does not read", "TLS"],
 )
 def test_slow_connections_hinder_nobody(server: StatusServer, said: bytes) -> None:
-    with connections(server, 3 * http_status.MOST_VISITORS, said):
+    with connections(server, 3 * status_server.MOST_VISITORS, said):
         assert is_answered_soon(server)
 
 
 def test_a_byte_now_and_then_gives_no_more_time(
     server: StatusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_status, "REQUEST_S", 0.5)
+    monkeypatch.setattr(status_server, "REQUEST_S", 0.5)
     with connections(server, 1) as (slow_loris,):
         eventually(lambda: is_closed_after_a_byte(slow_loris))
 
@@ -126,7 +126,7 @@ def test_a_byte_now_and_then_gives_no_more_time(
 def test_who_does_not_read_an_answer_is_cut_off(
     server: StatusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_status, "ANSWER_S", 0.2)
+    monkeypatch.setattr(status_server, "ANSWER_S", 0.2)
     with connections(server, 1, b"GET /large HTTP/1.0\r\n\r\n"):
         eventually(lambda: bool(server._waiting))
         eventually(lambda: not server._waiting)
@@ -136,7 +136,7 @@ def test_answers_that_nobody_takes_do_not_add_up(server: StatusServer) -> None:
     with connections(server, 10, b"GET /large HTTP/1.0\r\n\r\n"):
         eventually(lambda: sum(server._waiting.values()) > 0)
         assert is_answered_soon(server)
-        assert sum(server._waiting.values()) <= http_status.MOST_ANSWER_BYTES
+        assert sum(server._waiting.values()) <= status_server.MOST_ANSWER_BYTES
 
 
 @pytest.mark.parametrize("said", [b"GET /" + b"x" * 20_000, b"GET /ok HTTP/1.0\r\n" + b"A: b\r\n" * 4000])
@@ -155,17 +155,17 @@ def test_a_page_that_is_slow_for_all_is_refused_to_the_next_and_others_are_not(
     answers: list[tuple[int, bytes]] = []
     threads = [
         threading.Thread(target=lambda: answers.append(get(server, "/slow")))
-        for _ in range(http_status.MOST_AT_ONCE)
+        for _ in range(status_server.MOST_AT_ONCE)
     ]
     for thread in threads:
         thread.start()
-    eventually(lambda: server._making["/slow"] == http_status.MOST_AT_ONCE)
+    eventually(lambda: server._making["/slow"] == status_server.MOST_AT_ONCE)
     assert get(server, "/slow") == (503, b"too many ask for this; ask again\n")
     assert is_answered_soon(server)
     slow.go_on.set()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert answers == [(200, b"slow\n")] * http_status.MOST_AT_ONCE
+    assert answers == [(200, b"slow\n")] * status_server.MOST_AT_ONCE
     assert get(server, "/slow") == (200, b"slow\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cometmq.remoting.loop_probe import INTERVAL_S, LoopProbe
+from cometmq.remoting.metrics.loop_probe import INTERVAL_S, LoopProbe
 
 
 async def test_a_loop_that_was_blocked_is_late_and_silent() -> None:

@@ -1,17 +1,15 @@
-"""A small HTTP server that says how a server of ours is: `/metrics`, `/health` and `/ready`.
+"""A small HTTP server for `/metrics`, `/health` and `/ready`.
 
 Rules kept here:
-- It has a thread and an event loop of its own: it answers while the server's loop is busy, and can tell when
-  that hangs. Pages are made on further threads, at most `MOST_AT_ONCE` of a path at the same time; who asks
-  for the same path meanwhile gets 503 and may ask again. No path waits for another one, so `/health` is
-  answered while all the others are slow.
-- A request has to be complete within `REQUEST_S`, an answer has to be taken within `ANSWER_S`, each as a
-  whole: a byte now and then gives nobody more time. A request has at most `MOST_REQUEST_BYTES`.
-- At most `MOST_VISITORS` connections are open. One more displaces the oldest one that has not asked yet or
-  does not take its answer. Answers that nobody takes are `MOST_ANSWER_BYTES` together; one more displaces the
-  oldest of those.
-- `/health` is for whoever would restart the process, `/ready` for whoever would send it work. Both answer 200
-  and `ok`, or 503 and the reason.
+- It has its own thread and event loop: it answers while the server's loop is busy or hangs. Pages are made on
+  further threads, at most `MOST_AT_ONCE` of a path at a time; further requests for the path get 503. No path
+  waits for another, so `/health` answers while all others are slow.
+- A request has to be complete within `REQUEST_S`, an answer taken within `ANSWER_S`, each as a whole:
+  dripping bytes wins no time. A request has at most `MOST_REQUEST_BYTES`.
+- At most `MOST_VISITORS` connections are open. One more displaces the oldest that has not sent its request or
+  does not take its answer. Untaken answers have at most `MOST_ANSWER_BYTES`; more displace the oldest.
+- `/health` is for a supervisor that restarts the process, `/ready` for a load balancer. Both answer 200 and
+  `ok`, or 503 and the reason.
 """
 
 from __future__ import annotations
@@ -41,34 +39,30 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class Page(NamedTuple):
-    """An answer."""
-
     status: HTTPStatus
     content_type: str
     body: bytes
 
 
 Pages = dict[str, Callable[[str], Page]]
-"""By path; each is given what the client accepts."""
+"""Page makers by path; called with the Accept header."""
 
 
 class _Request(NamedTuple):
-    """What somebody asks for."""
-
     method: str
     path: str
     accept: str
 
 
 def verdict(trouble: str | None) -> Page:
-    """What a check says: `ok`, or what is wrong."""
+    """Returns the page of a check: `ok`, or the problem."""
     if trouble is None:
         return Page(HTTPStatus.OK, TEXT, b"ok\n")
     return Page(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{trouble}\n".encode())
 
 
 class StatusServer:
-    """Serves a few pages; it listens from the start, and `open` begins to answer."""
+    """Serves a few pages. Listens from the start; `open` begins to answer."""
 
     def __init__(self, host: str, port: int, pages: Pages) -> None:
         self.pages = pages
@@ -78,14 +72,13 @@ class StatusServer:
         self._making = dict.fromkeys(pages, 0)
         self._makers = ThreadPoolExecutor(MOST_AT_ONCE * len(pages), thread_name_prefix="status-page")
         self._waiting: dict[asyncio.Task[None], int] = {}
-        """Who has not asked yet or does not take an answer, the oldest first, and how long that answer is."""
+        """Connections without a request, or with the size of an untaken answer; the oldest first."""
         self._visits: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
 
     def open(self) -> None:
-        """Answer from now on."""
         is_open = threading.Event()
         self._thread = threading.Thread(
             target=asyncio.run, args=(self._serve(is_open),), name="status", daemon=True
@@ -94,7 +87,7 @@ class StatusServer:
         is_open.wait()
 
     def close(self) -> None:
-        """Finish what is being answered, and answer no more; blocks."""
+        """Finish current answers, then stop; blocks."""
         if self._thread is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopped.set)
             self._thread.join()
@@ -133,7 +126,7 @@ class StatusServer:
             self._wait_for(task, 0)
 
     def _rest(self) -> None:
-        """Try again a moment later, instead of again and again."""
+        """Accept again a moment later."""
         assert self._loop is not None
         self._loop.remove_reader(self._socket)
         self._loop.call_later(_REST_S, self._resume)
@@ -152,7 +145,7 @@ class StatusServer:
         task.cancel()
 
     def _wait_for(self, task: asyncio.Task[None], size: int) -> None:
-        """Note that somebody has to do something, and displace who had the most time for it."""
+        """Let a connection wait for its client, and displace the oldest ones over the limits."""
         waiting = self._waiting
         while waiting and (
             len(waiting) >= MOST_VISITORS or (size and size + sum(waiting.values()) > MOST_ANSWER_BYTES)
@@ -200,7 +193,7 @@ def _made(make: Callable[[str], Page], accept: str) -> Page:
 
 
 async def _read_request(loop: asyncio.AbstractEventLoop, visitor: socket.socket) -> _Request | Page:
-    """What is asked for, or the answer to what cannot be asked for."""
+    """Returns the request, or the page that refuses it."""
     data = b""
     while (end := _find_end(data)) is None:
         if len(data) > MOST_REQUEST_BYTES:

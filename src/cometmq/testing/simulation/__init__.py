@@ -1,0 +1,1 @@
+"""A simulated disk that crashes, fills up and fails as a test wants it."""
