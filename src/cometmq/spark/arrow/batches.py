@@ -29,9 +29,14 @@ from cometmq.model.sysflag import (
     STORE_HOST_V6,
     compression_type,
 )
-from cometmq.spark.arrow.alike import AlikeProperties, alike_properties, common_piece
 from cometmq.spark.arrow.gather import Mask, Places, as_text, gather, replaced
-from cometmq.spark.arrow.properties import Properties, split_keys
+from cometmq.spark.arrow.properties import (
+    AlikeProperties,
+    Properties,
+    alike_properties,
+    common_piece,
+    split_keys,
+)
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema

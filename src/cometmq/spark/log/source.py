@@ -56,8 +56,7 @@ class LogReader(DataSourceReader):
         return plan(self._options, self._wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from cometmq.spark.log.reading import read_parts, read_places, read_range  # only workers decode
-        from cometmq.spark.log.rows import LogRows
+        from cometmq.spark.log.rows import LogRows, read_parts, read_places, read_range  # only workers decode
 
         if not isinstance(partition, LogRange | QueueParts | LogPlaces):
             return iter(())  # Spark makes one of its own if there is none

@@ -16,9 +16,9 @@ from pyspark.sql import functions as fn
 from cometmq.client.blocking.loop import background
 from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.model import message_properties as names
+from cometmq.spark.pipelines.run.files import topic_names
 from cometmq.spark.pipelines.run.jobs import Job
 from cometmq.spark.pipelines.run.streams import plain_errors
-from cometmq.spark.pipelines.run.topic_names import topic_names
 from cometmq.spark.pipelines.traces import began_of, ended_of, outcome_name, trace_fields
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from cometmq.model.errors import SettingsError
 from cometmq.spark.live.cluster import Cluster
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.copy import copies
+from cometmq.spark.pipelines.run.files import settings_of
 from cometmq.spark.pipelines.run.jobs import TopicsJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
-from cometmq.spark.pipelines.run.topic_names import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,9 @@ from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import ClientError, NotFoundError, SettingsError
-from cometmq.spark.pipelines.run.files import joined
+from cometmq.spark.pipelines.run.files import joined, topic_names
 from cometmq.spark.pipelines.run.jobs import Job
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors, run_stream
-from cometmq.spark.pipelines.run.topic_names import topic_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from cometmq.client.blocking.loop import background
 from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import NotFoundError
+from cometmq.spark.pipelines.run.files import topic_names
 from cometmq.spark.pipelines.run.jobs import Job
 from cometmq.spark.pipelines.run.streams import plain_errors
-from cometmq.spark.pipelines.run.topic_names import topic_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

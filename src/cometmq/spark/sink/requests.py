@@ -22,8 +22,16 @@ from cometmq.client.names import check_topic
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS
 from cometmq.spark.sink.columns import Columns
-from cometmq.spark.sink.encode import Bytes, Integers, Items, checked_bodies, encode_items, properties_block
-from cometmq.spark.sink.records import LogRecords, encode_records
+from cometmq.spark.sink.encode import (
+    Bytes,
+    Integers,
+    Items,
+    LogRecords,
+    checked_bodies,
+    encode_items,
+    encode_records,
+    properties_block,
+)
 from cometmq.wire.java_hash import java_hash
 
 MAX_REQUEST_ROWS: Final = 1024

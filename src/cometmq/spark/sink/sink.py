@@ -14,8 +14,10 @@ Rules kept here:
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -32,10 +34,37 @@ from cometmq.spark.sink.at_least_once import PlainSends
 from cometmq.spark.sink.columns import Columns, sink_columns
 from cometmq.spark.sink.exactly_once import OnceSends, WriteId
 from cometmq.spark.sink.options import SinkOptions, sink_options
-from cometmq.spark.sink.pacing import paced
 from cometmq.spark.sink.requests import RowEncoder
-from cometmq.spark.sink.task_properties import BATCH_ID, QUERY_ID
 from cometmq.spark.sink.worker_producer import sink_link
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+_PIECES_A_SECOND: Final = 10
+
+
+def paced(
+    batches: Iterator[pa.RecordBatch],
+    rate: int | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """The same rows, so many a second; None lets them pass."""
+    if rate is None:
+        yield from batches
+        return
+    most = max(rate // _PIECES_A_SECOND, 1)
+    began, sent = clock(), 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, most):
+            early = sent / rate - (clock() - began)
+            if early > 0:
+                sleep(early)
+            piece = batch.slice(start, most)
+            yield piece
+            sent += piece.num_rows
 
 
 class Written(WriterCommitMessage):

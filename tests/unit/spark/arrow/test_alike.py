@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.spark.arrow.alike import AlikeProperties, alike_properties, common_piece
 from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.properties import AlikeProperties, alike_properties, common_piece
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of

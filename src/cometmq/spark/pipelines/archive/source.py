@@ -26,7 +26,7 @@ from cometmq.model.errors import SettingsError, StateError
 from cometmq.spark.columns import SPARK_SCHEMA
 from cometmq.spark.live.options import LiveOptions, live_options
 from cometmq.spark.live.stream import RocketmqStreamReader
-from cometmq.spark.sink.task_properties import BATCH_ID
+from cometmq.spark.sink.sink import BATCH_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
