@@ -1,8 +1,8 @@
-"""Pieces of pulls to Arrow batches, on a Spark worker.
+"""Pulled records to Arrow batches, on a Spark worker.
 
 Rules kept here:
-- A batch has the columns that Spark asked for, in its order; what is needed to filter is made and dropped.
-- Tags are compared as texts: a broker compares their hashes, and may let a stranger through.
+- A batch has the columns that Spark asked for, in its order. A column that only filters is made and dropped.
+- Tags are compared as text: brokers compare hash codes, which may collide.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.arrow.gather import Places
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
-from cometmq.spark.live.worker_pull import Feeder, Piece, worker_client
+from cometmq.spark.live.worker_pull import PrefetchingPuller, PulledRecords, worker_client
 
 _QUEUE_OFFSET: Final = Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
-"""Where a record says its offset in the queue."""
 
 
 def read_ranges(
@@ -33,18 +32,18 @@ def read_ranges(
     """All messages of some ranges."""
     client = worker_client(options.settings)
     decoder = Decoder(options, columns)
-    feeder = Feeder(client.instance, options, ranges)
+    puller = PrefetchingPuller(client.instance, options, ranges)
     try:
-        while pieces := client.run(feeder.next()):
-            batch = decoder.decode(pieces)
+        while pulls := client.run(puller.next()):
+            batch = decoder.decode(pulls)
             if batch.num_rows:
                 yield batch
     finally:
-        client.run(feeder.stop())
+        client.run(puller.stop())
 
 
 class Decoder:
-    """Makes batches of what the pulls of a query bring."""
+    """Decodes the pulls of a query."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         expression = options.expression
@@ -57,13 +56,13 @@ class Decoder:
             self._made = [*self._columns, "tags"]
         self._include_properties = options.include_properties
 
-    def decode(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
-        """The messages of pieces that go together."""
-        first = pieces[0]
-        buffer = first.body if len(pieces) == 1 else b"".join(piece.body for piece in pieces)
+    def decode(self, pulls: Sequence[PulledRecords]) -> pa.RecordBatch:
+        """The messages of pulls from one broker, with one offset delta."""
+        first = pulls[0]
+        buffer = first.body if len(pulls) == 1 else b"".join(pull.body for pull in pulls)
         batch = to_batch(
             buffer,
-            self._wanted_starts(pieces) if self._is_filtered else record_starts(buffer),
+            self._wanted_starts(pulls) if self._is_filtered else record_starts(buffer),
             broker_name=first.queue.broker_name,
             columns=self._made,
             include_properties=self._include_properties,
@@ -72,26 +71,26 @@ class Decoder:
             wanted = pc.is_in(batch.column("tags"), value_set=self._tags)
             batch = batch.filter(wanted).select(self._columns)
         if first.delta and "queueOffset" in self._columns:
-            place = self._columns.index("queueOffset")
-            moved = pc.add(batch.column(place), first.delta)
-            batch = batch.set_column(place, batch.schema.field(place), moved)
+            index = self._columns.index("queueOffset")
+            moved = pc.add(batch.column(index), first.delta)
+            batch = batch.set_column(index, batch.schema.field(index), moved)
         return batch
 
     @staticmethod
-    def _wanted_starts(pieces: Sequence[Piece]) -> Places:
-        """Where records begin that lie within their ranges: a broker that filters may look further."""
+    def _wanted_starts(pulls: Sequence[PulledRecords]) -> Places:
+        """The starts of records inside their ranges: a filtering broker may return later ones, too."""
         base = 0
         found: list[Places] = []
-        for piece in pieces:
-            starts = record_starts(piece.body)
+        for pull in pulls:
+            starts = record_starts(pull.body)
             count = len(starts)
-            while count and _queue_offset(piece, int(starts[count - 1])) >= piece.end:
+            while count and _queue_offset(pull, int(starts[count - 1])) >= pull.end:
                 count -= 1
             found.append(starts[:count] + base)
-            base += len(piece.body)
+            base += len(pull.body)
         return np.concatenate(found)
 
 
-def _queue_offset(piece: Piece, start: int) -> int:
-    offset: int = _QUEUE_OFFSET.unpack_from(piece.body, start + _QUEUE_OFFSET_AT)[0]
-    return offset + piece.delta
+def _queue_offset(pull: PulledRecords, start: int) -> int:
+    offset: int = _QUEUE_OFFSET.unpack_from(pull.body, start + _QUEUE_OFFSET_AT)[0]
+    return offset + pull.delta
