@@ -34,7 +34,7 @@ from cometmq.spark.arrow.properties import (
     AlikeProperties,
     Properties,
     alike_properties,
-    common_piece,
+    common_value,
     split_keys,
 )
 from cometmq.spark.arrow.record_fields import RecordFields
@@ -146,7 +146,7 @@ class _Columns:
 
     def topics(self) -> pa.Array:
         fields = self._fields
-        topic = common_piece(fields.bytes, fields.topic_starts, fields.topic_ends)
+        topic = common_value(fields.bytes, fields.topic_starts, fields.topic_ends)
         if topic is not None:
             return pa.repeat(pa.scalar(topic.decode("utf-8", "replace"), pa.string()), len(fields))
         return as_text(gather(self._buffer, fields.topic_starts, fields.topic_ends))

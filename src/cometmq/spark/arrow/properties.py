@@ -33,7 +33,7 @@ _LONGEST_NAME: Final = 8
 """So many bytes may be looked at behind the last separator."""
 
 
-def common_piece(content: Bytes, starts: Places, ends: Places) -> bytes | None:
+def common_value(content: Bytes, starts: Places, ends: Places) -> bytes | None:
     """The piece that all pieces are the same as, of which there is one at least; None if they differ."""
     table = _table(content, starts, ends)
     if table is None or (table != table[0]).any():

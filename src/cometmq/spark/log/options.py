@@ -1,9 +1,9 @@
-"""The options of the source `rocketmq-log`: which stores, which messages, and what to do with damage.
+"""Options of the source `rocketmq-log`.
 
 Rules kept here:
-- Nothing but a path is needed. A store has no name of its own: unless a name is given, that of its folder
-  stands for the broker, or of the folder around it if it is just called `store`.
-- Topics that the broker of the store does not know any more are left out, as no consumer can see them.
+- Only a path is required. The default broker name is the name of the store folder, or of its parent if the
+  folder is called `store`.
+- Topics that the broker no longer has are left out by default, as consumers cannot see them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LOG_OPTIONS: Final = (
     "partitionBytes",
 )
 DEFAULT_PARTITION_BYTES: Final = 128 * 1024 * 1024
-"""As Spark's own files have it: a task in Python costs as much as reading a third of this."""
+"""As for Spark's files: starting a Python task costs as much as reading a third of this."""
 _LEAST_PARTITION_BYTES: Final = 4096
 _USUAL_FOLDER: Final = "store"
 _FOR_EVER: Final = 2**62
 
 
-class StorePlace(msgspec.Struct, frozen=True):
+class StorePath(msgspec.Struct, frozen=True):
     """A store directory and the name of its broker."""
 
     root: str
@@ -50,15 +50,15 @@ class StorePlace(msgspec.Struct, frozen=True):
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a query reads."""
 
-    stores: tuple[StorePlace, ...]
+    stores: tuple[StorePath, ...]
     topics: frozenset[str] | None = None
-    """None wants all."""
+    """None for all."""
     pattern: str | None = None
     """Topics whose whole names match this."""
     keys: frozenset[str] | None = None
-    """None wants messages with any keys, or without."""
+    """None for all messages."""
     times_ms: tuple[int, int] = (0, _FOR_EVER)
-    """When a message has to be stored: the first moment that is wanted, and the one behind the last."""
+    """Store timestamps: inclusive start, exclusive end."""
     permissive: bool = False
     include_properties: IncludeProperties = False
     include_deleted: bool = False
@@ -73,7 +73,7 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
     start, end = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
     times = start or 0, _FOR_EVER if end is None else end
     if times[0] >= times[1]:
-        raise SettingsError("endingTimestamp is not behind startingTimestamp; no message can be between them")
+        raise SettingsError("endingTimestamp is not after startingTimestamp; no message can be between them")
     return LogOptions(
         stores=_stores(options),
         topics=topics,
@@ -90,14 +90,14 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
 
 
 def is_permissive(given: Mapping[str, str]) -> bool:
-    """Whether what is damaged is told in a column instead of an error."""
+    """Whether damage is reported in a column instead of an error."""
     mode = (Options(given, LOG_OPTIONS, "the source rocketmq-log").text("mode") or "failfast").lower()
     if mode not in ("permissive", "failfast"):
         raise SettingsError(f"mode is {mode!r}; it has to be permissive or failfast")
     return mode == "permissive"
 
 
-def _stores(options: Options) -> tuple[StorePlace, ...]:
+def _stores(options: Options) -> tuple[StorePath, ...]:
     roots = [path.strip() for path in (options.text("path") or "").split(",") if path.strip()]
     if not roots:
         raise SettingsError("path is missing; write .load('/data/store'), or several with commas between")
@@ -116,7 +116,7 @@ def _stores(options: Options) -> tuple[StorePlace, ...]:
             f"several stores would have the broker name {max(names, key=names.count)!r}; "
             "tell them apart with brokerName, one for each path, with commas between"
         )
-    return tuple(StorePlace(root, name) for root, name in zip(roots, names, strict=True))
+    return tuple(StorePath(root, name) for root, name in zip(roots, names, strict=True))
 
 
 def _name_of(root: Path) -> str:

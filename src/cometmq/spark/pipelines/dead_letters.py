@@ -14,31 +14,20 @@ import msgspec
 from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.names import DLQ_PREFIX, TRACE_TOPIC
+from cometmq.client.names import DLQ_PREFIX
 from cometmq.model import message_properties as names
 from cometmq.spark.pipelines.run.files import topic_names
-from cometmq.spark.pipelines.run.jobs import Job
+from cometmq.spark.pipelines.run.jobs import DeadLettersJob
 from cometmq.spark.pipelines.run.streams import plain_errors
 from cometmq.spark.pipelines.traces import began_of, ended_of, outcome_name, trace_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["DeadLettersJob", "dead_letters"]
+
 UNKNOWN: Final = "unknown"
 _BY: Final = ("group", "topic", "reason", "host")
-
-
-class DeadLettersJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Whose dead letters to look at."""
-
-    groups: tuple[str, ...] = ()
-    """Empty looks at all."""
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-    trace_topic: str = TRACE_TOPIC
-
-    def options(self, **own: str) -> dict[str, str]:
-        return self.source_options(startingTimestamp=self.start, endingTimestamp=self.end, **own)
 
 
 class DeadLetterLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -17,45 +17,17 @@ from pyspark.sql import functions as fn
 from cometmq.client.admin.admin import Admin
 from cometmq.client.blocking.loop import background
 from cometmq.client.names import is_system_topic
-from cometmq.model.errors import SettingsError
 from cometmq.spark.live.cluster import Cluster
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.copy import copies
 from cometmq.spark.pipelines.run.files import settings_of
-from cometmq.spark.pipelines.run.jobs import TopicsJob
+from cometmq.spark.pipelines.run.jobs import MirrorJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-class MirrorJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to mirror, and where to."""
-
-    to_namesrv_addr: str
-    checkpoint: str
-    prefix: str = ""
-    """Put before the names of topics on the other cluster."""
-    group: str | None = None
-    """The consumer group by which lag tools see how far the mirror is."""
-    once: bool = False
-    """End with what there is now, instead of going on for ever."""
-    every_s: float = 1.0
-    """How long messages are gathered."""
-    batch_rows: int = 1_000_000
-    keep_queues: bool = True
-    """Send each message to the queue of the same number."""
-    at_least_once: bool = False
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.to_namesrv_addr == self.namesrv_addr and not self.prefix:
-            raise SettingsError("both clusters are the same one; a prefix keeps the topics apart")
-
-    def target_options(self) -> dict[str, str]:
-        """How the other cluster is reached."""
-        return {"namesrvAddr": self.to_namesrv_addr, **self.sink}
+__all__ = ["MirrorJob", "mirror"]
 
 
 class Mirrored(Progress, rename="camel", kw_only=True):

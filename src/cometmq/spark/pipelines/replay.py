@@ -27,50 +27,19 @@ from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.archive.job import batches_of, read_archive
 from cometmq.spark.pipelines.copy import copies, in_order
 from cometmq.spark.pipelines.run.files import Files, joined
-from cometmq.spark.pipelines.run.jobs import TopicsJob, time_ms
+from cometmq.spark.pipelines.run.jobs import ReplayJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ReplayJob", "replay"]
 
 STEP_ROWS: Final = 1_000_000
 RATED_STEP_S: Final = 30
 """With a rate, a step takes about so long: no more than that is begun again."""
 _PLAN: Final = "plan.json"
 _DONE: Final = "done"
-
-
-class ReplayJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to send once more, and where to."""
-
-    archive: str | None = None
-    """An archive to read from, instead of topics of the cluster."""
-    end: str | None = msgspec.field(default=None, name="to")
-    """Before when messages were stored."""
-    to_topic: str
-    to_namesrv_addr: str | None = None
-    """Another cluster; None is the same one."""
-    checkpoint: str
-    rate: int | None = None
-    """How many messages a second."""
-    keep_queues: bool = False
-    """Send each message to the queue of the same number."""
-    at_least_once: bool = False
-    """For brokers that cannot tell what they have, such as Apache's: what is done again is sent again."""
-    written_range: str | None = None
-    """How the time range was written, if that is what tells this replay from others; else the times do."""
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.archive is not None and self.topic_pattern is not None:
-            raise SettingsError("topicPattern is for topics of a cluster; name topics of an archive, or none")
-        if self.rate is not None and self.rate < 1:
-            raise SettingsError(f"rate is {self.rate}; it has to be at least 1 message a second")
-
-    @property
-    def times_ms(self) -> tuple[int | None, int | None]:
-        return time_ms("startingTimestamp", self.start), time_ms("endingTimestamp", self.end)
 
 
 class Step(msgspec.Struct, frozen=True):

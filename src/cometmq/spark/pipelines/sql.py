@@ -20,7 +20,7 @@ from pyspark.sql import functions as fn
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import ClientError, NotFoundError, SettingsError
 from cometmq.spark.pipelines.run.files import joined, topic_names
-from cometmq.spark.pipelines.run.jobs import Job
+from cometmq.spark.pipelines.run.jobs import SqlJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors, run_stream
 
 if TYPE_CHECKING:
@@ -29,50 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-FORMATS: Final = ("parquet", "json", "csv", "orc")
+__all__ = ["SqlJob", "sql"]
+
 _MOST_TABLES: Final = 50
-
-
-class SqlJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to ask, and where the answer goes."""
-
-    query: str
-    stream: bool = False
-    """Ask again and again as messages come, instead of once."""
-    once: bool = False
-    """Of a stream: end with what there is now."""
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-    """When messages were stored: since when, and before when."""
-    properties: bool = False
-    """Whether the properties of messages are read, too."""
-    output: str | None = None
-    """A folder for the result; else it goes to a topic, or to whoever asked."""
-    format: str = "parquet"
-    overwrite: bool = False
-    to_topic: str | None = None
-    to_namesrv_addr: str | None = None
-    checkpoint: str | None = None
-    mode: str | None = None
-    """Of a stream: append, update or complete, as Spark has it."""
-    every_s: float = 5.0
-    limit: int = 100
-    """How many rows are shown at most."""
-    at_least_once: bool = False
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.output is not None and self.to_topic is not None:
-            raise SettingsError("output and toTopic exclude each other; give one of them")
-        if self.format not in FORMATS:
-            raise SettingsError(f"format is {self.format!r}; it has to be {', '.join(FORMATS)}")
-        if self.stream and self.end is not None:
-            raise SettingsError("a stream has no end; leave to away, or stream")
-        if self.stream and self.to_topic is not None and self.checkpoint is None:
-            raise SettingsError(
-                "checkpoint is missing; a stream into a topic needs one to go on where it was"
-            )
 
 
 class Rows(msgspec.Struct, rename="camel"):

@@ -14,34 +14,22 @@ import msgspec
 from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import NotFoundError
 from cometmq.spark.pipelines.run.files import topic_names
-from cometmq.spark.pipelines.run.jobs import Job
+from cometmq.spark.pipelines.run.jobs import TracesJob
 from cometmq.spark.pipelines.run.streams import plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["TracesJob", "traces"]
 
 _PERCENTILES: Final = (0.5, 0.95, 0.99)
 _SENT_LEAST: Final = 12
 _BEGAN_LEAST: Final = 7
 _ENDED_LEAST: Final = 5
 """How many fields a record has at least, with its kind."""
-
-
-class TracesJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Which traces to look at."""
-
-    trace_topic: str = TRACE_TOPIC
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-
-    def options(self) -> dict[str, str]:
-        return self.source_options(
-            topic=self.trace_topic, startingTimestamp=self.start, endingTimestamp=self.end
-        )
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -22,7 +22,7 @@ from cometmq.ports.names import is_file_name
 from cometmq.spark.arrow.gather import Mask, Places, gather
 from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
-from cometmq.spark.log.chunks import Damage, Piece
+from cometmq.spark.log.chunks import Damage, LogChunk
 from cometmq.spark.log.store import wrong_bodies
 from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels, delay_level, further_places
 from cometmq.store.index.key_hash import hashes_of_all, key_hashes
@@ -69,16 +69,16 @@ class Dispatched:
         self.entries: list[Rows] = []
         self.left_out: set[str] = set()
 
-    def add(self, path: str, found: Piece | Damage) -> None:
+    def add(self, path: str, found: LogChunk | Damage) -> None:
         """Dispatch a piece of the log."""
         if isinstance(found, Damage):
             raise StoreError(f"{path} is damaged, and the log goes on behind it: {found.error}")
         fields = RecordFields(found.buffer, found.starts)
-        wrong = fields.bad | (fields.fixed["physical_offset"] != found.places)
+        wrong = fields.bad | (fields.fixed["physical_offset"] != found.physical_offsets)
         wrong |= wrong_bodies(fields, ~wrong)
         if wrong.any():
             raise StoreError(
-                f"{path} is damaged at {found.places[wrong][0]} of the log, and goes on behind it"
+                f"{path} is damaged at {found.physical_offsets[wrong][0]} of the log, and goes on behind it"
             )
         piece = _Columns(fields)
         self.messages += len(fields)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.arrow.gather import Places
-from cometmq.spark.arrow.properties import AlikeProperties, alike_properties, common_piece
+from cometmq.spark.arrow.properties import AlikeProperties, alike_properties, common_value
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
@@ -34,10 +34,10 @@ def alike(*blocks: bytes) -> AlikeProperties | None:
 
 
 def test_pieces_that_are_all_the_same_are_one_piece() -> None:
-    assert common_piece(*pieces(b"orders", b"orders")) == b"orders"
-    assert common_piece(*pieces(b"orders", b"ordert")) is None
-    assert common_piece(*pieces(b"orders", b"order")) is None
-    assert common_piece(*pieces(b"", b"")) == b""
+    assert common_value(*pieces(b"orders", b"orders")) == b"orders"
+    assert common_value(*pieces(b"orders", b"ordert")) is None
+    assert common_value(*pieces(b"orders", b"order")) is None
+    assert common_value(*pieces(b"", b"")) == b""
 
 
 def test_properties_that_differ_only_in_values_of_one_length_are_columns() -> None:

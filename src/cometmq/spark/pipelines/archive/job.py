@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from pyspark.sql import Observation
@@ -31,11 +31,13 @@ from cometmq.spark.columns import SPARK_SCHEMA
 from cometmq.spark.live.offsets import Nested, to_nested
 from cometmq.spark.pipelines.archive.publish import TaskFiles, Written, local_folder
 from cometmq.spark.pipelines.run.files import Files, joined
-from cometmq.spark.pipelines.run.jobs import TopicsJob
+from cometmq.spark.pipelines.run.jobs import ArchiveJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ArchiveJob", "archive"]
 
 MANIFEST: Final = "_manifest"
 CHECKPOINT: Final = "_checkpoint"
@@ -44,33 +46,12 @@ ARCHIVE_SCHEMA: Final = StructType(
     [*SPARK_SCHEMA.fields, StructField("day", DateType()), StructField("batch", IntegerType())]
 )
 """What the files have; said, since Spark would take a topic whose name is a number for a number."""
-DEFAULT_BATCH_ROWS: Final = 4_000_000
 _INCLUDED: Final = {"user": "user", "all": "true", "none": "false"}
 _WRITERS_AT_ONCE: Final = 16
 _COMPRESSIONS: Final = ("snappy", "zstd", "lz4_raw", "gzip", "none")
 
 Span = tuple[int, int]
 Spans = dict[str, dict[str, dict[str, Span]]]
-
-
-class ArchiveJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to archive, and where to."""
-
-    output: str
-    """A folder, or an address of any file system that Spark knows."""
-    checkpoint: str | None = None
-    """None is a folder in the output."""
-    group: str | None = None
-    """The consumer group by which lag tools see how far the archive is."""
-    follow: bool = False
-    """Go on for ever instead of ending with what there is now."""
-    every_s: float = 60.0
-    """How long the messages of a batch are gathered, if it follows."""
-    batch_rows: int = DEFAULT_BATCH_ROWS
-    """How many messages a batch has at most."""
-    properties: Literal["user", "all", "none"] = "user"
-    """Which properties are archived: those that senders chose, those of the system as well, or none."""
-    compression: str = "snappy"
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
