@@ -214,7 +214,11 @@ class Cluster:
 
     async def _look_for_queues(self) -> list[MessageQueue]:
         options, routes = self._options, self._running.routes
-        topics = options.topics if options.pattern is None else await self._matching_topics(options.pattern)
+        topics = (
+            options.topics
+            if options.topic_pattern is None
+            else await self._matching_topics(options.topic_pattern)
+        )
         await asyncio.gather(*(routes.refresh(topic) for topic in topics))
         found = {topic: routes.subscribe_queues(topic) for topic in topics}
         for topic in options.topics:

@@ -33,8 +33,8 @@ log = logging.getLogger("cometmq.spark")
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Of the rows of a batch; a larger one is left to tasks."""
-_PATIENCE_S: Final = 1.0
-"""How long a broker that is away is waited for here."""
+_POLL_TIMEOUT_MS: Final = 1000
+"""How long the driver waits for an unavailable broker."""
 _DECAY: Final = 0.9
 """What is known of the size of rows counts for less with each batch that is not read here."""
 
@@ -88,10 +88,10 @@ class SmallBatches:
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         self._options = msgspec.structs.replace(
-            options, poll_timeout_s=min(options.poll_timeout_s, _PATIENCE_S), fail_on_data_loss=True
+            options, poll_timeout_ms=min(options.poll_timeout_ms, _POLL_TIMEOUT_MS), fail_on_data_loss=True
         )
         self._columns = columns
-        self._most = 0 if CLASS_WITH_ROWS is None else options.driver_records
+        self._most = 0 if CLASS_WITH_ROWS is None else options.driver_max_records
         self._row_bytes = 0.0
         """What a row took in the last batch that was read here."""
         self._thread = ThreadPoolExecutor(1, "small-batches")
@@ -116,7 +116,8 @@ class SmallBatches:
     def _read_if_small(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
         count = sum(each.count for each in ranges)
         options = self._options
-        largest = self._most if options.max_records is None else min(self._most, options.max_records)
+        limit = options.max_records_per_partition
+        largest = self._most if limit is None else min(self._most, limit)
         if not 0 < count <= largest or options.min_partitions is not None:
             return None
         if count * self._row_bytes > MAX_BYTES:

@@ -59,7 +59,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
 
 
 def partitions_of(
-    ranges: Sequence[QueueRange], *, min_partitions: int | None = None, max_records: int | None = None
+    ranges: Sequence[QueueRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[RangesPartition]:
     """The partitions that read these ranges."""
     total = sum(each.count for each in ranges)

@@ -122,18 +122,22 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _admit(self, cluster: Cluster, start: Offsets, backlog: Offsets) -> Offsets:
         options = self._options
-        taken = backlog if options.max_offsets is None else share(backlog, options.max_offsets)
-        if options.max_bytes is not None and taken:
+        taken = (
+            backlog
+            if options.max_offsets_per_trigger is None
+            else share(backlog, options.max_offsets_per_trigger)
+        )
+        if options.max_bytes_per_trigger is not None and taken:
             sizes = await cluster.message_sizes({queue: start[queue] for queue in taken})
-            taken = share_bytes(taken, sizes, options.max_bytes)
+            taken = share_bytes(taken, sizes, options.max_bytes_per_trigger)
         return taken
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark calls it so
         """One of the limits; `latestOffset` keeps both."""
-        if self._options.max_offsets is not None:
-            return ReadMaxRows(self._options.max_offsets)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark calls it so
@@ -159,7 +163,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
         options = self._options
-        return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        return partitions_of(ranges, options.min_partitions, options.max_records_per_partition)
 
     async def _existing(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
         """What of the ranges is still there, as far as it can be known."""

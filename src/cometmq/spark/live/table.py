@@ -41,7 +41,7 @@ class RocketmqReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         ranges = background().run(self._plan())
-        return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        return partitions_of(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)

@@ -166,7 +166,7 @@ class _Plan:
         """Partitions from queue files; None if they cannot be used, or reading the log is faster."""
         store, topics = self._store, self._topics
         options = self._options
-        if options.topics is None and options.pattern is None and self._wanted.topics is None:
+        if options.topics is None and options.topic_pattern is None and self._wanted.topics is None:
             return None
         if topics is None or store.state is StoreState.CRASHED or topics & store.survey.batch_topics:
             return None
@@ -247,12 +247,12 @@ class _Plan:
 
 def _resolved(store: LogStore, options: LogOptions, wanted: Wanted) -> Topics:
     """The topics to read; None for all, or if the store does not know its topics."""
-    sets = [options.topics, wanted.topics, None if options.include_deleted else store.topics]
+    sets = [options.topics, wanted.topics, None if options.include_deleted_topics else store.topics]
     given = [topics for topics in sets if topics is not None]
     if not given:
         return None
     chosen = frozenset.intersection(*given)
-    if options.pattern is None:
+    if options.topic_pattern is None:
         return chosen
-    pattern = re.compile(options.pattern)
+    pattern = re.compile(options.topic_pattern)
     return frozenset(topic for topic in chosen if pattern.fullmatch(topic))

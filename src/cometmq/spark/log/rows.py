@@ -180,7 +180,7 @@ class LogRows:
             self._made = [*self._columns, "keys"]
         self._broker_name = broker_name
         self._topics = topics
-        self._pattern = None if options.pattern is None else re.compile(options.pattern)
+        self._pattern = None if options.topic_pattern is None else re.compile(options.topic_pattern)
         self._judged: dict[bytes, bool] = {}
         self._compressed_at_once = _FIRST_COMPRESSED
         self._times_ms = (

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns
-from cometmq.spark.log.options import LogOptions, is_permissive, log_options
+from cometmq.spark.log.options import LogOptions, log_options
 from cometmq.spark.log.partitions import LogOffsets, LogRange, QueueParts, plan
 from cometmq.spark.pushdown import Wanted, filters_are_pushed, push
 
@@ -34,8 +34,7 @@ class RocketmqLogSource(DataSource):
         return "rocketmq-log"
 
     def schema(self) -> StructType:
-        log_options(self.options)
-        return PERMISSIVE_LOG_SCHEMA if is_permissive(self.options) else LOG_SCHEMA
+        return PERMISSIVE_LOG_SCHEMA if log_options(self.options).permissive else LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_columns(schema, self.schema())
