@@ -1,11 +1,13 @@
-"""From Arrow columns to the items of batch requests, many rows at a time.
+"""Arrow columns to encoded messages: items of batch requests, or log records for brokers that take them.
 
 Rules kept here:
-- No Python object is made for a row: an item is put together by joining columns of bytes, and the items of
-  all rows lie behind one another in one buffer, of which requests are slices.
-- A property without a value is left out. What would be read as something else is refused: separators in a
-  value, blanks in a key, a row without a body.
-- Properties that only the system writes are left out of `properties`, since what was read has them.
+- No Python object is made per row: a message is a join of columns of bytes, and all messages of a slice lie
+  in one buffer, of which requests are slices.
+- A property without a value is left out. Ambiguous rows are refused: separators in a value, blanks in a key,
+  a missing body.
+- System properties in `properties` are left out, since messages that were read have them.
+- A record is what the broker would write, except for fields left to it (`wire/record/log_records.py`). Rows
+  with keys go as items: only the unique key is hashed here.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _FIXED: Final = np.dtype(
 )
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint16)
 _HEX_DIGITS: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], axis=1).view(np.uint32).reshape(-1)
-"""The four digits of each number of 16 bits."""
+"""The four hexadecimal digits of each 16-bit number."""
 EMPTY: Final = pa.scalar(b"", BINARY)
 _RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
 _UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
@@ -58,7 +60,7 @@ Heads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 class Items:
-    """The encoded items of rows, behind one another."""
+    """Encoded items, concatenated."""
 
     __slots__ = ("data", "ends")
     beside: Final = 0
@@ -66,25 +68,25 @@ class Items:
     def __init__(self, data: memoryview, ends: Integers) -> None:
         self.data = data
         self.ends = ends
-        """Where each row's item ends; the first number is where the first one begins."""
+        """The start of the first item, then the end of each."""
 
     def slice(self, first: int, end: int) -> memoryview:
-        """The items of the rows from one to another."""
+        """The items of a range of rows."""
         return self.data[self.ends[first] : self.ends[end]]
 
 
 def unique_ids(prefix: bytes, numbers: Integers) -> Bytes:
-    """Unique ids in RocketMQ's form, a row each: a prefix and a number of 48 bits, in hexadecimal digits."""
+    """Unique ids as rows of hexadecimal digits: a prefix and a number of 48 bits."""
     head = np.frombuffer(prefix.hex().upper().encode(), np.uint32)
     ids = np.empty((len(numbers), len(head) + 3), np.uint32)
     ids[:, : len(head)] = head
-    for place, shift in enumerate((32, 16, 0), len(head)):
-        ids[:, place] = _HEX_DIGITS[numbers >> shift & 0xFFFF]
+    for column, shift in enumerate((32, 16, 0), len(head)):
+        ids[:, column] = _HEX_DIGITS[numbers >> shift & 0xFFFF]
     return ids.view(np.uint8)
 
 
 def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
-    """The items of rows whose columns these are."""
+    """Encode rows as items of batch requests."""
     body, body_lengths = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
     block_lengths = numbers(pc.binary_length(block))
@@ -100,7 +102,7 @@ def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
 
 
 def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
-    """The bodies as bytes, and their lengths; a row without one is refused."""
+    """The bodies and their lengths; a row without a body is refused."""
     body = column.cast(BINARY)
     if body.null_count:
         raise MessageError("a row has no body (null); give every row one, or filter those rows out")
@@ -111,7 +113,7 @@ def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
 
 
 def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Array:
-    """The properties of each row, encoded; with its unique id, if it is to have one."""
+    """The encoded properties of each row, with its unique id if there are `ids`."""
     parts: list[pa.Array] = []
     if "properties" in columns:
         parts.append(_user_properties(columns["properties"]))
@@ -131,7 +133,7 @@ def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Arra
 
 
 def joined_keys(column: pa.Array) -> pa.Array:
-    """Keys as one text a row, with blanks in between."""
+    """The keys of each row, joined with blanks."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return column
     offsets, (flat,) = _flat(column, column.values)
@@ -143,7 +145,7 @@ def joined_keys(column: pa.Array) -> pa.Array:
 
 
 def _property(name: str, what: str, values: pa.Array) -> pa.Array:
-    """`name 0x01 value 0x02` for each row; null where there is no value."""
+    """`name 0x01 value 0x02` for each row; null without a value."""
     clean = _clean(what, values)
     present = pc.if_else(pc.equal(pc.binary_length(clean), 0), pa.scalar(None, BINARY), clean)
     head, end = _scalar(name + NAME_VALUE_SEPARATOR), _scalar(PROPERTY_SEPARATOR)
@@ -151,7 +153,7 @@ def _property(name: str, what: str, values: pa.Array) -> pa.Array:
 
 
 def _user_properties(column: pa.Array) -> pa.Array:
-    """The map of each row as properties."""
+    """The map of each row, encoded."""
     offsets, (names, values) = _flat(column, column.keys, column.items)
     encoded_names = _clean("the name of a property", names)
     encoded_values = _clean("the value of a property", values)
@@ -170,20 +172,20 @@ def _user_properties(column: pa.Array) -> pa.Array:
 
 
 def _flat(column: pa.Array, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """Where the items of each row begin, and the items of these rows; a slice has those of all rows."""
+    """The offsets of each row, and the flat values of these rows; a slice has the values of all rows."""
     offsets = column.offsets.cast(pa.int64())
     first, end = offsets[0].as_py(), offsets[-1].as_py()
     return pc.subtract(offsets, first), [each.slice(first, end - first) for each in values]
 
 
 def _lists_joined(column: pa.Array, offsets: pa.Array, items: pa.Array, separator: pa.Scalar) -> pa.Array:
-    """The items of each row as one; null where the row has no list."""
+    """The values of each row, joined; null where the row has no list."""
     joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), separator)
     return pc.if_else(column.is_valid(), joined, pa.scalar(None, BINARY)) if column.null_count else joined
 
 
 def _clean(what: str, values: pa.Array) -> pa.Array:
-    """Text as bytes; one with a separator in it is refused."""
+    """Text as bytes; a separator in it is refused."""
     encoded = values.cast(BINARY)
     for separator in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
         if pc.any(pc.match_substring(encoded, separator)).as_py():
@@ -200,7 +202,7 @@ def _scalar(text: str) -> pa.Scalar:
 
 
 def rows_of(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], width: int) -> pa.Array:
-    """Rows of so many bytes as a column of bytes."""
+    """Rows of `width` bytes as a column."""
     count = len(values)
     ends = np.arange(count + 1, dtype=np.int64) * width
     return pa.LargeBinaryArray.from_buffers(BINARY, count, [None, pa.py_buffer(ends), pa.py_buffer(values)])
@@ -220,7 +222,7 @@ def check_blocks(lengths: Integers) -> None:
 
 
 class LogRecords:
-    """The records of rows, behind one another, with what a request says of each."""
+    """Encoded records, concatenated, with the tags code and the key hash of each."""
 
     __slots__ = ("beside", "codes", "data", "ends", "hashes")
 
@@ -229,14 +231,14 @@ class LogRecords:
     ) -> None:
         self.data = data
         self.ends = ends
-        """Where each row's record ends; the first number is where the first one begins."""
+        """The start of the first record, then the end of each."""
         self.codes = codes
         self.hashes = hashes
         self.beside = beside
-        """How many bytes a record has more than the item of a batch, which limits are held against."""
+        """Bytes that a record has more than an item; size limits apply to items."""
 
     def body(self, first: int, end: int) -> list[Body]:
-        """The body of a request with the rows from one to another."""
+        """The request body for a range of rows."""
         ends = self.ends[first : end + 1]
         parts: list[Body] = [
             np.diff(ends).astype(">i4").tobytes(),
@@ -248,7 +250,7 @@ class LogRecords:
 
 
 def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) -> LogRecords:
-    """The records of rows of a topic."""
+    """Encode rows of a topic as log records."""
     body, body_lengths = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
     name = topic.encode()
@@ -267,20 +269,20 @@ def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) 
 def _one_size(
     body: pa.Array, body_length: int, block: pa.Array, block_length: int, name: bytes
 ) -> tuple[memoryview, Integers]:
-    """Records with bodies of one length and properties of one length, which are one table of bytes."""
+    """Records with equal lengths of bodies and of properties: one table of bytes."""
     head, between = _frames(np.array([body_length]), np.array([block_length]), name)
-    behind = FIXED_V4.size + body_length
-    size = behind + between.shape[1] + block_length
+    body_end = FIXED_V4.size + body_length
+    size = body_end + between.shape[1] + block_length
     records = np.empty((len(body), size), np.uint8)
     records[:, : FIXED_V4.size] = head.view(np.uint8)
-    records[:, FIXED_V4.size : behind] = _table(body, body_length)
-    records[:, behind : size - block_length] = between
+    records[:, FIXED_V4.size : body_end] = _table(body, body_length)
+    records[:, body_end : size - block_length] = between
     records[:, size - block_length :] = _table(block, block_length)
     return records.reshape(-1).data, np.arange(len(body) + 1, dtype=np.int64) * size
 
 
 def _table(column: pa.Array, width: int) -> Bytes:
-    """A column of bytes, so many in each row."""
+    """A column of `width` bytes per row as a table."""
     if not width:
         return np.empty((len(column), 0), np.uint8)
     _, ends, data = column.buffers()
@@ -292,7 +294,7 @@ def _table(column: pa.Array, width: int) -> Bytes:
 def _any_sizes(
     body: pa.Array, body_lengths: Integers, block: pa.Array, block_lengths: Integers, name: bytes
 ) -> tuple[memoryview, Integers]:
-    """Records of any lengths, behind one another."""
+    """Records of any lengths."""
     heads, between = _frames(body_lengths, block_lengths, name)
     records = pc.binary_join_element_wise(
         rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block, EMPTY
@@ -303,7 +305,7 @@ def _any_sizes(
 
 
 def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tuple[Heads, Bytes]:
-    """What records have before their bodies, and between those and the properties."""
+    """The bytes before the bodies, and between bodies and properties."""
     count = len(body_lengths)
     heads = np.zeros(count, _HEAD)
     heads["size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
@@ -318,11 +320,11 @@ def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tup
 
 
 def _codes(tags: pa.Array | None, count: int) -> Integers:
-    """What a queue says of the tags of each row."""
+    """The tags code of each row."""
     if tags is None:
         return np.zeros(count, np.int64)
     encoded = tags.dictionary_encode()
     known = [tags_code(each) if each else 0 for each in encoded.dictionary.to_pylist()]
-    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    codes: Integers = np.array([*known, 0], np.int64)[places]
+    indices = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    codes: Integers = np.array([*known, 0], np.int64)[indices]
     return codes

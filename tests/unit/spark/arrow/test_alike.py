@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.spark.arrow.batches import record_starts, to_batch
 from cometmq.spark.arrow.gather import Places
-from cometmq.spark.arrow.properties import AlikeProperties, alike_properties, common_value
+from cometmq.spark.arrow.properties import UniformProperties, common_value, uniform_properties
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
@@ -29,8 +29,8 @@ def pieces(*texts: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], P
     return content, ends - np.array([len(text) for text in texts]), ends
 
 
-def alike(*blocks: bytes) -> AlikeProperties | None:
-    return alike_properties(*pieces(*blocks))
+def alike(*blocks: bytes) -> UniformProperties | None:
+    return uniform_properties(*pieces(*blocks))
 
 
 def test_pieces_that_are_all_the_same_are_one_piece() -> None:
