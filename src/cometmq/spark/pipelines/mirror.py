@@ -1,15 +1,15 @@
-"""Topics of one cluster kept on another one, too.
+"""Mirror: copies topics of one cluster to another.
 
 Rules kept here:
-- Messages of one queue arrive in their order, by default in the queue of the same number.
-- A topic that the other cluster does not have when the mirror starts is made there, with as many queues.
-- Offsets are in the checkpoint: a mirror that was stopped goes on where it was. Towards CometMQ each message
-  arrives once, also if a batch has to be done again; towards Apache's brokers that needs `atLeastOnce`.
+- Messages of one queue arrive in order, by default in the queue with the same id.
+- A topic that the target lacks when the mirror starts is created there, with as many queues.
+- Offsets are in the checkpoint, so a stopped mirror continues. With CometMQ as the target each message
+  arrives once, also if a batch is repeated; brokers of Apache need `atLeastOnce`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import functions as fn
@@ -22,7 +22,7 @@ from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.copy import copies
 from cometmq.spark.pipelines.run.files import settings_of
 from cometmq.spark.pipelines.run.jobs import MirrorJob
-from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream, trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +31,14 @@ __all__ = ["MirrorJob", "mirror"]
 
 
 class Mirrored(Progress, rename="camel", kw_only=True):
-    """What a run has copied."""
+    """The result of a run."""
 
     to_namesrv_addr: str
     made_topics: list[str]
 
 
 def mirror(spark: SparkSession, job: MirrorJob, report: Report = no_report) -> Mirrored:
-    """Copy what there is, or go on until interrupted."""
+    """Copy the messages that are there, or run until interrupted."""
     options = job.source_options(
         **job.topic_options(),
         group=job.group,
@@ -51,15 +51,12 @@ def mirror(spark: SparkSession, job: MirrorJob, report: Report = no_report) -> M
     target = {**job.target_options(), "exactlyOnce": str(not job.at_least_once).lower()}
     writer = rows.writeStream.format("rocketmq").options(**target)
     writer = writer.option("checkpointLocation", job.checkpoint).outputMode("append")
-    trigger: dict[str, Any] = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
-    if job.once:
-        trigger = {"availableNow": True}
-    done = run_stream(writer.trigger(**trigger), report)
+    done = run_stream(trigger(writer, once=job.once, every_s=job.every_s), report)
     return Mirrored(to_namesrv_addr=job.to_namesrv_addr, made_topics=made, **msgspec.structs.asdict(done))
 
 
 async def _make_topics(job: MirrorJob, options: dict[str, str]) -> list[str]:
-    """Make the topics that are missing; the answer is their names."""
+    """Create missing topics. Returns their names."""
     cluster = Cluster(live_options({**options, "group": ""}, streaming=True))
     await cluster.start()
     try:

@@ -1,11 +1,11 @@
-"""Messages of a time range sent to a topic once more, from topics or from an archive.
+"""Replay: sends messages of a time range to a topic again, from topics or from an archive.
 
-What is to be sent is decided once, at the first start, and written down in the checkpoint as a plan of steps:
-ranges of offsets, or batches of the archive. A step that is done is written down, too.
+The first start writes a plan of steps, offset ranges or batches of the archive, into the checkpoint, where
+every finished step is recorded, too.
 
 Rules kept here:
-- A replay that was interrupted or killed goes on with the step that was not done. Towards a CometMQ broker a
-  message of that step which was stored before is not stored again.
+- An interrupted or killed replay continues with the unfinished step. A CometMQ broker does not store messages
+  of that step again.
 - A checkpoint belongs to one replay; another one is refused.
 """
 
@@ -37,44 +37,44 @@ __all__ = ["ReplayJob", "replay"]
 
 STEP_ROWS: Final = 1_000_000
 RATED_STEP_S: Final = 30
-"""With a rate, a step takes about so long: no more than that is begun again."""
+"""The time of a step with a rate; an interrupt repeats at most one step."""
 _PLAN: Final = "plan.json"
 _DONE: Final = "done"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What is sent in one go: a batch of the archive, or offsets."""
+    """A batch of the archive, or ranges of offsets."""
 
     batch: int | None = None
     start: Nested = {}
     end: Nested = {}
-    """Of all queues, since the source reads those that are not named from end to end."""
+    """Of all queues: the source would read others from start to end."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a replay sends."""
+    """The steps of a replay."""
 
     id: str
     job: str
-    """What was asked for, to know it again."""
+    """Identifies the replay."""
     steps: list[Step]
 
 
 class StepDone(msgspec.Struct, frozen=True):
-    """A step that was sent."""
+    """A finished step."""
 
     rows: int
 
 
 class Replayed(Progress, rename="camel", kw_only=True):
-    """What a run has sent; `rows` has what earlier runs sent, too."""
+    """The result; `rows` includes earlier runs."""
 
     to_topic: str
     steps: int
 
 
 def replay(spark: SparkSession, job: ReplayJob, report: Report = no_report) -> Replayed:
-    """Send what the plan says and was not sent yet."""
+    """Send the unfinished steps of the plan."""
     files = Files(spark)
     plan = _plan(files, job)
     done = _done(files, job)
@@ -127,12 +127,9 @@ def _rows_of(spark: SparkSession, job: ReplayJob, step: Step) -> DataFrame:
         includeProperties="true",
     )
     rows = spark.read.format("rocketmq").options(**options).load()
-    # A queue that came to be after the plan was made is not part of it.
+    # Queues that are newer than the plan are not part of it.
     planned = [f"{queue.topic}@{queue.broker_name}:{queue.queue_id}" for queue in from_nested(step.end)]
     return rows.where(fn.format_string("%s@%s:%d", "topic", "brokerName", "queueId").isin(planned))
-
-
-# The plan.
 
 
 def _plan(files: Files, job: ReplayJob) -> Plan:
@@ -153,10 +150,10 @@ def _plan(files: Files, job: ReplayJob) -> Plan:
 
 
 def _asked(job: ReplayJob) -> str:
-    """What has to be the same for a replay to be the same one."""
+    """The options that identify a replay."""
     times = job.written_range or (job.start, job.end)
     source = (job.namesrv_addr, job.topics, job.topic_pattern, job.archive, times)
-    target = (job.to_topic, job.to_namesrv_addr, job.keep_queues, job.rate)  # a rate decides on the order
+    target = (job.to_topic, job.to_namesrv_addr, job.keep_queues, job.rate)  # a rate changes the order
     return msgspec.json.encode((source, target)).decode()
 
 
@@ -174,7 +171,7 @@ def _archive_steps(files: Files, job: ReplayJob) -> list[Step]:
 
 
 def _offset_steps(job: ReplayJob) -> list[Step]:
-    """The offsets of the time range, in steps that are not too large."""
+    """The offsets of the time range, in steps of limited size."""
     start, end = background().run(_bounds(job))
     most = STEP_ROWS if job.rate is None else max(int(job.rate * RATED_STEP_S), 1)
     steps = []
@@ -187,7 +184,7 @@ def _offset_steps(job: ReplayJob) -> list[Step]:
 
 
 async def _bounds(job: ReplayJob) -> tuple[Offsets, Offsets]:
-    """Where the time range begins and ends in each queue."""
+    """The offsets of the time range in each queue."""
     options = live_options(
         job.source_options(**job.topic_options(), endingTimestamp=job.end, includeProperties="true"),
         streaming=False,
@@ -206,7 +203,6 @@ def _done_path(job: ReplayJob, number: int) -> str:
 
 
 def _done(files: Files, job: ReplayJob) -> list[StepDone]:
-    """The steps that earlier runs have done."""
     found = files.names(joined(job.checkpoint, _DONE))
     return [
         msgspec.json.decode(files.read(joined(job.checkpoint, _DONE, name)) or "", type=StepDone)

@@ -1,6 +1,6 @@
-"""Small text files beside the data of a pipeline, on whatever file system Spark has that data.
+"""Small text files beside the data of a pipeline, on any file system of Spark, and topic names of a cluster.
 
-Rules kept here: a file is there whole or not at all; one that is written again is replaced.
+Rules kept here: a file is complete or missing; writing replaces it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 
 def settings_of(options: Mapping[str, str]) -> ClientSettings:
-    """How the cluster is reached; what is no option of a connection is passed over."""
+    """Client settings from options of a source or sink; other options are ignored."""
     known = {name.lower() for name in CONNECTION_OPTIONS}
     reached = {name: value for name, value in options.items() if name.lower() in known}
     return Options(reached, CONNECTION_OPTIONS, "a connection").client_settings()
 
 
 async def topic_names(options: Mapping[str, str]) -> list[str]:
-    """The names of all topics."""
     async with Admin(settings_of(options)) as admin:
         return await admin.topics()
 
@@ -34,18 +33,18 @@ _UNFINISHED: Final = ".unfinished"
 
 
 def joined(folder: str, *names: str) -> str:
-    """A path below a folder, which may be an address such as `s3a://bucket/archive`."""
+    """A path below a folder or an address such as `s3a://bucket/archive`."""
     return "/".join((folder.rstrip("/"), *names))
 
 
 class Files:
-    """The files that a session can reach."""
+    """Files on the file systems of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None if there is none."""
+        """The text of a file; None if it does not exist."""
         system, place = self._at(path)
         if not system.exists(place):
             return None
@@ -57,7 +56,7 @@ class Files:
         return text
 
     def write(self, path: str, text: str) -> None:
-        """Make a file, or replace it."""
+        """Create or replace a file."""
         system, place = self._at(path)
         unfinished = self._at(path + _UNFINISHED)[1]
         stream = system.create(unfinished, True)
@@ -70,7 +69,7 @@ class Files:
             raise StateError(f"{path} cannot be written; look at the rights of its folder")
 
     def names(self, folder: str) -> list[str]:
-        """The names of the finished files in a folder, sorted; none if there is no such folder."""
+        """The complete files of a folder, sorted; empty if it does not exist."""
         system, place = self._at(folder)
         if not system.exists(place):
             return []
@@ -78,7 +77,7 @@ class Files:
         return sorted(name for name in found if not name.startswith(".") and not name.endswith(_UNFINISHED))
 
     def whole_path(self, path: str) -> str:
-        """The path with its file system, so that it means the same wherever it is read."""
+        """The path with its file system."""
         system, place = self._at(path)
         return str(system.makeQualified(place).toString())
 
