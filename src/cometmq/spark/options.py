@@ -50,8 +50,6 @@ _SCALARS: Final = (bool, str, str | None, IncludeProperties, *_NUMBERS)
 
 
 class Options:
-    """The options of one query."""
-
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._given = {name.lower(): str(value).strip() for name, value in given.items()}
         names = {name.lower(): name for name in (*known, *SPARKS_OWN)}

@@ -128,8 +128,6 @@ def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
 
 
 class _Columns:
-    """Makes columns from records."""
-
     def __init__(self, fields: RecordFields, broker_name: str, include_properties: IncludeProperties) -> None:
         self._fields = fields
         self._broker_name = broker_name

@@ -30,7 +30,6 @@ def gather(buffer: pa.Buffer, starts: Places, ends: Places, missing: Mask | None
 
 
 def as_text(values: pa.BinaryArray) -> pa.StringArray:
-    """The values as text."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

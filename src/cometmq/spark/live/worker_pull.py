@@ -158,7 +158,6 @@ class PrefetchingPuller:
         return pulls
 
     async def stop(self) -> None:
-        """Read no more."""
         tasks = [chunk.task for chunk in self._running]
         for task in tasks:
             task.cancel()

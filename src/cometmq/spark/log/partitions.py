@@ -38,8 +38,6 @@ Topics = frozenset[str] | None
 
 
 class LogRange(InputPartition):
-    """A range of a commit log file."""
-
     def __init__(self, broker_name: str, topics: Topics, file: LogFile, start: int, stop: int) -> None:
         self.broker_name = broker_name
         self.topics = topics
@@ -102,8 +100,6 @@ def plan(options: LogOptions, wanted: Wanted) -> list[InputPartition]:
 
 
 class _Plan:
-    """The plan for one store."""
-
     def __init__(self, path: StorePath, store: LogStore, options: LogOptions, wanted: Wanted) -> None:
         self._broker_name = path.broker_name
         self._store = store

@@ -54,7 +54,6 @@ _CLOSE: Final = 16 * 1024
 
 
 def read_range(partition: LogRange, rows: LogRows) -> Iterator[pa.RecordBatch]:
-    """The messages of a range of the log."""
     with LogFileReader(partition.file) as reader:
         start = reader.beginning_from(partition.start)
         for found in reader.records(start, partition.stop):

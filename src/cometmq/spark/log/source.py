@@ -43,8 +43,6 @@ class RocketmqLogSource(DataSource):
 
 
 class LogReader(DataSourceReader):
-    """Reads stores."""
-
     def __init__(self, options: LogOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)

@@ -140,14 +140,11 @@ def _noted(path: Path) -> _Note | None:
 
 
 def write_queues(tasks: Sequence[QueueTask]) -> None:
-    """Write some queues."""
     for task in tasks:
         _QueueWriter(task).write()
 
 
 class _QueueWriter:
-    """Writes one queue."""
-
     def __init__(self, task: QueueTask) -> None:
         self._task = task
         self._folder = Path(task.folder)
@@ -185,7 +182,6 @@ class _QueueWriter:
 
 
 def write_index_file(task: IndexTask) -> None:
-    """Write one index file."""
     disk, path, source = SystemDisk(), Path(task.path), Path(task.source)
     disk.remove(path)  # of an unfinished task
     file = IndexFile.create(disk, path, *task.shape, None)

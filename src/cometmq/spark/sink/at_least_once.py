@@ -60,8 +60,6 @@ class MessageIds:
 
 
 class _Topic:
-    """A topic that rows are sent to."""
-
     def __init__(
         self, queues: Sequence[MessageQueue], ids: MessageIds | None, *, takes_records: bool
     ) -> None:
@@ -154,7 +152,6 @@ class AtLeastOnceSends:
         return 0
 
     def abandon(self) -> None:
-        """The task failed."""
         self._window.abandon()
 
 

@@ -294,7 +294,6 @@ def _table(column: pa.Array, width: int) -> Bytes:
 def _any_sizes(
     body: pa.Array, body_lengths: Integers, block: pa.Array, block_lengths: Integers, name: bytes
 ) -> tuple[memoryview, Integers]:
-    """Records of any lengths."""
     heads, between = _frames(body_lengths, block_lengths, name)
     records = pc.binary_join_element_wise(
         rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block, EMPTY
@@ -320,7 +319,6 @@ def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tup
 
 
 def _codes(tags: pa.Array | None, count: int) -> Integers:
-    """The tags code of each row."""
     if tags is None:
         return np.zeros(count, np.int64)
     encoded = tags.dictionary_encode()

@@ -47,7 +47,6 @@ SINK_OPTIONS: Final = (*CONNECTION_OPTIONS, *scalar_options(SinkOptions))
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Read and check the options of a sink."""
     options = Options(given, SINK_OPTIONS, "the sink rocketmq")
     scalars = options.scalars(SinkOptions)
     if "topic" in scalars:

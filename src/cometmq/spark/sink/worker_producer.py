@@ -71,7 +71,6 @@ class Window:
             self._futures.popleft().result()
 
     def drain(self) -> None:
-        """Wait for all requests."""
         while self._futures:
             self._futures.popleft().result()
 

@@ -178,8 +178,6 @@ class _File:
 
 
 class _Files:
-    """The files of a task."""
-
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder
         self._compression = compression

@@ -108,8 +108,6 @@ def _writer_for(spark: SparkSession, files: Files, job: ArchiveJob) -> _Writer:
 
 
 class _SparkFiles:
-    """Lets Spark write the files."""
-
     def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
         self._spark = spark
         self._job = job

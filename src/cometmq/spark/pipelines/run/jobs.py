@@ -203,7 +203,6 @@ class MirrorJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unk
             raise SettingsError("both clusters are the same one; a prefix keeps the topics apart")
 
     def target_options(self) -> dict[str, str]:
-        """How the other cluster is reached."""
         return {"namesrvAddr": self.to_namesrv_addr, **self.sink}
 
 
@@ -282,7 +281,6 @@ J = TypeVar("J", bound=msgspec.Struct)
 
 
 def read_definition(path: Path) -> dict[str, object]:
-    """Read a definition file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

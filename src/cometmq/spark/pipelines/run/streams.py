@@ -74,8 +74,6 @@ def run_stream(writer: DataStreamWriter, report: Report = no_report) -> Progress
 
 
 class _Watched:
-    """A running query."""
-
     def __init__(self, query: StreamingQuery, report: Report) -> None:
         self._query = query
         self._report = report
