@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -170,6 +170,13 @@ class Cluster:
         self._offsets: GroupOffsets | None = None
         self._queues: list[MessageQueue] = []
         self._looked_at = -DISCOVERY_PERIOD_S
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         """Connect, and join the group if there is one."""

@@ -8,8 +8,6 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +19,7 @@ from cometmq.spark.arrow.gather import Places
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
 from cometmq.spark.live.worker_pull import PrefetchingPuller, PulledRecords, worker_client
-
-_QUEUE_OFFSET: Final = Struct(">q")
-_QUEUE_OFFSET_AT: Final = 20
+from cometmq.wire.record.layout import peek_queue_offset
 
 
 def read_ranges(
@@ -84,13 +80,8 @@ class Decoder:
         for pull in pulls:
             starts = record_starts(pull.body)
             count = len(starts)
-            while count and _queue_offset(pull, int(starts[count - 1])) >= pull.end:
+            while count and peek_queue_offset(pull.body, int(starts[count - 1])) + pull.delta >= pull.end:
                 count -= 1
             found.append(starts[:count] + base)
             base += len(pull.body)
         return np.concatenate(found)
-
-
-def _queue_offset(pull: PulledRecords, start: int) -> int:
-    offset: int = _QUEUE_OFFSET.unpack_from(pull.body, start + _QUEUE_OFFSET_AT)[0]
-    return offset + pull.delta

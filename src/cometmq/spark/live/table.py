@@ -48,16 +48,12 @@ class RocketmqReader(DataSourceReader):
 
     async def _plan(self) -> list[QueueRange]:
         options = self._options
-        cluster = Cluster(msgspec.structs.replace(options, group=None))
-        await cluster.start()
-        try:
+        async with Cluster(msgspec.structs.replace(options, group=None)) as cluster:
             queues = await cluster.queues()
             start = await cluster.at_bound(queues, options.start)
             end = await cluster.at_bound(queues, options.end)
             await self._check(cluster, start, end)
             return ranges_between(*await self._narrow(cluster, start, end))
-        finally:
-            await cluster.stop()
 
     async def _check(self, cluster: Cluster, start: Bounds, end: Bounds) -> None:
         """Check offsets from options against the queues."""

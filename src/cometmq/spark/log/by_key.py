@@ -22,7 +22,6 @@ from cometmq.spark.log.store import LogStore, StoreState
 from cometmq.store.index.index import Index
 from cometmq.store.tools.survey import INDEX_FOLDER
 from cometmq.wire.record.ids import IdError, decode_offset_id
-from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_head, peek_physical_offset
 
 _MOST_LOOKUPS: Final = 100_000
 _MOST_RECORDS: Final = 1_000_000
@@ -78,9 +77,5 @@ def _records_at(files: Iterable[LogFile], offsets: list[int]) -> Iterator[tuple[
     for file in files:
         with LogFileReader(file) as reader:
             for offset in offsets:
-                if not file.start <= offset < file.limit:
-                    continue
-                head = reader.read(offset, MIN_RECORD_SIZE)
-                with suppress(RecordError):
-                    if peek_physical_offset(head, 0) == offset:
-                        yield offset, peek_head(head, 0)[0]
+                if file.start <= offset < file.limit and (size := reader.record_size(offset)) is not None:
+                    yield offset, size

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -28,6 +29,7 @@ from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     FillerError,
     RecordError,
+    peek_head,
     peek_physical_offset,
 )
 
@@ -96,6 +98,14 @@ class LogFileReader:
             at += len(part)
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def record_size(self, offset: int) -> int | None:
+        """The size of the record at a physical offset; None if there is none."""
+        head = self.read(offset, MIN_RECORD_SIZE)
+        with suppress(RecordError):
+            if peek_physical_offset(head, 0) == offset:
+                return peek_head(head, 0)[0]
+        return None
 
     def records(self, start: int, stop: int, *, up_to_damage: bool = False) -> Iterator[LogChunk | Damage]:
         """Everything that starts in a range of offsets; a record or damage starts at `start`.

@@ -32,7 +32,6 @@ from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     RecordError,
     peek_head,
-    peek_physical_offset,
     peek_store_timestamp,
 )
 
@@ -152,11 +151,7 @@ def _dispatched(survey: Survey, files: list[LogFile]) -> int:
 
 def _has_record(file: LogFile, offset: int, size: int) -> bool:
     with LogFileReader(file) as reader:
-        head = reader.read(offset, MIN_RECORD_SIZE)
-    try:
-        return peek_head(head, 0)[0] == size and peek_physical_offset(head, 0) == offset
-    except RecordError:
-        return False
+        return reader.record_size(offset) == size
 
 
 def _cut(files: list[LogFile], state: StoreState, safe_ms: int, dispatched: int) -> list[LogFile]:

@@ -57,12 +57,8 @@ def mirror(spark: SparkSession, job: MirrorJob, report: Report = no_report) -> M
 
 async def _make_topics(job: MirrorJob, options: dict[str, str]) -> list[str]:
     """Create missing topics. Returns their names."""
-    cluster = Cluster(live_options({**options, "group": ""}, streaming=True))
-    await cluster.start()
-    try:
+    async with Cluster(live_options({**options, "group": ""}, streaming=True)) as cluster:
         queues = await cluster.queues()
-    finally:
-        await cluster.stop()
     made = []
     async with Admin(settings_of(job.target_options())) as admin:
         there = set(await admin.topics())

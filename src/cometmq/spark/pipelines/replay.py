@@ -189,13 +189,9 @@ async def _bounds(job: ReplayJob) -> tuple[Offsets, Offsets]:
         job.source_options(**job.topic_options(), endingTimestamp=job.end, includeProperties="true"),
         streaming=False,
     )
-    cluster = Cluster(options)
-    await cluster.start()
-    try:
+    async with Cluster(options) as cluster:
         queues = await cluster.queues()
         return await cluster.at_bound(queues, options.start), await cluster.at_bound(queues, options.end)
-    finally:
-        await cluster.stop()
 
 
 def _done_path(job: ReplayJob, number: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,13 +74,6 @@ class RangeDone(msgspec.Struct, frozen=True):
     left_out: list[str]
 
 
-class _Note(msgspec.Struct, frozen=True):
-    """Records that a range is done."""
-
-    mark: str
-    done: RangeDone
-
-
 class QueueTask(msgspec.Struct, frozen=True):
     """Write a queue."""
 
@@ -105,9 +99,10 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
     """Decode a range into units and index entries, unless that is done."""
     folder = Path(task.folder)
     note_path = _rows_path(folder, task.number, _NOTE)
-    noted = _noted(note_path)
-    if noted is not None and noted.mark == task.mark:
-        return noted.done
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        mark, done = msgspec.json.decode(note_path.read_bytes(), type=tuple[str, RangeDone])
+        if mark == task.mark:
+            return done
     note_path.unlink(missing_ok=True)
     dispatched = Dispatched(rules)
     with LogFileReader(task.file) as reader:
@@ -128,15 +123,8 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
     count = sum(map(len, dispatched.entries))
     left_out = sorted(dispatched.left_out)
     done = RangeDone(task.number, dispatched.messages, dispatched.indexed, count, queues, left_out)
-    SystemFiles().replace(note_path, msgspec.json.encode(_Note(task.mark, done)))
+    SystemFiles().replace(note_path, msgspec.json.encode((task.mark, done)))
     return done
-
-
-def _noted(path: Path) -> _Note | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Note)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return None
 
 
 def write_queues(tasks: Sequence[QueueTask]) -> None:
