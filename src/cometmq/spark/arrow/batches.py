@@ -28,7 +28,7 @@ from cometmq.model.sysflag import (
     STORE_HOST_V6,
     compression_type,
 )
-from cometmq.spark.arrow.gather import Mask, Places, as_text, gather, replaced
+from cometmq.spark.arrow.gather import Mask, Positions, as_text, gather, replaced
 from cometmq.spark.arrow.properties import (
     Properties,
     UniformProperties,
@@ -59,7 +59,7 @@ _INNER: Final = INNER_BATCH | NEED_UNWRAP
 
 def to_batch(
     buffer: ReadableBuffer,
-    starts: Places,
+    starts: Positions,
     *,
     broker_name: str,
     columns: Sequence[str] | None = None,
@@ -101,7 +101,7 @@ def fields_to_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
+def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Positions]:
     """The records, with each inner batch replaced by one record for each of its messages."""
     content = bytearray()
     view = memoryview(fields.buffer)

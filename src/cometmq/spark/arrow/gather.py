@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def gather(buffer: pa.Buffer, starts: Places, ends: Places, missing: Mask | None = None) -> pa.BinaryArray:
+def gather(
+    buffer: pa.Buffer, starts: Positions, ends: Positions, missing: Mask | None = None
+) -> pa.BinaryArray:
     """The ranges from `starts` to `ends`; null where `missing`."""
     count = len(starts)
     offsets = np.empty(2 * count + 1, np.int32)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.model.message_properties import KEY_SEPARATOR
-from cometmq.spark.arrow.gather import Mask, Places, as_text, content_of, gather
+from cometmq.spark.arrow.gather import Mask, Positions, as_text, content_of, gather
 from cometmq.wire.record.properties import decode_properties
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,7 +34,7 @@ _LONGEST_NAME: Final = 8
 """Bytes that may be read after the last separator."""
 
 
-def common_value(content: Bytes, starts: Places, ends: Places) -> bytes | None:
+def common_value(content: Bytes, starts: Positions, ends: Positions) -> bytes | None:
     """The value that all ranges have; None if they differ."""
     table = _table(content, starts, ends)
     if table is None or (table != table[0]).any():
@@ -43,7 +43,7 @@ def common_value(content: Bytes, starts: Places, ends: Places) -> bytes | None:
     return value
 
 
-def uniform_properties(content: Bytes, starts: Places, ends: Places) -> UniformProperties | None:
+def uniform_properties(content: Bytes, starts: Positions, ends: Positions) -> UniformProperties | None:
     """The properties of blocks that differ only in values of equal length; None otherwise."""
     table = _table(content, starts, ends)
     spans = None if table is None else _spans(table[0].tobytes())
@@ -58,7 +58,7 @@ def uniform_properties(content: Bytes, starts: Places, ends: Places) -> UniformP
     return UniformProperties(table, spans)
 
 
-def _table(content: Bytes, starts: Places, ends: Places) -> Bytes | None:
+def _table(content: Bytes, starts: Positions, ends: Positions) -> Bytes | None:
     """Ranges of equal length as rows; None if their lengths differ."""
     lengths = ends - starts
     length = int(lengths[0])
@@ -134,7 +134,7 @@ def _texts(content: Bytes, offsets: npt.NDArray[np.int32]) -> pa.StringArray:
 class Properties:
     """Properties of messages whose blocks lie in a buffer."""
 
-    def __init__(self, buffer: pa.Buffer, starts: Places, ends: Places) -> None:
+    def __init__(self, buffer: pa.Buffer, starts: Positions, ends: Positions) -> None:
         """The byte before each block is part of its length, and is overwritten by a separator."""
         blocks = gather(buffer, starts - 1, ends)
         content, offsets = content_of(blocks)
@@ -151,9 +151,9 @@ class Properties:
         inside = np.flatnonzero(kinds == _NAME_END)
         self._odd_rows = self._rows_of(separators[inside[kinds[inside + 1] == _NAME_END]])
         before, after = separators[inside - 1], separators[inside + 1]
-        self._name_starts: Places = before + 1
-        self._name_ends: Places = separators[inside]
-        self._value_ends: Places = after
+        self._name_starts: Positions = before + 1
+        self._name_ends: Positions = separators[inside]
+        self._value_ends: Positions = after
         is_item = (before + 1 < self._name_ends) & (self._name_ends + 1 < after)
         is_item &= kinds[inside - 1] == _ITEM_END
         if not is_item.all():
@@ -171,7 +171,7 @@ class Properties:
         values = as_text(gather(self._buffer, starts, ends, missing))
         return self._corrected(values, name)
 
-    def _find(self, name: bytes) -> tuple[Places, Places, Mask]:
+    def _find(self, name: bytes) -> tuple[Positions, Positions, Mask]:
         """The ranges of the values of a property, empty where it is missing."""
         found = self._named(name)
         rows = self._rows_of(self._name_ends[found])
@@ -192,7 +192,7 @@ class Properties:
         found: npt.NDArray[np.intp] = candidates[numbers[self._name_starts[candidates]] == wanted]
         return found
 
-    def _rows_of(self, places: Places) -> Places:
+    def _rows_of(self, places: Positions) -> Positions:
         """The messages that positions inside their blocks belong to."""
         row_starts = self._row_starts
         if len(places) == len(self) and (row_starts[:-1] < places).all() and (places < row_starts[1:]).all():
@@ -230,7 +230,7 @@ class Properties:
         return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets)], children=[items])
 
 
-def _has_duplicates(rows: Places, names: pa.StringArray) -> bool:
+def _has_duplicates(rows: Positions, names: pa.StringArray) -> bool:
     """Whether a message has two properties of one name."""
     encoded = names.dictionary_encode()
     codes = rows * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()

@@ -28,7 +28,7 @@ from cometmq.wire.record.layout import (
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer
 
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 HEAD_DTYPE: Final = np.dtype([("size", ">i4"), ("magic", ">u4")])
 _HEAD_BYTES: Final = np.dtype(f"V{HEAD.size}")
@@ -44,14 +44,14 @@ _SHORT: Final = 700
 class Scan(NamedTuple):
     """The result of a scan."""
 
-    starts: Places
+    starts: Positions
     position: int
     """Where the next record would start."""
     error: RecordError | None
     """Why there is none; None at the limit."""
 
 
-def record_starts(buffer: ReadableBuffer) -> Places:
+def record_starts(buffer: ReadableBuffer) -> Positions:
     """The starts of the records in a buffer; anything else in it is an error."""
     scan = scan_records(buffer)
     if scan.error is not None:
@@ -86,7 +86,7 @@ def scan_records(
 
 def _walk(
     buffer: ReadableBuffer, position: int, stop: int, limit: int, count: int | None = None
-) -> tuple[Places, int, RecordError | None]:
+) -> tuple[Positions, int, RecordError | None]:
     """Walk from record to record."""
     starts: list[int] = []
     error = None
@@ -104,7 +104,7 @@ def _walk(
     return np.array(starts, np.int64), position, error
 
 
-def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Places, int]:
+def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Positions, int]:
     """Check all records of one size at once."""
     most = min(-(-(stop - position) // size), (limit - position) // size)
     if most <= 0:
@@ -116,7 +116,7 @@ def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: in
     return position + size * np.arange(count, dtype=np.int64), position + size * count
 
 
-def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Places, int]:
+def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Positions, int]:
     """Search for magics at once; may return fewer records than there are, or none."""
     # Up to the head of a record that starts just before `stop`.
     view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, limit) - position, position)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cometmq.client.subscription import Sql, subscription_of
 from cometmq.spark.arrow.batches import record_starts, to_batch
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.gather import Positions
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
 from cometmq.spark.live.worker_pull import PrefetchingPuller, PulledRecords, worker_client
@@ -73,10 +73,10 @@ class Decoder:
         return batch
 
     @staticmethod
-    def _wanted_starts(pulls: Sequence[PulledRecords]) -> Places:
+    def _wanted_starts(pulls: Sequence[PulledRecords]) -> Positions:
         """The starts of records inside their ranges: a filtering broker may return later ones, too."""
         base = 0
-        found: list[Places] = []
+        found: list[Positions] = []
         for pull in pulls:
             starts = record_starts(pull.body)
             count = len(starts)

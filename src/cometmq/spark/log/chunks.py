@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from cometmq.model.errors import StoreError
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.gather import Positions
 from cometmq.spark.arrow.record_scan import HEAD_DTYPE, scan_records
 from cometmq.wire.record.layout import (
     HEAD,
@@ -54,8 +54,8 @@ class LogChunk(NamedTuple):
     """Records in one buffer, which is valid until the next chunk is read."""
 
     buffer: bytes | memoryview
-    starts: Places
-    physical_offsets: Places
+    starts: Positions
+    physical_offsets: Positions
 
 
 class Damage(NamedTuple):

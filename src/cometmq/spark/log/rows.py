@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cometmq.model.errors import StoreError
 from cometmq.model.sysflag import COMPRESSED, TransactionType
 from cometmq.spark.arrow.batches import fields_to_batch
-from cometmq.spark.arrow.gather import Mask, Places, gather
+from cometmq.spark.arrow.gather import Mask, Positions, gather
 from cometmq.spark.arrow.properties import common_value
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.arrow.record_scan import HEAD_DTYPE
@@ -112,7 +112,7 @@ def _chunks(file: LogFile, units: Units) -> Iterator[LogChunk | Damage]:
     offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     with LogFileReader(file) as reader:
         buffers: list[bytes] = []
-        starts: list[Places] = []
+        starts: list[Positions] = []
         first, length = 0, 0
         for begin, end in _spans(offsets, offsets + sizes):
             offset = int(offsets[begin])
@@ -125,7 +125,7 @@ def _chunks(file: LogFile, units: Units) -> Iterator[LogChunk | Damage]:
                 buffers, starts, first, length = [], [], end, 0
 
 
-def _spans(starts: Places, ends: Places) -> Iterator[tuple[int, int]]:
+def _spans(starts: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
     """Ranges of records to read at once: close together and in ascending order."""
     apart = np.flatnonzero((starts[1:] - ends[:-1] > _CLOSE) | (starts[1:] < ends[:-1])) + 1
     for first, end in pairwise([0, *apart.tolist(), len(starts)]):
@@ -136,7 +136,7 @@ def _spans(starts: Places, ends: Places) -> Iterator[tuple[int, int]]:
             first = upto
 
 
-def _confirmed(chunk: LogChunk, sizes: Places) -> Iterator[LogChunk | Damage]:
+def _confirmed(chunk: LogChunk, sizes: Positions) -> Iterator[LogChunk | Damage]:
     """Records whose size matches their units; the others as damage."""
     content = np.frombuffer(chunk.buffer, np.uint8)
     inside = chunk.starts + np.maximum(sizes, MIN_RECORD_SIZE) <= len(content)

@@ -19,7 +19,7 @@ from cometmq.model.errors import StoreError
 from cometmq.model.message_properties import INNER_MULTI_DISPATCH, KEYS, TAGS, UNIQ_KEY
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.ports.names import is_file_name
-from cometmq.spark.arrow.gather import Mask, Places, gather
+from cometmq.spark.arrow.gather import Mask, Positions, gather
 from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, LogChunk
@@ -110,7 +110,7 @@ class Dispatched:
             if columns.has_further:
                 self._append_further(columns, rows, here)
 
-    def _append(self, topic: str, rows: Rows, queue_ids: Places) -> None:
+    def _append(self, topic: str, rows: Rows, queue_ids: Positions) -> None:
         order = np.argsort(queue_ids, kind="stable")
         ids, firsts = np.unique(queue_ids[order], return_index=True)
         for queue_id, part in zip(ids.tolist(), np.split(rows[order], firsts[1:]), strict=True):
@@ -126,7 +126,7 @@ class Dispatched:
                     unit["queue_offset"] = target.queue_offset
                     self.units.setdefault((target.topic, target.queue_id), []).append(unit)
 
-    def _delay(self, columns: _Columns, here: Mask, codes: Places) -> None:
+    def _delay(self, columns: _Columns, here: Mask, codes: Positions) -> None:
         """The units of delayed messages have the delivery time as their tags code."""
         times = columns.fields.store_times_ms
         for row in np.flatnonzero(here).tolist():
@@ -177,10 +177,10 @@ class _Columns:
         self.has_further = _FURTHER in bytes(fields.buffer)
         self._properties = Properties(buffer, fields.block_starts, fields.ends)
 
-    def tags_codes(self) -> Places:
+    def tags_codes(self) -> Positions:
         tags = self._properties.values(TAGS).dictionary_encode()
         table = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
-        codes: Places = table[tags.indices.fill_null(len(table) - 1).to_numpy()]
+        codes: Positions = table[tags.indices.fill_null(len(table) - 1).to_numpy()]
         return codes
 
     def keys(self, name: str) -> list[bytes | None]:

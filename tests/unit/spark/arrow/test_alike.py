@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.spark.arrow.batches import record_starts, to_batch
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.gather import Positions
 from cometmq.spark.arrow.properties import UniformProperties, common_value, uniform_properties
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record
@@ -23,7 +23,7 @@ def check(records: list[Record]) -> None:
     assert batch.to_pylist() == rows_of(content, record_starts(content).tolist(), "b", with_properties=True)
 
 
-def pieces(*texts: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Places, Places]:
+def pieces(*texts: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Positions, Positions]:
     content = np.frombuffer(b"".join(texts), np.uint8)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     return content, ends - np.array([len(text) for text in texts]), ends
