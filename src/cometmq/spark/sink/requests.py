@@ -93,7 +93,7 @@ class RowEncoder:
 
     def requests(self, batch: pa.RecordBatch, topics: Topics) -> Iterator[SinkRequest]:
         """The requests of a batch, in order."""
-        columns = {name: batch.column(place) for name, place in self._columns.items()}
+        columns = {name: batch.column(index) for name, index in self._columns.items()}
         for first, end in _slices(columns["body"]):
             part = {name: column.slice(first, end - first) for name, column in columns.items()}
             for topic, rows in self._by_topic(part):

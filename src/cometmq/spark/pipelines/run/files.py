@@ -45,10 +45,10 @@ class Files:
 
     def read(self, path: str) -> str | None:
         """The text of a file; None if it does not exist."""
-        system, place = self._at(path)
-        if not system.exists(place):
+        system, target = self._at(path)
+        if not system.exists(target):
             return None
-        stream = system.open(place)
+        stream = system.open(target)
         try:
             text: str = self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
@@ -57,34 +57,34 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         """Create or replace a file."""
-        system, place = self._at(path)
+        system, target = self._at(path)
         unfinished = self._at(path + _UNFINISHED)[1]
         stream = system.create(unfinished, True)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
-        system.delete(place, False)
-        if not system.rename(unfinished, place):
+        system.delete(target, False)
+        if not system.rename(unfinished, target):
             raise StateError(f"{path} cannot be written; look at the rights of its folder")
 
     def names(self, folder: str) -> list[str]:
         """The complete files of a folder, sorted; empty if it does not exist."""
-        system, place = self._at(folder)
-        if not system.exists(place):
+        system, target = self._at(folder)
+        if not system.exists(target):
             return []
-        found = (str(each.getPath().getName()) for each in system.listStatus(place))
+        found = (str(each.getPath().getName()) for each in system.listStatus(target))
         return sorted(name for name in found if not name.startswith(".") and not name.endswith(_UNFINISHED))
 
     def whole_path(self, path: str) -> str:
         """The path with its file system."""
-        system, place = self._at(path)
-        return str(system.makeQualified(place).toString())
+        system, target = self._at(path)
+        return str(system.makeQualified(target).toString())
 
     @property
     def _java(self) -> Any:
         return self._context._jvm
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        place = self._java.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(self._context._jsc.hadoopConfiguration()), place
+        target = self._java.org.apache.hadoop.fs.Path(path)
+        return target.getFileSystem(self._context._jsc.hadoopConfiguration()), target

@@ -339,5 +339,5 @@ def _sentence(problem: str) -> str:
     missing = problem.partition("missing required field `")[2].partition("`")[0]
     if missing:
         return f"{missing} is missing; give it by its flag, or in the definition file"
-    text, _, place = problem.partition(" - at `$.")
-    return f"{place.rstrip('`')}: {text}" if place else text
+    text, _, field = problem.partition(" - at `$.")
+    return f"{field.rstrip('`')}: {text}" if field else text

@@ -3,7 +3,7 @@
 Rules kept here:
 - A missing or too old PySpark or Java is reported in one sentence before anything starts.
 - An existing session, of a notebook or a test, is used and kept. A new one is stopped at the end and leaves
-  nothing behind.
+  nothing on disk.
 - The standard error of Java goes to a file, which is shown only if Spark does not start.
 """
 
