@@ -28,7 +28,7 @@ from cometmq.model.sysflag import (
     STORE_HOST_V6,
     compression_type,
 )
-from cometmq.spark.arrow.gather import Mask, Positions, as_text, gather, replaced
+from cometmq.spark.arrow.gather import Mask, as_text, gather, replaced
 from cometmq.spark.arrow.properties import (
     Properties,
     UniformProperties,
@@ -47,9 +47,7 @@ from cometmq.wire.record.layout import RecordError
 from cometmq.wire.record.record import decode_record, encode_record
 
 if TYPE_CHECKING:
-    from cometmq.wire.record.layout import ReadableBuffer
-
-__all__ = ["record_starts", "to_batch"]
+    pass
 
 _FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.dtype("V2"))
@@ -58,42 +56,21 @@ _INNER: Final = INNER_BATCH | NEED_UNWRAP
 
 
 def to_batch(
-    buffer: ReadableBuffer,
-    starts: Positions,
-    *,
-    broker_name: str,
-    columns: Sequence[str] | None = None,
-    include_properties: IncludeProperties = False,
-) -> pa.RecordBatch:
-    """The records at `starts`, in ascending order, as a batch of these columns, or of all."""
-    return fields_to_batch(
-        RecordFields(buffer, starts),
-        broker_name=broker_name,
-        columns=columns,
-        include_properties=include_properties,
-    )
-
-
-def fields_to_batch(
     fields: RecordFields,
     *,
     broker_name: str,
     columns: Sequence[str] | None = None,
     include_properties: IncludeProperties = False,
 ) -> pa.RecordBatch:
+    """Records in ascending order as a batch of these columns, or of all."""
     fields.check()
     names = ARROW_SCHEMA.names if columns is None else columns
     schema = pa.schema([_FIELDS[name] for name in names])
-    if not len(fields):
-        return pa.RecordBatch.from_pylist([], schema)
     is_inner = fields.sys_flags & _INNER == _INNER
     if is_inner.any():
-        return to_batch(
-            *_unwrapped(fields, is_inner),
-            broker_name=broker_name,
-            columns=columns,
-            include_properties=include_properties,
-        )
+        fields = _unwrapped(fields, is_inner)
+    if not len(fields):
+        return pa.RecordBatch.from_pylist([], schema)
     made = _Columns(fields, broker_name, include_properties)
     arrays = [_MAKERS[name](made) for name in names]
     if not arrays:
@@ -101,7 +78,7 @@ def fields_to_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Positions]:
+def _unwrapped(fields: RecordFields, is_inner: Mask) -> RecordFields:
     """The records, with each inner batch replaced by one record for each of its messages."""
     content = bytearray()
     view = memoryview(fields.buffer)
@@ -124,7 +101,7 @@ def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Positions]:
                 )
             )
     unwrapped = bytes(content)
-    return unwrapped, record_starts(unwrapped)
+    return RecordFields(unwrapped, record_starts(unwrapped))
 
 
 class _Columns:

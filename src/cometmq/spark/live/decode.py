@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.client.subscription import Sql, subscription_of
-from cometmq.spark.arrow.batches import record_starts, to_batch
+from cometmq.spark.arrow.batches import to_batch
 from cometmq.spark.arrow.gather import Positions
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
 from cometmq.spark.live.worker_pull import PrefetchingPuller, PulledRecords, worker_client
@@ -56,9 +58,9 @@ class Decoder:
         """The messages of pulls from one broker, with one offset delta."""
         first = pulls[0]
         buffer = first.body if len(pulls) == 1 else b"".join(pull.body for pull in pulls)
+        starts = self._wanted_starts(pulls) if self._is_filtered else record_starts(buffer)
         batch = to_batch(
-            buffer,
-            self._wanted_starts(pulls) if self._is_filtered else record_starts(buffer),
+            RecordFields(buffer, starts),
             broker_name=first.queue.broker_name,
             columns=self._made,
             include_properties=self._include_properties,

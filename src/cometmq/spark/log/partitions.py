@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -37,15 +38,6 @@ _RECORDS: Final = 20_000
 Topics = frozenset[str] | None
 
 
-class LogRange(InputPartition):
-    def __init__(self, broker_name: str, topics: Topics, file: LogFile, start: int, stop: int) -> None:
-        self.broker_name = broker_name
-        self.topics = topics
-        self.file = file
-        self.start = start
-        self.stop = stop
-
-
 class QueueRange(msgspec.Struct, frozen=True):
     """A range of offsets of one queue, and the files of the queue."""
 
@@ -56,28 +48,35 @@ class QueueRange(msgspec.Struct, frozen=True):
     end: int
 
 
-class QueueParts(InputPartition):
+@dataclass(eq=False)
+class LogPartition(InputPartition):
+    """A partition of one store; with `topics`, only their messages are rows."""
+
+    broker_name: str
+    topics: Topics
+
+
+@dataclass(eq=False)
+class LogRange(LogPartition):
+    file: LogFile
+    start: int
+    stop: int
+
+
+@dataclass(eq=False)
+class QueueParts(LogPartition):
     """Messages of queue ranges."""
 
-    def __init__(
-        self, broker_name: str, topics: Topics, files: list[LogFile], parts: list[QueueRange]
-    ) -> None:
-        self.broker_name = broker_name
-        self.topics = topics
-        self.files = files
-        self.parts = parts
+    files: list[LogFile]
+    parts: list[QueueRange]
 
 
-class LogOffsets(InputPartition):
+@dataclass(eq=False)
+class LogOffsets(LogPartition):
     """Messages at physical offsets, with their sizes."""
 
-    def __init__(
-        self, broker_name: str, topics: Topics, files: list[LogFile], records: list[tuple[int, int]]
-    ) -> None:
-        self.broker_name = broker_name
-        self.topics = topics
-        self.files = files
-        self.records = records
+    files: list[LogFile]
+    records: list[tuple[int, int]]
 
 
 class _Extent(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from cometmq.model.errors import StoreError
 from cometmq.model.sysflag import COMPRESSED, TransactionType
-from cometmq.spark.arrow.batches import fields_to_batch
+from cometmq.spark.arrow.batches import to_batch
 from cometmq.spark.arrow.gather import Mask, Positions, gather
 from cometmq.spark.arrow.properties import common_value
 from cometmq.spark.arrow.record_fields import RecordFields
@@ -33,7 +33,7 @@ from cometmq.spark.arrow.record_scan import HEAD_DTYPE
 from cometmq.spark.columns import PERMISSIVE_LOG_SCHEMA, arrow_schema
 from cometmq.spark.log.chunks import CHUNK_BYTES, Damage, LogChunk, LogFile, LogFileReader
 from cometmq.spark.log.options import LogOptions
-from cometmq.spark.log.partitions import LogOffsets, LogRange, QueueParts, QueueRange
+from cometmq.spark.log.partitions import LogOffsets, LogPartition, LogRange, QueueParts, QueueRange
 from cometmq.spark.log.store import wrong_bodies
 from cometmq.spark.pushdown import Wanted
 from cometmq.store.dispatch.rules import DELAY_TOPIC
@@ -51,36 +51,6 @@ _UNITS_AT_ONCE: Final = 64 * 1024
 _LEAST_HASH: Final = -(2**31)
 _CLOSE: Final = 16 * 1024
 """A gap up to this size is read as well: a second read would take longer."""
-
-
-def read_range(partition: LogRange, rows: LogRows) -> Iterator[pa.RecordBatch]:
-    with LogFileReader(partition.file) as reader:
-        start = reader.beginning_from(partition.start)
-        for found in reader.records(start, partition.stop):
-            yield from rows.of(partition.file.path, found)
-
-
-def read_queues(
-    partition: QueueParts, rows: LogRows, tags: frozenset[str] | None
-) -> Iterator[pa.RecordBatch]:
-    """The messages of ranges of queues."""
-    for part in partition.parts:
-        for units in _units(part, tags):
-            yield from _read_units(partition.files, units, rows)
-
-
-def read_offsets(partition: LogOffsets, rows: LogRows) -> Iterator[pa.RecordBatch]:
-    """The messages at physical offsets from the index."""
-    units = np.zeros(len(partition.records), _UNIT)
-    units["physical_offset"], units["size"] = zip(*partition.records, strict=True)
-    yield from _read_units(partition.files, units, rows)
-
-
-def _read_units(files: Sequence[LogFile], units: Units, rows: LogRows) -> Iterator[pa.RecordBatch]:
-    offsets = units["physical_offset"]
-    for file in files:
-        for found in _chunks(file, units[(offsets >= file.start) & (offsets < file.limit)]):
-            yield from rows.of(file.path, found)
 
 
 def _units(part: QueueRange, tags: frozenset[str] | None) -> Iterator[Units]:
@@ -187,6 +157,28 @@ class LogRows:
             min(options.times_ms[1], wanted.times_ms[1]),
         )
 
+    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        if isinstance(partition, LogRange):
+            with LogFileReader(partition.file) as reader:
+                start = reader.beginning_from(partition.start)
+                for found in reader.records(start, partition.stop):
+                    yield from self.of(partition.file.path, found)
+        elif isinstance(partition, QueueParts):
+            for part in partition.parts:
+                for units in _units(part, self._wanted.tags):
+                    yield from self._read_units(partition.files, units)
+        elif isinstance(partition, LogOffsets):
+            units = np.zeros(len(partition.records), _UNIT)
+            units["physical_offset"], units["size"] = zip(*partition.records, strict=True)
+            yield from self._read_units(partition.files, units)
+
+    def _read_units(self, files: Sequence[LogFile], units: Units) -> Iterator[pa.RecordBatch]:
+        offsets = units["physical_offset"]
+        for file in files:
+            for found in _chunks(file, units[(offsets >= file.start) & (offsets < file.limit)]):
+                yield from self.of(file.path, found)
+
     def of(self, path: str, found: LogChunk | Damage) -> Iterator[pa.RecordBatch]:
         """The rows of a chunk of a file."""
         if isinstance(found, Damage):
@@ -275,7 +267,7 @@ class LogRows:
                 yield from self._damaged(path, [(int(fields.fixed["physical_offset"][0]), str(error))])
 
     def _batch(self, fields: RecordFields) -> pa.RecordBatch:
-        batch = fields_to_batch(
+        batch = to_batch(
             fields,
             broker_name=self._broker_name,
             columns=self._made,

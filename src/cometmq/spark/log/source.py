@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns
 from cometmq.spark.log.options import LogOptions, log_options
-from cometmq.spark.log.partitions import LogOffsets, LogRange, QueueParts, plan
+from cometmq.spark.log.partitions import LogPartition, plan
 from cometmq.spark.pushdown import Wanted, filters_are_pushed, push
 
 if TYPE_CHECKING:
@@ -54,19 +54,12 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from cometmq.spark.log.rows import (
             LogRows,
-            read_offsets,
-            read_queues,
-            read_range,
         )  # only workers decode
 
-        if not isinstance(partition, LogRange | QueueParts | LogOffsets):
+        if not isinstance(partition, LogPartition):
             return iter(())  # Spark's own partition, if there is none
         rows = LogRows(self._options, self._wanted, self._columns, partition.broker_name, partition.topics)
-        if isinstance(partition, LogRange):
-            return read_range(partition, rows)
-        if isinstance(partition, LogOffsets):
-            return read_offsets(partition, rows)
-        return read_queues(partition, rows, self._wanted.tags)
+        return rows.read(partition)
 
 
 class FilteringLogReader(LogReader):

@@ -158,7 +158,7 @@ class _QueueWriter:
         if queue.max_physical_offset >= 0 and first != queue.max_offset:
             if first != 0:
                 raise StoreError(
-                    f"the record at {units['place'][0]} of the log has offset {first} in queue "
+                    f"the record at {units['physical_offset'][0]} of the log has offset {first} in queue "
                     f"{queue.queue_id} of {queue.topic!r}, expected {queue.max_offset}"
                 )
             # The topic was deleted and created again: drop the units before that.

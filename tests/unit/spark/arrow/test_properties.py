@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.spark.arrow.batches import record_starts, to_batch
+from cometmq.spark.arrow.batches import to_batch
 from cometmq.spark.arrow.gather import Positions
 from cometmq.spark.arrow.properties import UniformProperties, common_value, uniform_properties
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record
 from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
@@ -18,7 +20,7 @@ from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
 
 def check(records: list[Record]) -> None:
     content = placed(records)
-    batch = to_batch(content, record_starts(content), broker_name="b", include_properties=True)
+    batch = to_batch(RecordFields(content, record_starts(content)), broker_name="b", include_properties=True)
     batch.validate(full=True)
     assert batch.to_pylist() == rows_of(content, record_starts(content).tolist(), "b", with_properties=True)
 
