@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
@@ -52,10 +52,10 @@ _SCALARS: Final = (bool, str, str | None, IncludeProperties, *_NUMBERS)
 class Options:
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._given = {name.lower(): str(value).strip() for name, value in given.items()}
-        names = {name.lower(): name for name in (*known, *SPARKS_OWN)}
-        for name in self._given:
-            if name not in names:
-                _refuse_unknown(name, names, what)
+        names = {*known, *SPARKS_OWN}
+        for name in sorted(self._given.keys() - {each.lower() for each in names}):
+            hint = nearest(name, names, f"there are {', '.join(sorted(names))}")
+            raise SettingsError(f"{what} has no option {name!r}; {hint}")
 
     def has(self, name: str) -> bool:
         """Whether the option is given and not empty."""
@@ -189,7 +189,8 @@ def _scalar_fields(struct: type[msgspec.Struct]) -> Iterator[msgspec.structs.Fie
             yield field
 
 
-def _refuse_unknown(name: str, names: Mapping[str, str], what: str) -> NoReturn:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-    raise SettingsError(f"{what} has no option {name!r}; {hint}")
+def nearest(name: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
+    """A hint for a misspelt name: the nearest known one, or `otherwise`; case does not matter."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
+    return f"did you mean {names[near[0]]}?" if near else otherwise

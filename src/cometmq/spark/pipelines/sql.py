@@ -10,7 +10,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import NotFoundError, SettingsError
+from cometmq.spark.options import nearest
 from cometmq.spark.pipelines.run.files import joined, topic_names
 from cometmq.spark.pipelines.run.jobs import SqlJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors, run_stream, trigger
@@ -152,9 +152,8 @@ def _make_table(spark: SparkSession, job: SqlJob, topic: str) -> None:
     )
     known = background().run(topic_names(options))
     if topic not in known:
-        near = difflib.get_close_matches(topic, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; `cometmq topic list` shows those that there are"
-        raise NotFoundError(f"there is no topic {topic}{hint}")
+        hint = nearest(topic, known, "`cometmq topic list` shows those that there are")
+        raise NotFoundError(f"there is no topic {topic}; {hint}")
     reader = spark.readStream if job.stream else spark.read
     table = reader.format("rocketmq").options(**options).load()
     table.withColumn("text", fn.col("body").cast("string")).createOrReplaceTempView(f"`{topic}`")

@@ -8,7 +8,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from pyspark.sql.types import (
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
 
 from cometmq.model.errors import SettingsError
 from cometmq.spark.columns import LOG_COLUMNS, SPARK_SCHEMA
+from cometmq.spark.options import nearest
 
 _TEXT: Final = (StringType,)
 _NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
@@ -60,7 +60,11 @@ def sink_columns(schema: StructType, *, has_topic: bool) -> Columns:
         name = known.get(field.name.lower())
         if name is None:
             if field.name.lower() not in passed_over:
-                _refuse_unknown(field.name)
+                hint = nearest(field.name, _TYPES, f"a sink has {', '.join(_TYPES)}", cutoff=0.5)
+                raise SettingsError(
+                    f"column {field.name} cannot be written; {hint} Drop it, or put it into body or "
+                    "properties"
+                )
             continue
         if not _fits(name, field.dataType):
             raise SettingsError(
@@ -87,9 +91,3 @@ def _fits(name: str, given: DataType) -> bool:
     ):
         return False
     return isinstance(given, _TYPES[name][0])
-
-
-def _refuse_unknown(name: str) -> None:
-    near = difflib.get_close_matches(name, _TYPES, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"a sink has {', '.join(_TYPES)}"
-    raise SettingsError(f"column {name} cannot be written; {hint} Drop it, or put it into body or properties")

@@ -19,7 +19,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -30,7 +29,7 @@ import msgspec
 
 from cometmq.client.names import TRACE_TOPIC
 from cometmq.model.errors import SettingsError
-from cometmq.spark.options import Options
+from cometmq.spark.options import Options, nearest
 
 SPARK_TABLE: Final = "spark"
 OPTION_TABLES: Final = ("source", "sink")
@@ -296,7 +295,8 @@ def job_of(kind: type[J], *layers: Mapping[str, object]) -> J:
     for layer in layers:
         for name, value in layer.items():
             if name not in known:
-                _refuse_unknown(name, known)
+                hint = nearest(name, known, f"there are {', '.join(known)}")
+                raise SettingsError(f"this pipeline has no option {name!r}; {hint}")
             if name in OPTION_TABLES:
                 before = values.get(name, {})
                 assert isinstance(before, dict)
@@ -326,12 +326,6 @@ def _texts(name: str, table: object) -> dict[str, str]:
         raise SettingsError(f"{name} has to be a table of options, [{name}]")
     return {str(key): str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in table.items()}  # fmt: skip
-
-
-def _refuse_unknown(name: str, known: tuple[str, ...]) -> None:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise SettingsError(f"this pipeline has no option {name!r}; {hint}")
 
 
 def _sentence(problem: str) -> str:
