@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from cometmq.spark.sink.at_least_once import PlainSends
-from cometmq.spark.sink.exactly_once import OnceSends, WriteId
+from cometmq.spark.sink.at_least_once import AtLeastOnceSends
+from cometmq.spark.sink.exactly_once import ExactlyOnceSends, WriteId
 from cometmq.spark.sink.options import SinkOptions, sink_options
 from cometmq.spark.sink.requests import RowEncoder
-from cometmq.spark.sink.worker_producer import SinkLink
+from cometmq.spark.sink.worker_producer import WorkerProducer
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.record.codec import Record, decode_record
 
-Sends = PlainSends | OnceSends
+Sends = AtLeastOnceSends | ExactlyOnceSends
 
 
 def records(broker: EmbeddedBroker, topic: str) -> list[Record]:
@@ -44,12 +44,12 @@ class TaskKit:
     def __init__(self, namesrv: str, given: Mapping[str, str] | None = None) -> None:
         values = {"namesrvAddr": namesrv, "topic": "T", **(given or {})}
         self.options: SinkOptions = sink_options(values, streaming=False)
-        self.link = SinkLink(self.options)
+        self.worker = WorkerProducer(self.options)
 
     def attempt(self, write: WriteId | None, *, by_queue_id: bool = False) -> Sends:
         if write is None:
-            return PlainSends(self.link, self.options, by_queue_id=by_queue_id)
-        return OnceSends(self.link, self.options, write, by_queue_id=by_queue_id)
+            return AtLeastOnceSends(self.worker, self.options, by_queue_id=by_queue_id)
+        return ExactlyOnceSends(self.worker, self.options, write, by_queue_id=by_queue_id)
 
     def write(self, write: WriteId | None, *batches: pa.RecordBatch) -> int:
         """One attempt from beginning to end; how many rows were there before."""
@@ -62,8 +62,8 @@ class TaskKit:
         """What an attempt does with one batch of rows."""
         columns = {name: place for place, name in enumerate(batch.schema.names)}
         encoder = RowEncoder(columns, self.options.topic, self.options.max_message_size)
-        for piece in encoder.pieces(batch, sends):
-            sends.send(piece)
+        for request in encoder.requests(batch, sends):
+            sends.send(request)
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def tasks(namesrv: str, given: Mapping[str, str] | None = None) -> Iterator[Task
     try:
         yield kit
     finally:
-        kit.link.stop()
+        kit.worker.close()
 
 
 def rows(**columns: Sequence[object] | pa.Array) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from cometmq.spark.live.data_loss import DataLossError
 from cometmq.spark.live.decode import read_ranges
 from cometmq.spark.live.options import LiveOptions, live_options
 from cometmq.spark.live.partitions import QueueRange
+from cometmq.spark.process_cache import MAX_KEPT
 from cometmq.testing.embedded import EmbeddedBroker
 
 COUNT = 60_000
@@ -124,6 +125,6 @@ def test_a_group_that_is_moved_does_not_move_the_query(shelf: Shelf) -> None:
 
 
 def test_a_process_keeps_few_clients(shelf: Shelf, tmp_path: Path) -> None:
-    for number in range(pulling._MAX_CLIENTS + 2):
+    for number in range(MAX_KEPT + 2):
         assert offsets(next(shelf.read(0, 1, unitName=f"unit-{number}"))) == [0]
-    assert len(pulling._clients) <= pulling._MAX_CLIENTS
+    assert len(pulling.worker_clients) <= MAX_KEPT

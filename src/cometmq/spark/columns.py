@@ -1,10 +1,9 @@
-"""The columns of a message in Spark, the same in every source.
+"""The columns of a message in Spark.
 
 Rules kept here:
-- Names, order and types are fixed: people write queries against them.
-- Spark takes an Arrow batch only if its schema is exactly the one that Spark derives from the columns, so it
-  is derived here in the same way, and times are UTC.
-- A reader is given the columns that its user asked for (`.schema("body binary")`), and makes no others.
+- Names, order and types are fixed: queries depend on them.
+- Spark accepts an Arrow batch only with exactly the schema that it derives from the columns itself; times are
+  UTC.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ SPARK_SCHEMA: Final = StructType(
         StructField("reconsumeTimes", IntegerType()),
     ]
 )
-"""What both sources have."""
+"""The columns of both sources."""
 
 LOG_COLUMNS: Final = (StructField("physicalOffset", LongType()),)
-"""What the log source has in addition."""
+"""Additional columns of the log source."""
 
 ERROR_COLUMN: Final = StructField("error", StringType())
-"""What is wrong with bytes of the log that are not a message; only there if they do not end the query."""
+"""What is wrong with a damaged part of the log; only in permissive mode."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -64,7 +63,7 @@ PERMISSIVE_LOG_SCHEMA: Final = StructType([*LOG_SCHEMA.fields, ERROR_COLUMN])
 
 
 def check_columns(asked: StructType, known: StructType) -> None:
-    """Refuse a schema given by a user that has columns, or types of columns, that there are not."""
+    """Refuse a user's schema with unknown columns or other types."""
     for field in asked.fields:
         if field.name not in known.names:
             raise SettingsError(f"there is no column {field.name!r}; there are {', '.join(known.names)}")

@@ -1,26 +1,28 @@
-"""Options of sources and sinks: what people write into `.option(name, value)`, checked.
+"""Options of sources and sinks: the values of `.option(name, value)`, checked.
 
 Rules kept here:
-- Names are RocketMQ's and, where RocketMQ has none, those of Spark's Kafka source. Case does not count, since
-  it does not for Spark.
-- An option that nobody knows is an error that names the nearest one: Spark says nothing of such, and a query
-  that quietly ignores `startingOffset` is worse than none.
-- A value that cannot work is an error that says what would. Secrets are never part of it.
+- Names are RocketMQ's, or those of Spark's Kafka source. Case does not matter, as in Spark.
+- The scalar fields of an options struct are options: name, type, default and least value are declared once.
+- An unknown option is an error that names the nearest known one; Spark itself would ignore it.
+- An invalid value is an error that says what is valid. Secrets never appear in errors.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+import msgspec
 
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.tls import ClientTls
 
 IncludeProperties = bool | Literal["user"]
-"""Which properties a source makes: all, none, or those that senders chose."""
+"""Which properties a source returns: all, none, or those set by senders."""
 
 CONNECTION_OPTIONS: Final = (
     "namesrvAddr",
@@ -36,34 +38,35 @@ CONNECTION_OPTIONS: Final = (
     "tls.client.keyPath",
     "tls.client.keyPassword",
 )
-"""How a cluster is reached: the same for everything that talks to brokers."""
+"""How a cluster is reached."""
 SPARKS_OWN: Final = ("checkpointLocation", "queryName")
-"""What Spark leaves among the options although it is not for us."""
+"""Options that Spark passes on although they are its own."""
 
+TOPIC_OPTIONS: Final = ("topic", "topics", "topicPattern")
 _YES: Final = frozenset({"true", "yes", "1", "on"})
 _NO: Final = frozenset({"false", "no", "0", "off"})
+_NUMBERS: Final = (int, int | None)
+_SCALARS: Final = (bool, str, str | None, IncludeProperties, *_NUMBERS)
 
 
 class Options:
-    """The options of one query."""
-
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._given = {name.lower(): str(value).strip() for name, value in given.items()}
-        names = {name.lower(): name for name in (*known, *SPARKS_OWN)}
-        for name in self._given:
-            if name not in names:
-                _refuse_unknown(name, names, what)
+        names = {*known, *SPARKS_OWN}
+        for name in sorted(self._given.keys() - {each.lower() for each in names}):
+            hint = nearest(name, names, f"there are {', '.join(sorted(names))}")
+            raise SettingsError(f"{what} has no option {name!r}; {hint}")
 
     def has(self, name: str) -> bool:
-        """Whether the option is given, and not empty."""
+        """Whether the option is given and not empty."""
         return bool(self._given.get(name.lower()))
 
     def text(self, name: str) -> str | None:
-        """The value as it is; None if there is none."""
+        """The value; None if it is missing or empty."""
         return self._given.get(name.lower()) or None
 
     def number(self, name: str, *, least: int = 1) -> int | None:
-        """A whole number; None if there is none."""
+        """A whole number; None if it is missing."""
         value = self.text(name)
         if value is None:
             return None
@@ -75,15 +78,14 @@ class Options:
             raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
         return number
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
+    def flag(self, name: str, *, default: bool = False) -> bool:
         value = (self.text(name) or str(default)).lower()
         if value not in _YES | _NO:
             raise SettingsError(f"{name} is {value!r}; it has to be true or false")
         return value in _YES
 
     def included_properties(self, name: str) -> IncludeProperties:
-        """True for all, `user` for those that are not the system's, or false for none."""
+        """True for all, `user` for those set by senders, or false for none."""
         value = (self.text(name) or "false").lower()
         if value == "user":
             return "user"
@@ -92,7 +94,7 @@ class Options:
         return value in _YES
 
     def time_ms(self, name: str) -> int | None:
-        """A point in time: milliseconds since 1970, or as ISO 8601 has it, in UTC if it names no zone."""
+        """Milliseconds since 1970, or ISO 8601, in UTC unless it names a zone."""
         value = self.text(name)
         if value is None:
             return None
@@ -109,14 +111,45 @@ class Options:
         return round(moment.timestamp() * 1000)
 
     def only_one_of(self, *names: str) -> str | None:
-        """Which of these is given; None if none is."""
+        """The option of these that is given; None if none is."""
         given = [name for name in names if self.has(name)]
         if len(given) > 1:
             raise SettingsError(f"{' and '.join(given)} exclude each other; give one of them")
         return given[0] if given else None
 
+    def topics(self) -> tuple[tuple[str, ...], str | None]:
+        """The names in `topic` or `topics`, sorted, and `topicPattern`."""
+        given = self.only_one_of(*TOPIC_OPTIONS)
+        text = self.text(given or "topic") or ""
+        if given == "topicPattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise SettingsError(f"topicPattern {text!r} is no regular expression: {error}") from None
+            return (), text
+        names = text.split(",") if given == "topics" else [text]
+        return tuple(sorted({name.strip() for name in names if name.strip()})), None
+
+    def scalars(self, struct: type[msgspec.Struct]) -> dict[str, Any]:
+        """The given options that are scalar fields of the struct, by the names of the fields."""
+        return {
+            field.name: self._scalar(field.encode_name, field.type)
+            for field in _scalar_fields(struct)
+            if self.has(field.encode_name)
+        }
+
+    def _scalar(self, name: str, annotation: Any) -> object:
+        if annotation is bool:
+            return self.flag(name)
+        if annotation == IncludeProperties:
+            return self.included_properties(name)
+        least = 1
+        if get_origin(annotation) is Annotated:
+            annotation, limits = get_args(annotation)
+            least = limits.ge
+        return self.number(name, least=least) if annotation in _NUMBERS else self.text(name)
+
     def client_settings(self) -> ClientSettings:
-        """How the cluster is reached."""
         if not self.has("namesrvAddr"):
             raise SettingsError("namesrvAddr is missing; write .option('namesrvAddr', 'host:9876')")
         return ClientSettings(
@@ -131,20 +164,33 @@ class Options:
 
     def _tls(self) -> ClientTls | None:
         names = [name for name in CONNECTION_OPTIONS if name.startswith("tls.client.") and self.has(name)]
-        if not self.flag("tls.enable", default=False):
+        if not self.flag("tls.enable"):
             if names:
                 raise SettingsError(f"{names[0]} has no effect without tls.enable=true; give it, too")
             return None
         return ClientTls(
             trust_cert_path=self.text("tls.client.trustCertPath"),
-            auth_server=self.flag("tls.client.authServer", default=False),
+            auth_server=self.flag("tls.client.authServer"),
             cert_path=self.text("tls.client.certPath"),
             key_path=self.text("tls.client.keyPath"),
             key_password=self.text("tls.client.keyPassword"),
         )
 
 
-def _refuse_unknown(name: str, names: Mapping[str, str], what: str) -> NoReturn:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-    raise SettingsError(f"{what} has no option {name!r}; {hint}")
+def scalar_options(struct: type[msgspec.Struct]) -> list[str]:
+    """The names of the options that are scalar fields of the struct."""
+    return [field.encode_name for field in _scalar_fields(struct)]
+
+
+def _scalar_fields(struct: type[msgspec.Struct]) -> Iterator[msgspec.structs.FieldInfo]:
+    for field in msgspec.structs.fields(struct):
+        annotation = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
+        if annotation in _SCALARS:
+            yield field
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str, *, cutoff: float = 0.6) -> str:
+    """A hint for a misspelt name: the nearest known one, or `otherwise`; case does not matter."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
+    return f"did you mean {names[near[0]]}?" if near else otherwise

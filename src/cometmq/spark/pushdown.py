@@ -1,10 +1,10 @@
-"""Filters of a query that the source itself can apply: fewer queues, shorter ranges, tags at the broker.
+"""Filter pushdown: filters of a query reduce queues, offset ranges and tags in the source.
 
 Rules kept here:
-- The result of a query is the same with and without: what is not certain is left to Spark as well. Topic,
-  queue and offset are certain; times may not rise evenly, and tags and ids are compared by Spark again.
-- Spark refuses a reader that takes filters unless a setting is on, which it is not by default. So a reader
-  only takes filters in the process that Spark starts to push them.
+- Results are the same with and without. Filters on topic, queue and offset are exact; Spark applies filters
+  on times, tags and ids again.
+- Spark refuses a reader with `pushFilters` unless a setting is on, which is off by default. So a reader has
+  it only in the process that Spark starts to push filters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 from cometmq.model.queue import MessageQueue
 
 CLOCK_SLACK_MS: Final = 60_000
-"""A broker's clock may have been set back by so much."""
+"""The clock of a broker may have been set back by this much."""
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _FOR_EVER: Final = 2**62
 _VALUES: Final = {
@@ -38,26 +38,25 @@ _VALUES: Final = {
     "tags": ("tags", False),
     "msgId": ("msg_ids", False),
 }
-"""Columns of which filters give values, with the field of `Wanted`, and whether Spark need not look again."""
+"""Columns with filters by value: the field of `Wanted`, and whether the filter is exact."""
 
 
 def filters_are_pushed() -> bool:
-    """Whether this is the process in which Spark pushes filters."""
+    """Whether Spark pushes filters in this process."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHING in sys.modules or getattr(main, "name", None) == _PUSHING
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the filters of a query leave over."""
+    """What the filters of a query select; None selects all."""
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     tags: frozenset[str] | None = None
     msg_ids: frozenset[str] | None = None
-    """None for each of these wants all."""
     offsets: tuple[int, int] = (0, _FOR_EVER)
     times_ms: tuple[int, int] = (0, _FOR_EVER)
-    """The first that is wanted, and the one behind the last."""
+    """Inclusive start, exclusive end."""
 
     def wants(self, queue: MessageQueue) -> bool:
         return (self.topics is None or queue.topic in self.topics) and (
@@ -70,28 +69,27 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def push(filters: Iterable[Filter], wanted: Wanted) -> tuple[Wanted, list[Filter]]:
-    """What is wanted when these hold, too, and those that Spark still has to look at."""
+    """Apply filters. Returns the selection, and the filters that Spark has to apply again."""
     left: list[Filter] = []
     for each in filters:
-        narrowed, is_certain = _narrow(each, wanted)
-        wanted = narrowed
-        if not is_certain:
+        wanted, is_exact = _narrow(each, wanted)
+        if not is_exact:
             left.append(each)
     return wanted, left
 
 
 def _narrow(each: Filter, wanted: Wanted) -> tuple[Wanted, bool]:
-    """What is wanted with one more filter, and whether that is all it says."""
+    """Apply one filter; also whether that is exact."""
     path = getattr(each, "attribute", None)
     column = path[0] if path is not None and len(path) == 1 else None
     if column in _VALUES:
         values = _values(each)
         if values is None:
             return wanted, False
-        field, is_certain = _VALUES[column]
+        field, is_exact = _VALUES[column]
         before = getattr(wanted, field)
         after = values if before is None else before & values
-        return msgspec.structs.replace(wanted, **{field: after}), is_certain
+        return msgspec.structs.replace(wanted, **{field: after}), is_exact
     if column in ("queueOffset", "storeTimestamp"):
         bounds = _bounds(each)
         if bounds is None:
@@ -104,7 +102,7 @@ def _narrow(each: Filter, wanted: Wanted) -> tuple[Wanted, bool]:
 
 
 def _values(each: Filter) -> frozenset[Any] | None:
-    """The values that a filter lets through; None if it is none of that kind."""
+    """The values that a filter selects; None for another filter."""
     if isinstance(each, EqualTo | EqualNullSafe) and each.value is not None:
         return frozenset((each.value,))
     if isinstance(each, In):
@@ -113,24 +111,22 @@ def _values(each: Filter) -> frozenset[Any] | None:
 
 
 def _bounds(each: Filter) -> tuple[int, int] | None:
-    """The first number that a filter lets through, and the one behind the last."""
-    if isinstance(each, EqualTo | EqualNullSafe) and each.value is not None:
-        number = _number(each.value)
-        return number, number + 1
-    if isinstance(each, GreaterThan):
-        return _number(each.value) + 1, _FOR_EVER
-    if isinstance(each, GreaterThanOrEqual):
-        return _number(each.value), _FOR_EVER
-    if isinstance(each, LessThan):
-        return 0, _number(each.value)
-    if isinstance(each, LessThanOrEqual):
-        return 0, _number(each.value) + 1
-    return None
-
-
-def _number(value: Any) -> int:
-    """An offset, or a time in milliseconds, which Spark gives in the zone of this machine if it says none."""
-    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
+    """The range of numbers, or of milliseconds, that a filter selects; None for another filter."""
+    value = getattr(each, "value", None)
+    if isinstance(value, datetime):  # without a zone it is in that of this machine
+        value = value.timestamp() * 1000
+    if not isinstance(value, int | float):
+        return None
+    number = int(value)
+    ranges = {
+        EqualTo: (number, number + 1),
+        EqualNullSafe: (number, number + 1),
+        GreaterThan: (number + 1, _FOR_EVER),
+        GreaterThanOrEqual: (number, _FOR_EVER),
+        LessThan: (0, number),
+        LessThanOrEqual: (0, number + 1),
+    }
+    return ranges.get(type(each))
 
 
 def _both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

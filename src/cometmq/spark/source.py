@@ -1,11 +1,10 @@
-"""The data source `rocketmq`: topics as tables and streams to read, and to write to.
+"""Spark source and sink `rocketmq`: topics as tables and streams.
 
     spark.read.format("rocketmq").option("namesrvAddr", "host:9876").option("topic", "orders").load()
 
 Rules kept here:
-- Options are checked where the query is made, so that a mistake is told before anything runs.
-- With a schema of its own (`.schema("queueOffset bigint, body binary")`) a query gets, and costs, only these
-  columns.
+- Options are checked when the query is made.
+- With `.schema("queueOffset bigint, body binary")` only these columns are read.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ class RocketmqSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         check_columns(schema, SPARK_SCHEMA)
         options = live_options(self.options, streaming=False)
-        kind = FilteringReader if filters_are_pushed() else RocketmqReader
-        return kind(options, schema.names)
+        reader = FilteringReader if filters_are_pushed() else RocketmqReader
+        return reader(options, schema.names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
         check_columns(schema, SPARK_SCHEMA)
         return PromptStreamReader(live_options(self.options, streaming=True), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from cometmq.spark.sink.sink import RocketmqWriter  # readers need none of it
+        from cometmq.spark.sink.sink import RocketmqWriter  # not needed to read
 
         return RocketmqWriter(self.options, schema, overwrite)
 

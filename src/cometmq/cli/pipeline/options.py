@@ -1,25 +1,27 @@
-"""What all pipelines share on the command line: their definition, the Spark they run on, and their progress.
+"""The command line that all pipelines share: flags, job, Spark session, and progress.
 
 Rules kept here:
-- A flag wins over the definition file, and that over the environment. Keys and TLS come from the environment
-  or the file, never from a flag: what is on a command line can be seen by others.
-- What is missing for Spark is said before anything is started.
-- Progress goes to standard error: one line that changes on a terminal, elsewhere a line now and then.
+- The flags of a pipeline are derived from the fields of its job. A flag wins over the definition file, and
+  the file over the environment. Keys and TLS settings are never flags: others can see a command line.
+- Missing requirements of Spark are reported before anything starts.
+- Progress goes to standard error: a status line on a terminal, elsewhere a line every 10 s.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from cometmq.cli.common.connect import VARIABLES
+from cometmq.cli.common.connect import VARIABLES, AsJson, Namesrv
 from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say
 from cometmq.cli.common.times import parse_time
 from cometmq.model.errors import SettingsError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import msgspec
     from pyspark.sql import SparkSession
 
+    from cometmq.spark.pipelines.run.jobs import Flag
     from cometmq.spark.pipelines.run.streams import Progress, Report
 
     J = TypeVar("J", bound=msgspec.Struct)
@@ -48,30 +51,6 @@ SourceOptions = Annotated[
     typer.Option("--option", help="An option of the source; may be given often.", metavar="KEY=VALUE"),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark logs.")]
-Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", "-t", help="A topic; may be given often.", metavar="TOPIC"),
-]
-Pattern = Annotated[
-    str | None, typer.Option("--pattern", help="Topics whose whole names match this.", metavar="REGEX")
-]
-From = Annotated[
-    str | None, typer.Option("--from", help="Messages stored since: 2h (ago), or a time.", metavar="WHEN")
-]
-To = Annotated[str | None, typer.Option("--to", help="Messages stored before: a time.", metavar="WHEN")]
-Checkpoint = Annotated[
-    str | None,
-    typer.Option("--checkpoint", help="Where it notes how far it is.", metavar="DIR"),
-]
-
-Every = Annotated[
-    float | None, typer.Option("--every", help="How long messages are gathered.", metavar="SECONDS", min=0.0)
-]
-AtLeastOnce = Annotated[
-    bool | None,
-    typer.Option("--at-least-once", help="For Apache's brokers: what is done again is sent again."),
-]
-
 _SETTINGS: Final = {"COMETMQ_ACCESS_KEY": "accessKey", "COMETMQ_SECRET_KEY": "secretKey"}
 _TLS_KEYS: Final = {
     "COMETMQ_TLS_CERT": "tls.client.certPath",
@@ -79,11 +58,12 @@ _TLS_KEYS: Final = {
     "COMETMQ_TLS_KEY_PASSWORD": "tls.client.keyPassword",
 }
 _LINE_S: Final = 10.0
+_KEYWORD: Final = Parameter.KEYWORD_ONLY
 _TIMES: Final = ("from", "to")
 
 
 class Run(NamedTuple):
-    """How a pipeline was asked for, beside what is its own."""
+    """The options that all pipelines share."""
 
     name: str
     file: Path | None = None
@@ -138,8 +118,52 @@ class Run(NamedTuple):
             yield session
 
 
+def job_command(
+    app: typer.Typer, name: str, job: type[J], epilog: str
+) -> Callable[[Callable[[Run, J], None]], Callable[[Run, J], None]]:
+    """Register `run(run, job)` as a command whose flags are the fields of the job."""
+    from cometmq.spark.pipelines.run.jobs import flags_of
+
+    flags = list(flags_of(job))
+
+    def register(run: Callable[[Run, J], None]) -> Callable[[Run, J], None]:
+        def command(**given: Any) -> None:
+            need_spark()
+            values = {each.field: given.pop(f"job_{each.field}") for each in flags}
+            options = Run(name, **given)
+            run(options, options.job(job, **values))
+
+        shared = inspect.signature(_shared, eval_str=True).parameters.values()
+        own = [Parameter(f"job_{each.field}", _KEYWORD, default=None, annotation=_parameter(each))
+               for each in flags]  # fmt: skip
+        command.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+        app.command(name, epilog=epilog, help=inspect.getdoc(run))(command)
+        return run
+
+    return register
+
+
+def _parameter(flag: Flag) -> Any:
+    settings: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar, "min": flag.least}
+    option = typer.Option(*flag.names, **settings) if flag.names else typer.Argument(**settings)
+    return Annotated[flag.type | None, option]
+
+
+def _shared(
+    *,
+    file: Definition = None,
+    namesrv: Namesrv = "",
+    master: Master = None,
+    conf: Conf = None,
+    options: SourceOptions = None,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """The flags of every pipeline."""
+
+
 def need_spark() -> None:
-    """Refuse what cannot work before anything of Spark is imported."""
+    """Check the requirements of Spark before it is imported."""
     from cometmq.spark.pipelines.run.session import check_needs
 
     check_needs()
@@ -156,7 +180,7 @@ def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """How requests are signed and hidden, from the environment."""
+    """Keys and TLS options from the environment."""
     found = {option: environment[name] for name, option in _SETTINGS.items() if environment.get(name)}
     if environment.get("COMETMQ_TLS", "").lower() in ("1", "true"):
         found["tls.enable"] = "true"
@@ -168,23 +192,20 @@ def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_times(layer: Mapping[str, object]) -> dict[str, object]:
-    """The same with moments as sources take them."""
+    """A layer with times as milliseconds."""
     times = {name: str(parse_time(str(layer[name]))) for name in _TIMES if layer.get(name) is not None}
     return {**layer, **times}
 
 
 def _written_range(layers: Sequence[Mapping[str, object]]) -> str:
-    """The time range as it was written: `10m` is another moment when it is read again."""
+    """The time range as written: `10m` means another time in the next run."""
     written = {name: value for layer in layers for name, value in layer.items() if name in _TIMES}
     return " to ".join(str(written.get(name)) for name in _TIMES)
 
 
-# Progress and results.
-
-
 @contextmanager
 def shown_progress(name: str) -> Iterator[Report]:
-    """Somebody to tell how far the pipeline is."""
+    """A callback that shows the progress of a pipeline."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -208,7 +229,7 @@ def _line(progress: Progress) -> str:
 
 
 def show_done(run: Run, done: Progress, sentence: str) -> None:
-    """The result of a run, and the exit code of one that was interrupted."""
+    """Print the result; exit with `INTERRUPTED` after an interrupt."""
     if run.as_json:
         print_json(done)
     else:

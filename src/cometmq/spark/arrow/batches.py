@@ -1,11 +1,10 @@
-"""Records as they lie in the log, or come in the answer to a pull, to Arrow batches.
+"""Encoded records, from the log or from a pull, to Arrow batches.
 
 Rules kept here:
-- No loop over messages in Python, except where bodies are compressed or hold several messages, or hosts are
-  IPv6.
-- Only the columns that are asked for are made. Properties as a map are made only if that is asked for, too.
-- A batch owns its memory: the buffer may be used again once it is made.
-- A record that is none, or a body that cannot be decompressed, is a `RecordError` and gives no batch.
+- No Python loop over messages, except for compressed bodies, inner batches and IPv6 hosts.
+- Only the requested columns are made, and the map of properties only with `includeProperties`.
+- A batch owns its memory: the buffer may be reused afterwards.
+- A malformed record, or a body that cannot be decompressed, is a `RecordError`.
 """
 
 from __future__ import annotations
@@ -29,9 +28,14 @@ from cometmq.model.sysflag import (
     STORE_HOST_V6,
     compression_type,
 )
-from cometmq.spark.arrow.alike import AlikeProperties, alike_properties, common_piece
-from cometmq.spark.arrow.gather import Mask, Places, as_text, gather, replaced
-from cometmq.spark.arrow.properties import Properties, split_keys
+from cometmq.spark.arrow.gather import Mask, as_text, gather, replaced
+from cometmq.spark.arrow.properties import (
+    Properties,
+    UniformProperties,
+    common_value,
+    split_keys,
+    uniform_properties,
+)
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema
@@ -43,9 +47,7 @@ from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import RecordError
 
 if TYPE_CHECKING:
-    from cometmq.wire.record.layout import ReadableBuffer
-
-__all__ = ["record_starts", "to_batch"]
+    pass
 
 _FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.dtype("V2"))
@@ -54,43 +56,21 @@ _INNER: Final = INNER_BATCH | NEED_UNWRAP
 
 
 def to_batch(
-    buffer: ReadableBuffer,
-    starts: Places,
-    *,
-    broker_name: str,
-    columns: Sequence[str] | None = None,
-    include_properties: IncludeProperties = False,
-) -> pa.RecordBatch:
-    """The records that begin at `starts`, in ascending order, as a batch of these columns, or of all."""
-    return fields_to_batch(
-        RecordFields(buffer, starts),
-        broker_name=broker_name,
-        columns=columns,
-        include_properties=include_properties,
-    )
-
-
-def fields_to_batch(
     fields: RecordFields,
     *,
     broker_name: str,
     columns: Sequence[str] | None = None,
     include_properties: IncludeProperties = False,
 ) -> pa.RecordBatch:
-    """The same for records that were looked at already."""
+    """Records in ascending order as a batch of these columns, or of all."""
     fields.check()
     names = ARROW_SCHEMA.names if columns is None else columns
     schema = pa.schema([_FIELDS[name] for name in names])
-    if not len(fields):
-        return pa.RecordBatch.from_pylist([], schema)
     is_inner = fields.sys_flags & _INNER == _INNER
     if is_inner.any():
-        return to_batch(
-            *_unwrapped(fields, is_inner),
-            broker_name=broker_name,
-            columns=columns,
-            include_properties=include_properties,
-        )
+        fields = _unwrapped(fields, is_inner)
+    if not len(fields):
+        return pa.RecordBatch.from_pylist([], schema)
     made = _Columns(fields, broker_name, include_properties)
     arrays = [_MAKERS[name](made) for name in names]
     if not arrays:
@@ -98,13 +78,13 @@ def fields_to_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
-    """The same records, with those that hold several messages replaced by one for each of these."""
+def _unwrapped(fields: RecordFields, is_inner: Mask) -> RecordFields:
+    """The records, with each inner batch replaced by one record for each of its messages."""
     content = bytearray()
     view = memoryview(fields.buffer)
     rows = zip(is_inner.tolist(), fields.starts.tolist(), fields.ends.tolist(), strict=True)
-    for holds_several, start, end in rows:
-        if not holds_several:
+    for is_batch, start, end in rows:
+        if not is_batch:
             content += view[start:end]
             continue
         outer = decode_record(view, start, decompress_body=True)
@@ -121,27 +101,28 @@ def _unwrapped(fields: RecordFields, is_inner: Mask) -> tuple[bytes, Places]:
                 )
             )
     unwrapped = bytes(content)
-    return unwrapped, record_starts(unwrapped)
+    return RecordFields(unwrapped, record_starts(unwrapped))
 
 
 class _Columns:
-    """Makes the columns of some records."""
-
     def __init__(self, fields: RecordFields, broker_name: str, include_properties: IncludeProperties) -> None:
         self._fields = fields
         self._broker_name = broker_name
         self._include_properties = include_properties
         self._buffer = pa.py_buffer(fields.bytes)
 
+    def __len__(self) -> int:
+        return len(self._fields)
+
     @cached_property
-    def _properties(self) -> AlikeProperties | Properties:
+    def _properties(self) -> UniformProperties | Properties:
         starts, ends = self._fields.block_starts, self._fields.ends
-        alike = alike_properties(self._fields.bytes, starts, ends)
-        return alike or Properties(self._buffer, starts, ends)
+        uniform = uniform_properties(self._fields.bytes, starts, ends)
+        return uniform or Properties(self._buffer, starts, ends)
 
     def topics(self) -> pa.Array:
         fields = self._fields
-        topic = common_piece(fields.bytes, fields.topic_starts, fields.topic_ends)
+        topic = common_value(fields.bytes, fields.topic_starts, fields.topic_ends)
         if topic is not None:
             return pa.repeat(pa.scalar(topic.decode("utf-8", "replace"), pa.string()), len(fields))
         return as_text(gather(self._buffer, fields.topic_starts, fields.topic_ends))
@@ -149,17 +130,11 @@ class _Columns:
     def broker_names(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._broker_name, pa.string()), len(self._fields))
 
-    def queue_ids(self) -> pa.Array:
-        return pa.array(self._fields.column("queue_id", np.int32))
-
-    def queue_offsets(self) -> pa.Array:
-        return pa.array(self._fields.column("queue_offset", np.int64))
-
-    def physical_offsets(self) -> pa.Array:
-        return pa.array(self._fields.column("physical_offset", np.int64))
+    def numbers(self, name: str, dtype: type[np.generic]) -> pa.Array:
+        return pa.array(self._fields.column(name, dtype))
 
     def message_ids(self) -> pa.Array:
-        """The producer's id; where there is none, the broker's."""
+        """The unique key; without one, the offset message id."""
         unique_ids = self._properties.values(UNIQ_KEY)
         if not unique_ids.null_count:
             return unique_ids
@@ -169,14 +144,10 @@ class _Columns:
     def _offset_ids(self, rows: Mask) -> pa.Array:
         fields = self._fields
         if (fields.sys_flags[rows] & STORE_HOST_V6).any():
-            places = fields.fixed["physical_offset"]
-            return pa.array(
-                [
-                    encode_offset_id(fields.store_host(row), int(places[row]))
-                    for row in np.flatnonzero(rows).tolist()
-                ],
-                pa.string(),
-            )
+            offsets = fields.fixed["physical_offset"]
+            chosen = np.flatnonzero(rows).tolist()
+            ids = [encode_offset_id(fields.store_host(row), int(offsets[row])) for row in chosen]
+            return pa.array(ids, pa.string())
         packed = np.empty((int(rows.sum()), 16), np.uint8)
         packed[:, :8] = fields.store_hosts_v4()[rows].view(np.uint8).reshape(-1, 8)
         packed[:, 8:] = fields.fixed["physical_offset"][rows].copy().view(np.uint8).reshape(-1, 8)
@@ -220,7 +191,7 @@ class _Columns:
         return _times(self._fields.store_times_ms)
 
     def born_hosts(self) -> pa.Array:
-        """Few hosts send many messages: each is written out once."""
+        """Few hosts send many messages, so each distinct host is formatted once."""
         fields = self._fields
         packed = fields.column("born_host", np.uint64)
         if not fields.has_v6 and (packed == packed[0]).all():
@@ -238,15 +209,12 @@ class _Columns:
     def reconsume_times(self) -> pa.Array:
         return pa.array(self._fields.reconsume_times)
 
-    def errors(self) -> pa.Array:
-        return pa.nulls(len(self._fields), pa.string())
-
 
 _MAKERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
     "topic": _Columns.topics,
     "brokerName": _Columns.broker_names,
-    "queueId": _Columns.queue_ids,
-    "queueOffset": _Columns.queue_offsets,
+    "queueId": lambda columns: columns.numbers("queue_id", np.int32),
+    "queueOffset": lambda columns: columns.numbers("queue_offset", np.int64),
     "msgId": _Columns.message_ids,
     "tags": _Columns.tags,
     "keys": _Columns.keys,
@@ -256,8 +224,8 @@ _MAKERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
     "storeTimestamp": _Columns.store_times,
     "bornHost": _Columns.born_hosts,
     "reconsumeTimes": _Columns.reconsume_times,
-    "physicalOffset": _Columns.physical_offsets,
-    "error": _Columns.errors,
+    "physicalOffset": lambda columns: columns.numbers("physical_offset", np.int64),
+    "error": lambda columns: pa.nulls(len(columns), pa.string()),
 }
 
 
@@ -266,7 +234,7 @@ def _times(times_ms: npt.NDArray[np.generic]) -> pa.Array:
 
 
 def _host_text(packed: bytes) -> str | None:
-    """A host as text; null if it is none, which does not make the message unreadable."""
+    """A host as text; null if it is invalid, which does not make the message unreadable."""
     try:
         return str(unpack_host(packed))
     except ProtocolError:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cometmq.model.sysflag import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
-from cometmq.spark.arrow.gather import Mask, Places
+from cometmq.spark.arrow.gather import Mask, Positions
 from cometmq.wire.record.ids import PACKED_IPV4_LENGTH, PACKED_IPV6_LENGTH
 from cometmq.wire.record.layout import (
     BORN_HOST_AT,
@@ -43,24 +43,24 @@ _FIXED: Final = np.dtype(numpy_fields("<u8"))
 class RecordFields:
     """The fields of the records that begin at `starts`, each of which is wholly inside the buffer."""
 
-    def __init__(self, buffer: ReadableBuffer, starts: Places) -> None:
+    def __init__(self, buffer: ReadableBuffer, starts: Positions) -> None:
         self.buffer = buffer
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
         self.starts = starts
         self.fixed = _windows(self.bytes, f"V{_FIXED_SIZE}")[starts].view(_FIXED)
-        self.ends: Places = starts + self.fixed["total_size"]
+        self.ends: Positions = starts + self.fixed["total_size"]
         self.sys_flags: npt.NDArray[np.int32] = self.fixed["sys_flag"].astype(np.int32)
         self.has_v6 = bool((self.sys_flags & HOST_V6_MASK).any())
         self._behind_born_host = self._longer(BORN_HOST_V6)
         self._behind_store_host = self._behind_born_host + self._longer(STORE_HOST_V6)
-        self.body_starts: Places = starts + _FIXED_SIZE + self._behind_store_host
+        self.body_starts: Positions = starts + _FIXED_SIZE + self._behind_store_host
         self.bad: Mask = self.body_starts > self.ends
         self._find_parts()
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def _longer(self, host_bit: int) -> Places | int:
+    def _longer(self, host_bit: int) -> Positions | int:
         return np.where(self.sys_flags & host_bit, _LONGER, 0) if self.has_v6 else 0
 
     def _find_parts(self) -> None:
@@ -83,9 +83,9 @@ class RecordFields:
         self.bad |= (block_lengths > MAX_PROPERTIES_LENGTH) | (topic_ends + 2 + block_lengths != self.ends)
         self.body_ends = topic_length_at
         self.topic_starts, self.topic_ends = topic_starts, topic_ends
-        self.block_starts: Places = topic_ends + 2
+        self.block_starts: Positions = topic_ends + 2
 
-    def _number(self, name: str, behind: Places | int) -> npt.NDArray[np.generic]:
+    def _number(self, name: str, behind: Positions | int) -> npt.NDArray[np.generic]:
         """A field behind a host."""
         if not self.has_v6:
             fixed: npt.NDArray[np.generic] = self.fixed[name]

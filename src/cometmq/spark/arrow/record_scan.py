@@ -1,12 +1,11 @@
-"""Where records begin in bytes that hold many of them: the answer to a pull, or a piece of the log.
+"""Starts of records in a buffer: the response of a pull, or a chunk of the log.
 
 Rules kept here:
-- The places are those that a walk from record to record finds, whatever is in the bodies. As long as records
-  are of one size, as the first ones, all are looked at at once. Where they are short, the walk is replaced by
-  a search for their magic that is believed only as far as sizes and places agree; a record that is quoted in
-  a body therefore costs time and nothing else.
-- A scan ends at its limit or at the first bytes that are no record, and says where and why. Nothing but size
-  and magic is judged here; what is inside a record is for `batches.py`.
+- The result is that of a walk from record to record, whatever bodies contain. Records of one size are checked
+  at once. Short records are found by a search for their magic, which counts only as far as sizes agree; a
+  record inside a body costs time and nothing else.
+- A scan ends at its limit or at the first bytes that are not a record, with the reason. Only size and magic
+  are checked here.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ from cometmq.wire.record.layout import (
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer
 
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 HEAD_DTYPE: Final = np.dtype(numpy_fields("V8")[:2])
 _HEAD_BYTES: Final = np.dtype(f"V{HEAD.size}")
 _FIRST_MAGIC_BYTE: Final = MAGIC_V1 >> 24
 _WINDOW: Final = 256 * 1024
-"""How much is searched at a time; where the search is led astray, the rest of that is walked."""
+"""Bytes per search; after a mismatch the rest of the window is walked."""
 _PROBED: Final = 32
 _SHORT: Final = 700
-"""Up to this average size searching all bytes is quicker than looking at each record."""
+"""Up to this average size a search is faster than a walk."""
 
 
 class Scan(NamedTuple):
-    """What a scan found."""
+    """The result of a scan."""
 
-    starts: Places
+    starts: Positions
     position: int
-    """Where the next record would begin."""
+    """Where the next record would start."""
     error: RecordError | None
-    """Why there is none; None if the scan came to its limit."""
+    """Why there is none; None at the limit."""
 
 
-def record_starts(buffer: ReadableBuffer) -> Places:
-    """Where the records begin that a buffer consists of; an error if there is anything else in it."""
+def record_starts(buffer: ReadableBuffer) -> Positions:
+    """The starts of the records in a buffer; anything else in it is an error."""
     scan = scan_records(buffer)
     if scan.error is not None:
         raise scan.error
@@ -64,32 +63,32 @@ def record_starts(buffer: ReadableBuffer) -> Places:
 def scan_records(
     buffer: ReadableBuffer, start: int = 0, stop: int | None = None, limit: int | None = None
 ) -> Scan:
-    """The records that begin from `start` on and before `stop`, and end at or before `limit`."""
+    """The records that start from `start` to before `stop` and end at or before `limit`."""
     limit = len(buffer) if limit is None else limit
     stop = limit if stop is None else min(stop, limit)
     walked, position, error = _walk(buffer, start, stop, limit, _PROBED)
-    pieces = [walked]
+    parts = [walked]
     if error is None and position < stop and len(walked) > 1 and len(set(np.diff(walked).tolist())) == 1:
         found, position = _step(buffer, position, stop, limit, int(walked[1] - walked[0]))
-        pieces.append(found)
-    if error is None and position < stop and (position - start) // max(sum(map(len, pieces)), 1) <= _SHORT:
+        parts.append(found)
+    if error is None and position < stop and (position - start) // max(sum(map(len, parts)), 1) <= _SHORT:
         while error is None and position < stop:
             window_end = min(position + _WINDOW, stop)
             found, position = _search(buffer, position, window_end, limit)
-            pieces.append(found)
+            parts.append(found)
             if position < window_end:
                 walked, position, error = _walk(buffer, position, window_end, limit)
-                pieces.append(walked)
+                parts.append(walked)
     elif error is None and position < stop:
         walked, position, error = _walk(buffer, position, stop, limit)
-        pieces.append(walked)
-    return Scan(np.concatenate(pieces), position, error)
+        parts.append(walked)
+    return Scan(np.concatenate(parts), position, error)
 
 
 def _walk(
     buffer: ReadableBuffer, position: int, stop: int, limit: int, count: int | None = None
-) -> tuple[Places, int, RecordError | None]:
-    """Go from record to record."""
+) -> tuple[Positions, int, RecordError | None]:
+    """Walk from record to record."""
     starts: list[int] = []
     error = None
     unpack, last = HEAD.unpack_from, min(stop - 1, limit - MIN_RECORD_SIZE)
@@ -106,8 +105,8 @@ def _walk(
     return np.array(starts, np.int64), position, error
 
 
-def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Places, int]:
-    """Go on as long as records are of one size, which takes one look at all of them."""
+def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Positions, int]:
+    """Check all records of one size at once."""
     most = min(-(-(stop - position) // size), (limit - position) // size)
     if most <= 0:
         return np.empty(0, np.int64), position
@@ -118,9 +117,9 @@ def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: in
     return position + size * np.arange(count, dtype=np.int64), position + size * count
 
 
-def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Places, int]:
-    """Look for magics in one go; the answer is good as far as it goes, which may be nowhere."""
-    # As much as the head of a record that begins just before `stop`, and not of one that begins there.
+def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Positions, int]:
+    """Search for magics at once; may return fewer records than there are, or none."""
+    # Up to the head of a record that starts just before `stop`.
     view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, limit) - position, position)
     if len(view) < HEAD.size:
         return np.empty(0, np.int64), position
@@ -152,7 +151,7 @@ def _no_record(position: int, size: int, magic: int, limit: int) -> RecordError:
 
 
 def _too_short(buffer: ReadableBuffer, position: int, limit: int) -> RecordError:
-    """What is wrong where less is left than a record takes."""
+    """The error where fewer bytes are left than a record has."""
     if limit - position < HEAD.size:
         return RecordError(position, f"a record of {MIN_RECORD_SIZE} bytes or more", f"{limit - position}")
     size, magic = HEAD.unpack_from(buffer, position)

@@ -1,10 +1,12 @@
-"""What the driver of a query asks a cluster: which queues there are, and which offsets they have.
+"""The driver's view of a cluster: topics, queues, offsets, and the consumer group of a query.
 
 Rules kept here:
-- Topics, queues and brokers are looked for again between triggers, at most once a second.
-- Where an answer is needed, a broker that does not give it is asked again until its time is over. Where it is
-  not, the others' answers are given without it: one broker that is away does not hold up the rest.
-- With a group, the driver is a member of it as long as it runs.
+- Topics, queues and brokers are looked up again between triggers, at most once a second.
+- Needed offsets are retried until `pollTimeoutMs` is over. Otherwise a broker that does not answer is left
+  out: one unavailable broker does not stop the query.
+- With `group`, the driver is a member of the group while it runs. Offsets live in Spark's checkpoint; brokers
+  get a copy of finished offsets, for lag tools. It is never read back: resetting the group does not move the
+  query. A commit that fails is repeated with the next one.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, Self
 
 import msgspec
 
@@ -21,30 +24,136 @@ from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.pull_request import PullCalls, PullKind
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.subscription import subscription_of
+from cometmq.client.instance.members import MemberKind
+from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import ClientError, CometError, RouteNotFoundError, StateError
+from cometmq.model.message import StoredMessage
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live.group import GroupOffsets, QueryMember
+from cometmq.ports.clock import SystemClock
 from cometmq.spark.live.offsets import EARLIEST, LATEST, Offsets
 from cometmq.spark.live.options import Bound, LiveOptions
-from cometmq.spark.retry import is_passing
-from cometmq.wire.bodies.heartbeat import ALL
+from cometmq.spark.retry import is_transient, retry
+from cometmq.wire.bodies.consumer_info import (
+    PROP_CLIENT_VERSION,
+    PROP_CONSUME_TYPE,
+    ConsumeDirectlyResult,
+    ConsumerRunningInfo,
+)
+from cometmq.wire.bodies.heartbeat import ALL, ConsumerData, ConsumeType, SubscriptionData
 from cometmq.wire.bodies.json_body import decode_answer
-from cometmq.wire.codes import RequestCode
+from cometmq.wire.codes import CURRENT, RequestCode, ResponseCode, version_name
 from cometmq.wire.record.layout import HEAD
+
+log = logging.getLogger("cometmq.spark")
+
+
+class QueryMember:
+    """The driver of a query as a group member."""
+
+    kind: Final[MemberKind] = "consumer"
+
+    def __init__(self, group: str, expression: Expression) -> None:
+        self.group = group
+        self._expression = expression
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self.offsets: Offsets = {}
+        """What was last committed."""
+
+    def read_topics(self, topics: Collection[str]) -> bool:
+        """Set the topics of the query; True if there is a new one."""
+        new = [topic for topic in topics if topic not in self._subscriptions]
+        for topic in new:
+            self._subscriptions[topic] = subscription_of(topic, self._expression, SystemClock().now_ms())
+        return bool(new)
+
+    def topics(self) -> Collection[str]:
+        return list(self._subscriptions)
+
+    def heartbeat_entry(self) -> ConsumerData:
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            subscription_data_set=tuple(self._subscriptions.values()),
+        )
+
+    def route_changed(self, topic: str) -> None:
+        """The next trigger looks up queues itself."""
+
+    def consumer_ids_changed(self) -> None:
+        """Spark assigns queues, not the group."""
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        log.warning(
+            "the offsets of group %s are those of a Spark query and stay; to read %s from elsewhere, start "
+            "the query with a new checkpoint and startingOffsets",
+            self.group,
+            topic,
+        )
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return {queue: offset for queue, offset in self.offsets.items() if queue.topic == topic}
+
+    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties={
+                PROP_CONSUME_TYPE: ConsumeType.CONSUME_ACTIVELY.value,
+                PROP_CLIENT_VERSION: version_name(CURRENT),
+            },
+            subscription_set=tuple(self._subscriptions.values()),
+        )
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
+        raise ClientError("a Spark query has no listener", code=ResponseCode.SYSTEM_ERROR)
+
+
+class GroupOffsets:
+    """Commits the offsets of a query to brokers in the background."""
+
+    def __init__(self, calls: QueueCalls, member: QueryMember) -> None:
+        self._calls = calls
+        self._member = member
+        self._committed: dict[MessageQueue, int] = {}
+        self._wanted: Offsets = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def commit_soon(self, offsets: Offsets) -> None:
+        """Commit these offsets, unless newer ones replace them first."""
+        self._wanted = self._member.offsets = offsets
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait for the running commits."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeout_s)
+
+    async def _run(self) -> None:
+        wanted: Offsets = {}
+        while wanted is not self._wanted:
+            wanted = self._wanted
+            changed = [queue for queue, offset in wanted.items() if self._committed.get(queue) != offset]
+            await asyncio.gather(*(self._commit(queue, wanted[queue]) for queue in changed))
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self._calls.commit(self._member.group, queue, offset)
+        except CometError as error:
+            log.warning("offset %d of %s was not committed: %s", offset, queue, error)
+        else:
+            self._committed[queue] = offset
+
 
 log = logging.getLogger("cometmq.spark")
 
 DISCOVERY_PERIOD_S: Final = 1.0
 _PARALLEL: Final = 64
-"""So many questions are under way at once."""
-_RETRY_S: Final = 0.5
+"""Requests in flight."""
 _SAMPLE: Final = 32
 _SAMPLE_TIMEOUT_S: Final = 10.0
 _COMMIT_TIMEOUT_S: Final = 3.0
 
-Question = Callable[[MessageQueue], Awaitable[int]]
+AskQueue = Callable[[MessageQueue], Awaitable[int]]
 
 
 class _TopicList(msgspec.Struct, rename="camel"):
@@ -52,7 +161,7 @@ class _TopicList(msgspec.Struct, rename="camel"):
 
 
 class Cluster:
-    """A cluster as the driver of a query sees it."""
+    """The cluster that a query reads."""
 
     def __init__(self, options: LiveOptions) -> None:
         self._options = options
@@ -61,6 +170,13 @@ class Cluster:
         self._offsets: GroupOffsets | None = None
         self._queues: list[MessageQueue] = []
         self._looked_at = -DISCOVERY_PERIOD_S
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         """Connect, and join the group if there is one."""
@@ -90,8 +206,6 @@ class Cluster:
             raise StateError("the cluster is asked before start, or after stop")
         return self._instance
 
-    # Queues.
-
     async def queues(self) -> list[MessageQueue]:
         """All queues of the topics of the query."""
         now = asyncio.get_running_loop().time()
@@ -100,14 +214,18 @@ class Cluster:
             try:
                 self._queues = await self._look_for_queues()
             except CometError as error:
-                if not self._queues or not is_passing(error):
+                if not self._queues or not is_transient(error):
                     raise
                 log.warning("going on with the queues that are known: %s", error)
         return self._queues
 
     async def _look_for_queues(self) -> list[MessageQueue]:
         options, routes = self._options, self._running.routes
-        topics = options.topics if options.pattern is None else await self._matching_topics(options.pattern)
+        topics = (
+            options.topics
+            if options.topic_pattern is None
+            else await self._matching_topics(options.topic_pattern)
+        )
         await asyncio.gather(*(routes.refresh(topic) for topic in topics))
         found = {topic: routes.subscribe_queues(topic) for topic in topics}
         for topic in options.topics:
@@ -120,7 +238,7 @@ class Cluster:
         return sorted(queue for queues in found.values() for queue in queues)
 
     async def _matching_topics(self, pattern: str) -> Sequence[str]:
-        """Topics that people made; those of groups only for a pattern that begins like them."""
+        """User topics; retry and dead-letter topics only for a pattern that starts with `%`."""
         instance = self._running
         answer = await instance.name_servers.call_ok(
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout_s=instance.settings.call_timeout_s
@@ -134,10 +252,8 @@ class Cluster:
             and (of_groups or not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
         ]
 
-    # Offsets.
-
     async def latest(self, queues: Iterable[MessageQueue], *, needed: bool = True) -> dict[MessageQueue, int]:
-        """The offset that the next message of each queue will get."""
+        """The offset of the next message of each queue."""
         return await self._ask(queues, QueueCalls(self._running).max_offset, needed=needed)
 
     async def earliest(
@@ -147,12 +263,12 @@ class Cluster:
         return await self._ask(queues, QueueCalls(self._running).min_offset, needed=needed)
 
     async def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
-        """The offset of the first message of each queue that was stored then or later."""
+        """The offset of the first message of each queue stored at this time or later."""
         calls = QueueCalls(self._running)
         return await self._ask(queues, lambda queue: calls.search_offset(queue, time_ms), needed=True)
 
     async def at_bound(self, queues: Sequence[MessageQueue], bound: Bound) -> dict[MessageQueue, int]:
-        """The offsets that a bound of the query stands for."""
+        """The offsets of a bound of the query."""
         if bound.time_ms is not None:
             return await self.at_time(queues, bound.time_ms)
         offsets = dict.fromkeys(queues, bound.everywhere)
@@ -161,12 +277,12 @@ class Cluster:
                 known = ", ".join(map(str, queues[:10]))
                 raise ClientError(f"an offset is given for {queue}, which the query does not read: {known}")
             offsets[queue] = offset
-        for kind, ask in ((EARLIEST, self.earliest), (LATEST, self.latest)):
-            offsets |= await ask([queue for queue, offset in offsets.items() if offset == kind])
+        for end, ask in ((EARLIEST, self.earliest), (LATEST, self.latest)):
+            offsets |= await ask([queue for queue, offset in offsets.items() if offset == end])
         return offsets
 
     async def _ask(
-        self, queues: Iterable[MessageQueue], question: Question, *, needed: bool
+        self, queues: Iterable[MessageQueue], request: AskQueue, *, needed: bool
     ) -> dict[MessageQueue, int]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.poll_timeout_s
@@ -174,15 +290,12 @@ class Cluster:
 
         async def ask(queue: MessageQueue) -> int | CometError:
             async with gate:
-                while True:
-                    try:
-                        return await question(queue)
-                    except CometError as error:
-                        if not needed or not is_passing(error):
-                            return error
-                        if loop.time() + _RETRY_S > deadline:
-                            return ClientError(f"the offsets of {queue} cannot be known: {error}")
-                    await asyncio.sleep(_RETRY_S)
+                try:
+                    return await retry(partial(request, queue), deadline - loop.time() if needed else 0.0)
+                except CometError as error:
+                    if not needed or not is_transient(error):
+                        return error
+                    return ClientError(f"the offsets of {queue} cannot be known: {error}")
 
         asked = list(queues)
         answers = await asyncio.gather(*map(ask, asked))
@@ -190,12 +303,12 @@ class Cluster:
         for queue, answer in zip(asked, answers, strict=True):
             if isinstance(answer, int):
                 offsets[queue] = answer
-            elif needed or not is_passing(answer):
+            elif needed or not is_transient(answer):
                 raise answer
         return offsets
 
     async def message_sizes(self, offsets: dict[MessageQueue, int]) -> dict[MessageQueue, float]:
-        """The average size of a few messages of each queue from an offset on."""
+        """The average size of a sample of messages of each queue, from an offset on."""
         pulls = PullCalls(self._running, QueueCalls(self._running), self._options.reading_group)
 
         async def size(queue: MessageQueue) -> int:
@@ -215,6 +328,6 @@ class Cluster:
         return {queue: float(sizes.get(queue, HEAD.size)) for queue in offsets}
 
     def commit_soon(self, offsets: Offsets) -> None:
-        """Let lag tools see how far the query is, if it has a group."""
+        """Commit for lag tools, if the query has a group."""
         if self._offsets is not None:
             self._offsets.commit_soon(offsets)

@@ -1,7 +1,4 @@
-"""Messages that are gone before they were read: an error, or a gap that is told of.
-
-Rules kept here: the sentence names the queue and the offsets, says what the queue still has, and what to do.
-"""
+"""Reports of messages that were deleted before the query read them: an error, or a warning and a gap."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ log = logging.getLogger("cometmq.spark")
 
 
 class DataLossError(CometError):
-    """Messages that a query was to read no longer exist."""
+    """Messages of a query no longer exist."""
 
 
 def report_loss(
-    queue: MessageQueue, first: int, behind: int, has: tuple[int, int], *, fail_on_data_loss: bool
+    queue: MessageQueue, first: int, end: int, has: tuple[int, int], *, fail_on_data_loss: bool
 ) -> int:
-    """Tell of messages from `first` on, before `behind`, that are gone; the answer is how many."""
-    count = behind - first
+    """Report that the offsets from `first` to before `end` are lost. Returns their number."""
+    count = end - first
     sentence = (
-        f"{queue} has lost {count} messages that were not read yet, offsets {first} to {behind - 1}; "
+        f"{queue} has lost {count} messages that were not read yet, offsets {first} to {end - 1}; "
         f"it has {has[0]} to {has[1] - 1} now"
     )
     if fail_on_data_loss:
@@ -38,7 +35,7 @@ def report_loss(
 def report_shrunk(
     queue: MessageQueue, read_to: int, has: tuple[int, int], *, fail_on_data_loss: bool
 ) -> None:
-    """Tell of a queue that has less than was read of it already."""
+    """Report a queue that ends before the offset that was read."""
     sentence = (
         f"{queue} was read up to offset {read_to} and ends at {has[1]} now: its topic was made anew, or its "
         "broker lost the end of its log"

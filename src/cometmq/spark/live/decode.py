@@ -1,8 +1,8 @@
-"""Pieces of pulls to Arrow batches, on a Spark worker.
+"""Pulled records to Arrow batches, on a Spark worker.
 
 Rules kept here:
-- A batch has the columns that Spark asked for, in its order; what is needed to filter is made and dropped.
-- Tags are compared as texts: a broker compares their hashes, and may let a stranger through.
+- A batch has the columns that Spark asked for, in its order. A column that only filters is made and dropped.
+- Tags are compared as text: brokers compare hash codes, which may collide.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cometmq.client.subscription import Sql, subscription_of
-from cometmq.spark.arrow.batches import record_starts, to_batch
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.batches import to_batch
+from cometmq.spark.arrow.gather import Positions
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
-from cometmq.spark.live.worker_pull import Feeder, Piece, worker_client
+from cometmq.spark.live.worker_pull import PrefetchingPuller, PulledRecords, worker_client
 from cometmq.wire.record.layout import peek_queue_offset
 
 
@@ -28,18 +30,18 @@ def read_ranges(
     """All messages of some ranges."""
     client = worker_client(options.settings)
     decoder = Decoder(options, columns)
-    feeder = Feeder(client.instance, options, ranges)
+    puller = PrefetchingPuller(client.instance, options, ranges)
     try:
-        while pieces := client.run(feeder.next()):
-            batch = decoder.decode(pieces)
+        while pulls := client.run(puller.next()):
+            batch = decoder.decode(pulls)
             if batch.num_rows:
                 yield batch
     finally:
-        client.run(feeder.stop())
+        client.run(puller.stop())
 
 
 class Decoder:
-    """Makes batches of what the pulls of a query bring."""
+    """Decodes the pulls of a query."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         expression = options.expression
@@ -52,13 +54,13 @@ class Decoder:
             self._made = [*self._columns, "tags"]
         self._include_properties = options.include_properties
 
-    def decode(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
-        """The messages of pieces that go together."""
-        first = pieces[0]
-        buffer = first.body if len(pieces) == 1 else b"".join(piece.body for piece in pieces)
+    def decode(self, pulls: Sequence[PulledRecords]) -> pa.RecordBatch:
+        """The messages of pulls from one broker, with one offset delta."""
+        first = pulls[0]
+        buffer = first.body if len(pulls) == 1 else b"".join(pull.body for pull in pulls)
+        starts = self._wanted_starts(pulls) if self._is_filtered else record_starts(buffer)
         batch = to_batch(
-            buffer,
-            self._wanted_starts(pieces) if self._is_filtered else record_starts(buffer),
+            RecordFields(buffer, starts),
             broker_name=first.queue.broker_name,
             columns=self._made,
             include_properties=self._include_properties,
@@ -67,25 +69,21 @@ class Decoder:
             wanted = pc.is_in(batch.column("tags"), value_set=self._tags)
             batch = batch.filter(wanted).select(self._columns)
         if first.delta and "queueOffset" in self._columns:
-            place = self._columns.index("queueOffset")
-            moved = pc.add(batch.column(place), first.delta)
-            batch = batch.set_column(place, batch.schema.field(place), moved)
+            index = self._columns.index("queueOffset")
+            moved = pc.add(batch.column(index), first.delta)
+            batch = batch.set_column(index, batch.schema.field(index), moved)
         return batch
 
     @staticmethod
-    def _wanted_starts(pieces: Sequence[Piece]) -> Places:
-        """Where records begin that lie within their ranges: a broker that filters may look further."""
+    def _wanted_starts(pulls: Sequence[PulledRecords]) -> Positions:
+        """The starts of records inside their ranges: a filtering broker may return later ones, too."""
         base = 0
-        found: list[Places] = []
-        for piece in pieces:
-            starts = record_starts(piece.body)
+        found: list[Positions] = []
+        for pull in pulls:
+            starts = record_starts(pull.body)
             count = len(starts)
-            while count and _queue_offset(piece, int(starts[count - 1])) >= piece.end:
+            while count and peek_queue_offset(pull.body, int(starts[count - 1])) + pull.delta >= pull.end:
                 count -= 1
             found.append(starts[:count] + base)
-            base += len(piece.body)
+            base += len(pull.body)
         return np.concatenate(found)
-
-
-def _queue_offset(piece: Piece, start: int) -> int:
-    return peek_queue_offset(piece.body, start) + piece.delta

@@ -1,14 +1,13 @@
-"""Small batches of a stream, which the driver reads itself.
+"""Small batches of a stream, read by the driver.
 
-A task that reads in Python costs some fifty milliseconds, however little it reads. Spark can be given the
-rows of a batch together with its plan instead. It asks for them only from a reader of a class of its own, by
-`isinstance`; a reader passes for one of these as long as it has rows to give.
+A Python task takes about 50 ms however little it reads. Spark can take rows together with the plan of a batch
+instead, but only from a reader of its own class, by `isinstance`; the reader reports that class while it has
+rows to give.
 
 Rules kept here:
-- Reading begins as soon as it is clear what the next batch is; Spark writes that down meanwhile.
-- Only what is small in messages and in bytes is read here, and only where nobody asks for more partitions.
-- Whatever stands in the way leaves the batch to tasks, with their patience and their way to fail.
-- Rows that Spark gives up before a task has had them are read again by the task.
+- Reading starts as soon as the next batch is known, while Spark writes its offsets.
+- Only batches that are small in messages and bytes are read here, and only without `minPartitions`.
+- After any failure tasks read the batch, with their own time-outs. Tasks also read rows that Spark dropped.
 """
 
 from __future__ import annotations
@@ -32,32 +31,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.spark")
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of the rows of a batch; a larger one is left to tasks."""
-_PATIENCE_S: Final = 1.0
-"""How long a broker that is away is waited for here."""
+"""Tasks read larger batches."""
+_POLL_TIMEOUT_MS: Final = 1000
+"""How long the driver waits for an unavailable broker."""
 _DECAY: Final = 0.9
-"""What is known of the size of rows counts for less with each batch that is not read here."""
+"""The known row size loses weight with each batch that tasks read."""
 
 
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
     CLASS_WITH_ROWS: type[Any] | None = _SimpleStreamReaderWrapper
-    """The class of readers that Spark takes rows from."""
 except ImportError:
     CLASS_WITH_ROWS = None
 
 
 class PromptStreamReader(RocketmqStreamReader):
-    """Reads topics as they grow, little at once."""
+    """A stream reader that gives Spark the rows of small batches."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         self._small = SmallBatches(options, self._columns)
-        self._rows: list[pa.RecordBatch] | None = None  # of the batch that is being planned
+        self._rows: list[pa.RecordBatch] | None = None  # of the planned batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Workers read what is left to them."""
         return RocketmqStreamReader, (self._options, self._columns)
 
     def _expect(self, ranges: Sequence[QueueRange]) -> None:
@@ -71,52 +68,51 @@ class PromptStreamReader(RocketmqStreamReader):
         self._rows = self._small.read(ranges)
         if self._rows is None:
             return super()._partitions_of(ranges)
-        return [RangesPartition(ranges)]  # all partitions would get all rows
+        return [RangesPartition(ranges)]  # every partition would get all rows
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
         return type(self) if self._rows is None or CLASS_WITH_ROWS is None else CLASS_WITH_ROWS
 
     def getCache(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Any]:  # noqa: N802 - Spark calls it so
-        """The rows that come with the plan that was just made."""
+        """The rows of the batch that was planned last."""
         rows, self._rows = self._rows, None
         return iter(rows or ())
 
 
 class SmallBatches:
-    """Reads batches that are worth it."""
+    """Reads small batches on a thread."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         self._options = msgspec.structs.replace(
-            options, poll_timeout_s=min(options.poll_timeout_s, _PATIENCE_S), fail_on_data_loss=True
+            options, poll_timeout_ms=min(options.poll_timeout_ms, _POLL_TIMEOUT_MS), fail_on_data_loss=True
         )
         self._columns = columns
-        self._most = 0 if CLASS_WITH_ROWS is None else options.driver_records
+        self._most = 0 if CLASS_WITH_ROWS is None else options.driver_max_records
         self._row_bytes = 0.0
-        """What a row took in the last batch that was read here."""
         self._thread = ThreadPoolExecutor(1, "small-batches")
         self._begun: tuple[Sequence[QueueRange], Future[list[pa.RecordBatch] | None]] | None = None
 
     def begin(self, ranges: Sequence[QueueRange]) -> None:
-        """Read a batch while Spark writes down what it is."""
+        """Read ahead, while Spark writes the offsets."""
         self._begun = ranges, self._thread.submit(self._read_if_small, ranges)
 
     def read(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
-        """The rows of a batch; None if it is left to tasks."""
+        """The rows of a batch; None if tasks have to read it."""
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] == ranges:
             return begun[1].result()
         return self._thread.submit(self._read_if_small, ranges).result()
 
     def stop(self) -> None:
-        """Read no more."""
         self._begun = None
         self._thread.shutdown(cancel_futures=True)
 
     def _read_if_small(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
         count = sum(each.count for each in ranges)
         options = self._options
-        largest = self._most if options.max_records is None else min(self._most, options.max_records)
+        limit = options.max_records_per_partition
+        largest = self._most if limit is None else min(self._most, limit)
         if not 0 < count <= largest or options.min_partitions is not None:
             return None
         if count * self._row_bytes > MAX_BYTES:
@@ -129,7 +125,7 @@ class SmallBatches:
             return None
 
     def _read(self, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
-        from cometmq.spark.live.decode import read_ranges  # most drivers do not decode
+        from cometmq.spark.live.decode import read_ranges  # pyarrow is needed only here
 
         batches: list[pa.RecordBatch] = []
         rows = size = 0

@@ -1,12 +1,10 @@
-"""Offsets of queues as Spark keeps them, and how much of what is there a trigger takes.
+"""Offsets of queues as Spark keeps them, and the share of a backlog that a trigger takes.
 
     {"orders": {"broker-a": {"0": 1200, "1": 1187}}}
 
 Rules kept here:
-- The same offsets are always the same text: Spark compares texts to see whether there is something new.
-- Nothing here asks anybody anything: values in, values out.
-- What a trigger takes is shared out in proportion to what waits in each queue, so that no queue starves, and
-  is at least one message if there is one.
+- Equal offsets have equal text: Spark compares texts to detect new data.
+- Queues share a trigger in proportion to their backlogs; it takes at least one message if there is one.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from cometmq.model.queue import MessageQueue
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""What stands for an offset that is still to be asked for, as in Kafka."""
+"""Placeholders for offsets, as in Kafka."""
 
 Offsets = Mapping[MessageQueue, int]
 Nested = dict[str, dict[str, dict[str, int]]]
 
 
 def to_nested(offsets: Offsets) -> Nested:
-    """Offsets for Spark, which makes JSON of it."""
+    """Offsets for Spark's JSON."""
     nested: Nested = {}
     for queue in sorted(offsets):
         brokers = nested.setdefault(queue.topic, {})
@@ -36,7 +34,7 @@ def to_nested(offsets: Offsets) -> Nested:
 
 
 def from_nested(nested: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """Offsets that Spark gives back."""
+    """Offsets from Spark's JSON."""
     return {
         MessageQueue(topic, broker_name, int(queue_id)): int(offset)
         for topic, brokers in nested.items()
@@ -46,7 +44,7 @@ def from_nested(nested: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 
 def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
-    """Offsets that somebody wrote down."""
+    """Offsets of an option."""
     try:
         offsets = from_nested(json.loads(text))
     except (ValueError, TypeError, AttributeError):
@@ -63,13 +61,13 @@ def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
 
 
 def share(backlog: Offsets, limit: int) -> dict[MessageQueue, int]:
-    """How many messages of each queue are taken, if together at most `limit` are."""
+    """The number of messages to take from each queue, at most `limit` together."""
     total = sum(backlog.values())
     if total <= limit:
         return dict(backlog)
     shares = {queue: waiting * limit // total for queue, waiting in backlog.items()}
     left = limit - sum(shares.values())
-    # What rounding left goes to those who lost most by it.
+    # The remainder goes to the queues that lost most by rounding.
     losers = sorted(backlog, key=lambda queue: (-(backlog[queue] * limit % total), queue))
     for queue in losers[:left]:
         shares[queue] += 1
@@ -77,7 +75,7 @@ def share(backlog: Offsets, limit: int) -> dict[MessageQueue, int]:
 
 
 def share_bytes(backlog: Offsets, sizes: Mapping[MessageQueue, float], limit: int) -> dict[MessageQueue, int]:
-    """The same for a limit of bytes, if `sizes` is what a message of each queue has on average."""
+    """The number of messages to take for a limit of bytes; `sizes` are average message sizes."""
     total = sum(waiting * sizes[queue] for queue, waiting in backlog.items())
     if total <= limit:
         return dict(backlog)
@@ -88,11 +86,11 @@ def share_bytes(backlog: Offsets, sizes: Mapping[MessageQueue, float], limit: in
 
 
 def advance(start: Offsets, taken: Offsets) -> dict[MessageQueue, int]:
-    """Where a trigger ends that takes so many of each queue."""
+    """The end of a trigger that takes this number of messages."""
     return {queue: offset + taken.get(queue, 0) for queue, offset in start.items()}
 
 
 def backlog_of(start: Offsets, latest: Offsets) -> dict[MessageQueue, int]:
-    """How many messages wait, in queues where some do."""
+    """The number of waiting messages, for queues that have some."""
     waiting = {queue: latest.get(queue, offset) - offset for queue, offset in start.items()}
     return {queue: count for queue, count in waiting.items() if count > 0}

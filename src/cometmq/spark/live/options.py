@@ -1,17 +1,16 @@
-"""The options of the source `rocketmq`: which topics, from where to where, how much at once.
+"""Options of the source `rocketmq`.
 
 Rules kept here:
-- They mean what the options of the same names mean to Spark's Kafka source. A batch begins at the earliest
-  message unless told otherwise, a stream at the latest; a batch ends at the latest, a stream never does.
-- What is given for a batch and means nothing there, or the other way round, is an error where it would change
-  which messages are read, and else of no effect.
+- Options mean the same as those of Spark's Kafka source. By default a batch reads from the earliest to the
+  latest message, and a stream starts at the latest.
+- An option that only applies to the other kind of query is an error if it would change which messages are
+  read, and otherwise has no effect.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,128 +20,92 @@ from cometmq.client.subscription import Expression, Sql
 from cometmq.model.errors import CometError, SettingsError
 from cometmq.model.names import TOOLS_GROUP
 from cometmq.spark.live.offsets import EARLIEST, LATEST, Offsets, parse_offsets
-from cometmq.spark.options import CONNECTION_OPTIONS, IncludeProperties, Options
+from cometmq.spark.options import (
+    CONNECTION_OPTIONS,
+    TOPIC_OPTIONS,
+    IncludeProperties,
+    Options,
+    scalar_options,
+)
 from cometmq.wire.bodies.heartbeat import ALL
 
-LIVE_OPTIONS: Final = (
-    *CONNECTION_OPTIONS,
-    "topic",
-    "topics",
-    "topicPattern",
-    "group",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "driverMaxRecords",
-    "failOnDataLoss",
-    "tags",
-    "sql",
-    "includeProperties",
-    "pollTimeoutMs",
-)
-DRIVER_RECORDS: Final = 4096
 NAMELESS_GROUP: Final = TOOLS_GROUP
-"""Who reads without a group of its own: every broker has this one, for tools."""
+"""Reads queries without a group; every broker has this group for tools."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Where a read begins or ends in each queue."""
+    """The start or the end of a read in each queue."""
 
     everywhere: int = EARLIEST
-    """`EARLIEST` or `LATEST`, for queues of which nothing else is said."""
+    """`EARLIEST` or `LATEST`, for queues without an offset of their own."""
     offsets: Offsets | None = None
-    """By queue; an offset can be `EARLIEST` or `LATEST` here, too."""
+    """By queue; may contain `EARLIEST` and `LATEST`."""
     time_ms: int | None = None
-    """The first message that was stored then or later."""
+    """The first message stored at this time or later."""
 
 
-class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query reads."""
+class LiveOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The options of a query; scalar fields are Spark options of the same name."""
 
     settings: ClientSettings
     topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    """Topics whose whole names match this."""
+    topic_pattern: str | None = None
+    """Matches whole topic names."""
     group: str | None = None
     start: Bound
     end: Bound
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    """Of a trigger."""
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_partitions: int | None = None
-    max_records: int | None = None
-    """Of a partition."""
-    driver_records: int = DRIVER_RECORDS
-    """A batch of a stream that has no more messages is read by the driver."""
+    max_records_per_partition: int | None = None
+    driver_max_records: Annotated[int, msgspec.Meta(ge=0)] = 4096
+    """The driver itself reads batches of a stream up to this number of messages."""
     fail_on_data_loss: bool = True
     expression: Expression = ALL
     include_properties: IncludeProperties = False
-    poll_timeout_s: float = 120.0
-    """How long to wait for a broker that went away."""
+    poll_timeout_ms: int = 120_000
+    """How long to wait for an unavailable broker."""
+
+    @property
+    def poll_timeout_s(self) -> float:
+        return self.poll_timeout_ms / 1000
 
     @property
     def reading_group(self) -> str:
-        """The group that reads are done under."""
+        """The consumer group of pulls."""
         return self.group or NAMELESS_GROUP
 
 
+_BOUNDS: Final = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
+LIVE_OPTIONS: Final = (
+    *(*CONNECTION_OPTIONS, *TOPIC_OPTIONS, *_BOUNDS, "tags", "sql"),
+    *scalar_options(LiveOptions),
+)
+
+
 def live_options(given: Mapping[str, str], *, streaming: bool) -> LiveOptions:
-    """The options of a batch, or of a stream."""
+    """Read and check the options of a batch or streaming query."""
     options = Options(given, LIVE_OPTIONS, "the source rocketmq")
     settings = options.client_settings()
-    topics, pattern = _topics(options)
-    group = options.text("group")
-    if group is not None:
-        _check(check_group, group)
+    topics, pattern = options.topics()
+    if not topics and pattern is None:
+        raise SettingsError("nothing says what to read; give topic, topics ('a,b') or topicPattern")
+    for topic in topics:
+        _check(check_topic, topic)
+    scalars = options.scalars(LiveOptions)
+    if "group" in scalars:
+        _check(check_group, scalars["group"])
     if streaming and options.only_one_of("endingOffsets", "endingTimestamp"):
         raise SettingsError("a stream has no end; leave endingOffsets and endingTimestamp away")
     start = _bound(options, "starting", LATEST if streaming else EARLIEST)
     if not streaming and start == Bound(LATEST):
         raise SettingsError("a batch that starts at the latest offsets is empty; use earliest, or a stream")
     end = _bound(options, "ending", LATEST)
-    driver_records = options.number("driverMaxRecords", least=0)
     if end == Bound(EARLIEST):
         raise SettingsError("a batch that ends at the earliest offsets is empty; use latest")
     return LiveOptions(
-        settings=settings,
-        topics=topics,
-        pattern=pattern,
-        group=group,
-        start=start,
-        end=end,
-        max_offsets=options.number("maxOffsetsPerTrigger"),
-        max_bytes=options.number("maxBytesPerTrigger"),
-        min_partitions=options.number("minPartitions"),
-        max_records=options.number("maxRecordsPerPartition"),
-        driver_records=DRIVER_RECORDS if driver_records is None else driver_records,
-        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
-        expression=_expression(options),
-        include_properties=options.included_properties("includeProperties"),
-        poll_timeout_s=(options.number("pollTimeoutMs") or 120_000) / 1000,
+        settings=settings, topics=topics, start=start, end=end, expression=_expression(options), **scalars
     )
-
-
-def _topics(options: Options) -> tuple[tuple[str, ...], str | None]:
-    given = options.only_one_of("topic", "topics", "topicPattern")
-    if given is None:
-        raise SettingsError("nothing says what to read; give topic, topics ('a,b') or topicPattern")
-    pattern = options.text("topicPattern")
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise SettingsError(f"topicPattern {pattern!r} is no regular expression: {error}") from None
-        return (), pattern
-    names = (options.text(given) or "").split(",") if given == "topics" else [options.text("topic") or ""]
-    topics = tuple(sorted({name.strip() for name in names if name.strip()}))
-    for topic in topics:
-        _check(check_topic, topic)
-    return topics, None
 
 
 def _bound(options: Options, which: str, default: int) -> Bound:
@@ -164,8 +127,7 @@ def _expression(options: Options) -> Expression:
     return options.text("tags") or ALL
 
 
-def _check(check: object, name: str) -> None:
-    assert callable(check)
+def _check(check: Callable[[str], object], name: str) -> None:
     try:
         check(name)
     except CometError as error:

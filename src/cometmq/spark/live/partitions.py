@@ -1,9 +1,8 @@
-"""What one Spark task reads: ranges of queues, cut and put together to a sensible size.
+"""Partitions of the source `rocketmq`: ranges of queues, split or grouped to a sensible size.
 
 Rules kept here:
-- A queue is a partition, unless it is asked for more partitions or smaller ones.
-- Ranges with little in them share a partition: a task costs as much as some thousand messages.
-- Nothing is left out and nothing is read twice, whatever the limits are.
+- A queue is a partition, unless options ask for more or smaller ones.
+- Small ranges share a partition: a task costs as much as some thousand messages.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from cometmq.model.queue import MessageQueue
 from cometmq.spark.live.offsets import Offsets
 
 SMALL_PARTITION: Final = 8192
-"""Ranges are put together up to so many messages."""
+"""Ranges are grouped up to this number of messages."""
 
 
 class QueueRange(msgspec.Struct, frozen=True):
-    """Messages of one queue: from `start` on, before `end`."""
+    """Offsets of one queue: `start` inclusive, `end` exclusive."""
 
     queue: MessageQueue
     start: int
@@ -33,12 +32,9 @@ class QueueRange(msgspec.Struct, frozen=True):
     def count(self) -> int:
         return self.end - self.start
 
-    def __str__(self) -> str:
-        return f"{self.queue} from {self.start} to {self.end}"
-
 
 class RangesPartition(InputPartition):
-    """The ranges that one task reads, one after the other."""
+    """The ranges of one task."""
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
         super().__init__(tuple(ranges))
@@ -50,7 +46,7 @@ class RangesPartition(InputPartition):
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
-    """What lies between two offsets of the same queues."""
+    """The ranges between two offsets of each queue."""
     return [
         QueueRange(queue, start[queue], end[queue])
         for queue in sorted(end)
@@ -59,42 +55,41 @@ def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
 
 
 def partitions_of(
-    ranges: Sequence[QueueRange], *, min_partitions: int | None = None, max_records: int | None = None
+    ranges: Sequence[QueueRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[RangesPartition]:
-    """The partitions that read these ranges."""
     total = sum(each.count for each in ranges)
-    pieces: list[QueueRange] = []
+    split: list[QueueRange] = []
     for each in ranges:
         parts = 1
         if min_partitions is not None:
             parts = max(parts, -(-each.count * min_partitions // total))
         if max_records is not None:
             parts = max(parts, -(-each.count // max_records))
-        pieces += _cut(each, parts)
+        split += _split(each, parts)
     if min_partitions is not None:
-        return [RangesPartition([piece]) for piece in pieces]
-    return [RangesPartition(together) for together in _together(pieces, max_records)]
+        return [RangesPartition([each]) for each in split]
+    return [RangesPartition(group) for group in _grouped(split, max_records)]
 
 
-def _cut(whole: QueueRange, parts: int) -> Iterable[QueueRange]:
-    """A range in so many parts of nearly the same size; fewer if it has fewer messages."""
+def _split(whole: QueueRange, parts: int) -> Iterable[QueueRange]:
+    """Split into parts of nearly equal size, at most one for each message."""
     parts = min(parts, whole.count)
     edges = [whole.start + whole.count * number // parts for number in range(parts + 1)]
     return (QueueRange(whole.queue, start, end) for start, end in pairwise(edges))
 
 
-def _together(pieces: Iterable[QueueRange], max_records: int | None) -> Iterable[list[QueueRange]]:
+def _grouped(ranges: Iterable[QueueRange], max_records: int | None) -> Iterable[list[QueueRange]]:
     room = SMALL_PARTITION if max_records is None else min(SMALL_PARTITION, max_records)
     small: list[QueueRange] = []
     count = 0
-    for piece in pieces:
-        if piece.count >= room:
-            yield [piece]
+    for each in ranges:
+        if each.count >= room:
+            yield [each]
             continue
-        if count + piece.count > room:
+        if count + each.count > room:
             yield small
             small, count = [], 0
-        small.append(piece)
-        count += piece.count
+        small.append(each)
+        count += each.count
     if small:
         yield small

@@ -1,14 +1,13 @@
-"""The source `rocketmq` as a stream.
+"""Streaming reader of the source `rocketmq`.
 
 Rules kept here:
-- Offsets are Spark's: what it has in its checkpoint is where a query goes on, whatever brokers have.
-- A queue that is new begins at its earliest message. It enters the offsets first, without messages, so that
-  its beginning is in the checkpoint before anything of it is read.
-- A queue that is gone, or whose broker is away, stays at its offset; it goes on when it is back.
-- A trigger takes no more than the options say; with `availableNow` the query ends at what there was when it
-  began.
-- What is skipped because it is lost is counted: the progress of the query shows it as `$skipped` beside the
-  latest offsets. No topic can have that name.
+- Offsets are in Spark's checkpoint; brokers do not move a query.
+- A new queue starts at its earliest message. It first enters the offsets without messages, so that its start
+  is in the checkpoint before anything is read.
+- A queue that is gone, or whose broker is away, keeps its offset and continues when it is back.
+- A trigger respects the limits of the options; with `availableNow` the query ends at the offsets of its
+  start.
+- Lost messages are counted as `$skipped` beside the latest offsets in the progress of the query.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ T = TypeVar("T")
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as they grow."""
+    """Reads topics as a stream."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -61,16 +60,13 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._latest: Offsets = {}
-        self._earliest: Offsets = {}  # of the queues that the next batch reads
-        self._told: set[QueueRange] = set()  # what of them is known to be lost
+        self._earliest: Offsets = {}  # of the queues of the next batch
+        self._reported: set[QueueRange] = set()  # ranges with reported losses
         self._skipped = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """Workers get what they need to read; connections and counts stay with the driver."""
-        nothing = RocketmqStreamReader(self._options, self._columns)
-        return nothing.__dict__
-
-    # Where the stream is.
+        """Workers get a fresh reader, without connections."""
+        return RocketmqStreamReader(self._options, self._columns).__dict__
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
         return to_nested(self._run(self._first()))
@@ -84,23 +80,23 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _next(self, start: Offsets, limit: ReadLimit) -> Offsets:
         cluster = await self._started()
-        cluster.commit_soon(start)  # everything before is done, also what an earlier run of the query did
+        cluster.commit_soon(start)  # everything before it is finished
         new, latest = await self._look(cluster, start)
         begun = {queue: offset for queue, offset in start.items() if latest.get(queue, offset) >= offset}
         backlog = backlog_of(begun, latest)
         taken = backlog if isinstance(limit, ReadAllAvailable) else await self._admit(cluster, start, backlog)
         end = {**advance(begun, taken), **await self._begin_again(cluster, start, latest), **new}
         self._earliest = await cluster.earliest(taken, needed=False)
-        self._told.clear()
-        # Now, so that the progress of this batch tells of what is lost.
-        self._expect([left for left in map(self._what_is_left, ranges_between(start, end)) if left.count])
+        self._reported.clear()
+        # Now, so that the progress of this batch counts what is lost.
+        self._expect([left for left in map(self._existing_part, ranges_between(start, end)) if left.count])
         return end
 
     def _expect(self, ranges: Sequence[QueueRange]) -> None:
-        """These will be planned next, most likely."""
+        """Spark will most likely plan these ranges next."""
 
     async def _look(self, cluster: Cluster, start: Offsets) -> tuple[Offsets, Offsets]:
-        """Where new queues begin, and how far all may be read."""
+        """The start of new queues, and the latest offsets of all."""
         target = self._target
         queues = await cluster.queues() if target is None else list(target)
         latest = await cluster.latest(queues, needed=False) if target is None else target
@@ -110,7 +106,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return new, latest
 
     async def _begin_again(self, cluster: Cluster, start: Offsets, latest: Offsets) -> Offsets:
-        """Queues that have fewer messages than were read: their topic was made anew, or lost its end."""
+        """Queues that end before the offset that was read: their topic was recreated, or lost its end."""
         shrunk = {queue: offset for queue, offset in start.items() if latest.get(queue, offset) < offset}
         if not shrunk:
             return {}
@@ -122,18 +118,22 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _admit(self, cluster: Cluster, start: Offsets, backlog: Offsets) -> Offsets:
         options = self._options
-        taken = backlog if options.max_offsets is None else share(backlog, options.max_offsets)
-        if options.max_bytes is not None and taken:
+        taken = (
+            backlog
+            if options.max_offsets_per_trigger is None
+            else share(backlog, options.max_offsets_per_trigger)
+        )
+        if options.max_bytes_per_trigger is not None and taken:
             sizes = await cluster.message_sizes({queue: start[queue] for queue in taken})
-            taken = share_bytes(taken, sizes, options.max_bytes)
+            taken = share_bytes(taken, sizes, options.max_bytes_per_trigger)
         return taken
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark calls it so
-        """One of the limits; `latestOffset` keeps both."""
-        if self._options.max_offsets is not None:
-            return ReadMaxRows(self._options.max_offsets)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
+        """One of the limits; `latestOffset` applies both."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark calls it so
@@ -151,36 +151,34 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report[SKIPPED] = self._skipped
         return report
 
-    # What is read of it.
-
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         ranges = ranges_between(from_nested(start), from_nested(end))
         return self._partitions_of(self._run(self._existing(ranges)) if ranges else ranges)
 
     def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
         options = self._options
-        return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        return partitions_of(ranges, options.min_partitions, options.max_records_per_partition)
 
     async def _existing(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
-        """What of the ranges is still there, as far as it can be known."""
+        """The ranges without messages that are known to be lost."""
         unknown = [each.queue for each in ranges if each.queue not in self._earliest]
-        if unknown:  # a batch that an earlier run of the query has planned
+        if unknown:  # an earlier run of the query planned the batch
             cluster = await self._started()
             await cluster.queues()
             self._earliest = {**self._earliest, **await cluster.earliest(unknown, needed=False)}
-        return [left for left in map(self._what_is_left, ranges) if left.count]
+        return [left for left in map(self._existing_part, ranges) if left.count]
 
-    def _what_is_left(self, each: QueueRange) -> QueueRange:
+    def _existing_part(self, each: QueueRange) -> QueueRange:
         first = self._earliest.get(each.queue, each.start)
         if first <= each.start:
             return each
-        behind = min(first, each.end)
-        if each not in self._told:
+        start = min(first, each.end)
+        if each not in self._reported:
             has = first, max(self._latest.get(each.queue, each.end), each.end)
             fails = self._options.fail_on_data_loss
-            self._skipped += report_loss(each.queue, each.start, behind, has, fail_on_data_loss=fails)
-            self._told.add(each)
-        return QueueRange(each.queue, behind, each.end)
+            self._skipped += report_loss(each.queue, each.start, start, has, fail_on_data_loss=fails)
+            self._reported.add(each)
+        return QueueRange(each.queue, start, each.end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)
@@ -190,8 +188,6 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _commit(self, offsets: Offsets) -> None:
         (await self._started()).commit_soon(offsets)
-
-    # Life.
 
     def stop(self) -> None:
         cluster, self._cluster = self._cluster, None

@@ -1,9 +1,9 @@
-"""The source `rocketmq` as a table: what the topics hold when the query begins.
+"""Batch reader of the source `rocketmq`.
 
 Rules kept here:
-- The driver asks for offsets once and plans ranges of queues; workers read them.
-- Filters that the driver can use shorten what is read; see `pushdown.py` for which and when.
-- Reading a table moves no group: nothing is committed.
+- A batch DataFrame is a snapshot: the driver fixes the offsets when it plans the query.
+- Pushed filters reduce what is read (`pushdown.py`).
+- A batch read commits no offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bounds = dict[MessageQueue, int]
 
 
 class RocketmqReader(DataSourceReader):
-    """Reads topics as they are."""
+    """Reads a snapshot of topics."""
 
     def __init__(self, options: LiveOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -41,26 +41,22 @@ class RocketmqReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         ranges = background().run(self._plan())
-        return partitions_of(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        return partitions_of(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)
 
     async def _plan(self) -> list[QueueRange]:
         options = self._options
-        cluster = Cluster(msgspec.structs.replace(options, group=None))
-        await cluster.start()
-        try:
+        async with Cluster(msgspec.structs.replace(options, group=None)) as cluster:
             queues = await cluster.queues()
             start = await cluster.at_bound(queues, options.start)
             end = await cluster.at_bound(queues, options.end)
             await self._check(cluster, start, end)
             return ranges_between(*await self._narrow(cluster, start, end))
-        finally:
-            await cluster.stop()
 
     async def _check(self, cluster: Cluster, start: Bounds, end: Bounds) -> None:
-        """Hold offsets that somebody wrote down against what there is."""
+        """Check offsets from options against the queues."""
         options = self._options
         if options.start.offsets is None and options.end.offsets is None:
             return
@@ -70,46 +66,46 @@ class RocketmqReader(DataSourceReader):
             if end[queue] > has[1]:
                 raise ClientError(f"endingOffsets has {end[queue]} for {queue}, which ends at {has[1]}")
             if offset < min(has[0], end[queue]):
-                behind = min(has[0], end[queue])
-                report_loss(queue, offset, behind, has, fail_on_data_loss=options.fail_on_data_loss)
-                start[queue] = behind
+                first = min(has[0], end[queue])
+                report_loss(queue, offset, first, has, fail_on_data_loss=options.fail_on_data_loss)
+                start[queue] = first
 
     async def _narrow(self, cluster: Cluster, start: Bounds, end: Bounds) -> tuple[Bounds, Bounds]:
-        """Leave out what the filters of the query leave out."""
+        """Apply the pushed filters."""
         wanted = self._wanted
         queues = [queue for queue in start if wanted.wants(queue)]
-        first, behind = dict.fromkeys(queues, wanted.offsets[0]), dict.fromkeys(queues, wanted.offsets[1])
+        first, last = dict.fromkeys(queues, wanted.offsets[0]), dict.fromkeys(queues, wanted.offsets[1])
         if wanted.limits_times:
             times = await cluster.at_time(queues, wanted.times_ms[0])
             first = {queue: max(offset, times[queue]) for queue, offset in first.items()}
             times = await cluster.at_time(queues, wanted.times_ms[1])
-            behind = {queue: min(offset, times[queue]) for queue, offset in behind.items()}
+            last = {queue: min(offset, times[queue]) for queue, offset in last.items()}
         return (
             {queue: max(start[queue], first[queue]) for queue in queues},
-            {queue: min(end[queue], behind[queue]) for queue in queues},
+            {queue: min(end[queue], last[queue]) for queue in queues},
         )
 
 
 class FilteringReader(RocketmqReader):
-    """The same, where Spark pushes the filters of the query."""
+    """Takes filters that Spark pushes."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark calls it so
         self._wanted, left = push(filters, self._wanted)
         tags = self._wanted.tags
-        if tags and self._options.expression == ALL and all(map(_can_be_asked_for, tags)):
+        if tags and self._options.expression == ALL and all(map(_is_expressible, tags)):
             self._options = msgspec.structs.replace(self._options, expression="||".join(sorted(tags)))
         return left
 
 
-def _can_be_asked_for(tag: str) -> bool:
+def _is_expressible(tag: str) -> bool:
     return bool(tag.strip()) and tag == tag.strip() and "|" not in tag and tag != ALL
 
 
 def read_partition(
     options: LiveOptions, partition: InputPartition, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition; Spark makes one of its own if there is none."""
-    from cometmq.spark.live.decode import read_ranges  # only workers decode
+    """The messages of a partition; without ranges, Spark passes a partition of its own."""
+    from cometmq.spark.live.decode import read_ranges  # only workers need it
 
     ranges = partition.ranges if isinstance(partition, RangesPartition) else ()
     return read_ranges(options, ranges, columns)

@@ -1,21 +1,19 @@
-"""Reading ranges of queues on a Spark worker: pulls in, bytes of records out, in the order of the offsets.
+"""Pulling ranges of queues on a Spark worker: encoded records in offset order.
 
 Rules kept here:
-- A range is read in chunks, several at a time, so that broker and worker work side by side; what they bring
-  is handed out in order. The first chunk may always go on; the others wait while too much is held.
-- A broker that goes away is waited for, as long as the query allows, and reading goes on where it stopped.
-- Every offset of a range is either handed out, filtered out by the broker, or reported as lost.
-- A process keeps its connections for its next task. They live on an event loop that runs only while a task
-  waits for it.
+- A range is read in chunks, `CHUNKS_AT_ONCE` at a time, so that broker and worker overlap; results come in
+  order. Above `MAX_HELD_BYTES` only the first chunk continues.
+- If a broker is unavailable, reading waits up to `pollTimeoutMs` and then continues at the same offset.
+- Every offset of a range is returned, filtered out by the broker, or reported as lost.
+- The clients of a process live on an event loop that runs only while a task waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -32,40 +30,37 @@ from cometmq.remoting.loop import loop_factory
 from cometmq.spark.live.data_loss import report_loss
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange
-from cometmq.spark.retry import is_passing
+from cometmq.spark.process_cache import ProcessCache
+from cometmq.spark.retry import is_transient, retry
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Body
 
 T = TypeVar("T")
 
 CHUNK: Final = 4096
-"""The offsets of a chunk, and the most messages of a pull; brokers other than ours give 32 of them."""
+"""Offsets per chunk and messages per pull; brokers other than CometMQ return at most 32."""
 CHUNKS_AT_ONCE: Final = 4
 MAX_HELD_BYTES: Final = 32 * 1024 * 1024
-"""With this much held, only the first chunk goes on."""
-ENOUGH_MESSAGES: Final = 4096
-ENOUGH_BYTES: Final = 4 * 1024 * 1024
-"""So much makes a batch."""
-_MAX_CLIENTS: Final = 4
+BATCH_MESSAGES: Final = 4096
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""A batch is complete when it reaches one of the two."""
 _PULL_TIMEOUT_S: Final = 10.0
-_FIRST_WAIT_S: Final = 0.05
-_LONGEST_WAIT_S: Final = 1.0
 _STUCK_WAIT_S: Final = 0.2
 _CERTAIN_AFTER_S: Final = 2.0
-"""A broker that has less than it had may be about to recover it; after this long it has lost it."""
+"""A broker with fewer messages than before may still be recovering; after this time they count as lost."""
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
-    """Records of one queue, as they came."""
+class PulledRecords(msgspec.Struct, frozen=True, gc=False):
+    """The records of one pull."""
 
     queue: MessageQueue
     body: Body
     count: int
-    """How many offsets it stands for."""
+    """The number of offsets covered, with those that were filtered out."""
     end: int
     """Records from this offset on are not wanted."""
     delta: int
-    """What has to be added to the offsets in the records."""
+    """To be added to the queue offsets in the records."""
 
 
 class WorkerClient:
@@ -79,7 +74,7 @@ class WorkerClient:
         return ClientInstance(client_id(settings), settings)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the event loop until something is done."""
+        """Run the event loop until the work is done."""
         return self._loop.run_until_complete(work)
 
     def close(self) -> None:
@@ -87,37 +82,30 @@ class WorkerClient:
         self._loop.close()
 
 
-_clients: dict[bytes, WorkerClient] = {}
-os.register_at_fork(after_in_child=_clients.clear)
+worker_clients: Final = ProcessCache[WorkerClient]()
 
 
 def worker_client(settings: ClientSettings) -> WorkerClient:
-    """The client of this process for a cluster, made when it is first asked for."""
-    key = msgspec.json.encode(settings)
-    client = _clients.get(key)
-    if client is None:
-        if len(_clients) >= _MAX_CLIENTS:
-            _clients.pop(next(iter(_clients))).close()
-        client = _clients[key] = WorkerClient(settings)
-    return client
+    """The client of this process for a cluster."""
+    return worker_clients.get(settings, partial(WorkerClient, settings))
 
 
 class _Chunk:
-    """A part of a range, and what was read of it so far."""
+    """A part of a range, and the pulls that are not handed out yet."""
 
-    __slots__ = ("came", "end", "pieces", "queue", "start", "task")
+    __slots__ = ("changed", "end", "pulls", "queue", "start", "task")
 
     def __init__(self, queue: MessageQueue, start: int, end: int) -> None:
         self.queue = queue
         self.start = start
         self.end = end
-        self.pieces: deque[Piece] = deque()
-        self.came = asyncio.Event()
-        """Set when there is something, or the end of it."""
+        self.pulls: deque[PulledRecords] = deque()
+        self.changed = asyncio.Event()
+        """Set by a new pull, and at the end of the task."""
         self.task: asyncio.Task[None]
 
     def ended(self, _: asyncio.Task[None]) -> None:
-        self.came.set()
+        self.changed.set()
 
 
 def _chunks(ranges: Sequence[QueueRange]) -> Iterator[_Chunk]:
@@ -126,8 +114,8 @@ def _chunks(ranges: Sequence[QueueRange]) -> Iterator[_Chunk]:
             yield _Chunk(each.queue, start, min(start + CHUNK, each.end))
 
 
-class Feeder:
-    """Reads the ranges of a partition ahead of who asks for them."""
+class PrefetchingPuller:
+    """Reads the ranges of a partition ahead of the decoder."""
 
     def __init__(self, instance: ClientInstance, options: LiveOptions, ranges: Sequence[QueueRange]) -> None:
         self._options = options
@@ -141,36 +129,35 @@ class Feeder:
         self._held_bytes = 0
         self._room = asyncio.Event()
 
-    async def next(self) -> list[Piece]:
-        """The next pieces, of one broker, enough for a batch; none at the end."""
-        pieces: list[Piece] = []
+    async def next(self) -> list[PulledRecords]:
+        """The next pulls of one broker, enough for a batch; empty at the end."""
+        pulls: list[PulledRecords] = []
         messages = size = 0
-        while messages < ENOUGH_MESSAGES and size < ENOUGH_BYTES:
+        while messages < BATCH_MESSAGES and size < BATCH_BYTES:
             self._start_more()
             if not self._running:
                 break
             head = self._running[0]
-            while not head.pieces and not head.task.done():
-                head.came.clear()
-                await head.came.wait()
-            if not head.pieces:
+            while not head.pulls and not head.task.done():
+                head.changed.clear()
+                await head.changed.wait()
+            if not head.pulls:
                 head.task.result()
                 self._running.popleft()
                 self._room.set()
                 continue
-            piece = head.pieces[0]
-            if pieces and not _go_together(pieces[0], piece):
+            pull = head.pulls[0]
+            if pulls and not _fit_one_batch(pulls[0], pull):
                 break
-            head.pieces.popleft()
-            pieces.append(piece)
-            messages += piece.count
-            size += len(piece.body)
-            self._held_bytes -= len(piece.body)
+            head.pulls.popleft()
+            pulls.append(pull)
+            messages += pull.count
+            size += len(pull.body)
+            self._held_bytes -= len(pull.body)
             self._room.set()
-        return pieces
+        return pulls
 
     async def stop(self) -> None:
-        """Read no more."""
         tasks = [chunk.task for chunk in self._running]
         for task in tasks:
             task.cancel()
@@ -194,7 +181,7 @@ class Feeder:
                 await self._room.wait()
             raw = await self._pull(chunk.queue, offset, chunk.end - offset)
             if raw.status == _RESET:
-                continue  # somebody moved the group, which does not move the query; it is said once
+                continue  # the group was reset, which does not move the query; brokers say so once
             if raw.next_offset > offset:
                 if raw.code == ResponseCode.SUCCESS:
                     self._take(chunk, raw, offset)
@@ -208,46 +195,39 @@ class Feeder:
                 self._lose(chunk.queue, offset, chunk.end, raw)
                 return
             if now - stuck_since > self._options.poll_timeout_s:
-                raise self._no_patience(chunk.queue, offset, raw.status or "no reason given")
+                raise self._timed_out(chunk.queue, offset, raw.status or "no reason given")
             await asyncio.sleep(_STUCK_WAIT_S)
 
     def _take(self, chunk: _Chunk, raw: RawPull, offset: int) -> None:
         count = min(raw.next_offset, chunk.end) - offset
-        chunk.pieces.append(Piece(chunk.queue, raw.body, count, chunk.end, raw.offset_delta))
+        chunk.pulls.append(PulledRecords(chunk.queue, raw.body, count, chunk.end, raw.offset_delta))
         self._held_bytes += len(raw.body)
-        chunk.came.set()
+        chunk.changed.set()
 
-    def _lose(self, queue: MessageQueue, first: int, behind: int, raw: RawPull) -> None:
+    def _lose(self, queue: MessageQueue, first: int, end: int, raw: RawPull) -> None:
         has = raw.min_offset, raw.max_offset
-        report_loss(queue, first, behind, has, fail_on_data_loss=self._options.fail_on_data_loss)
+        report_loss(queue, first, end, has, fail_on_data_loss=self._options.fail_on_data_loss)
 
     async def _pull(self, queue: MessageQueue, offset: int, count: int) -> RawPull:
-        """Pull, for as long as it takes within the query's patience."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.poll_timeout_s
-        wait_s = _FIRST_WAIT_S
-        while True:
-            try:
-                return await self._pulls.pull_raw(
-                    queue,
-                    self._subscriptions[queue.topic],
-                    offset,
-                    count,
-                    kind=PullKind.PULL,
-                    timeout_s=_PULL_TIMEOUT_S,
-                    bulk=True,
-                )
-            except CometError as error:
-                if not is_passing(error):
-                    raise
-                if loop.time() + wait_s > deadline:
-                    raise self._no_patience(queue, offset, error) from error
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-            with suppress(CometError):
-                await self._routes.refresh(queue.topic)
+        pull = partial(
+            self._pulls.pull_raw,
+            queue,
+            self._subscriptions[queue.topic],
+            offset,
+            count,
+            kind=PullKind.PULL,
+            timeout_s=_PULL_TIMEOUT_S,
+            bulk=True,
+        )
+        try:
+            timeout_s, find_broker = self._options.poll_timeout_s, partial(self._routes.refresh, queue.topic)
+            return await retry(pull, timeout_s, recover=find_broker)
+        except CometError as error:
+            if not is_transient(error):
+                raise
+            raise self._timed_out(queue, offset, error) from error
 
-    def _no_patience(self, queue: MessageQueue, offset: int, why: object) -> ClientError:
+    def _timed_out(self, queue: MessageQueue, offset: int, why: object) -> ClientError:
         return ClientError(
             f"{queue} could not be read at offset {offset} for {self._options.poll_timeout_s:.0f} s: {why}. "
             "Bring its broker back, or raise pollTimeoutMs"
@@ -255,11 +235,10 @@ class Feeder:
 
 
 _FILTERED: Final = "NO_MATCHED_MESSAGE"
-"""What brokers say when they looked at messages and none was wanted."""
+"""The answer of a broker that filtered all messages out."""
 _RESET: Final = "OFFSET_RESET"
-"""What brokers say once to a group whose offset was set from outside."""
+"""The answer that a group gets once after its offset was reset."""
 
 
-def _go_together(one: Piece, other: Piece) -> bool:
-    """Whether the records of two pieces can be in one batch."""
+def _fit_one_batch(one: PulledRecords, other: PulledRecords) -> bool:
     return one.queue.broker_name == other.queue.broker_name and one.delta == other.delta

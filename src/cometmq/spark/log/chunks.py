@@ -1,18 +1,18 @@
-"""Records of a commit log file in pieces that fit into memory, from any place on, past damage.
+"""Commit log files read in chunks of records, from any offset, past damage.
 
 Rules kept here:
-- A file is read with plain reads of a few megabytes: what a broker removes meanwhile does not kill a reader,
-  and the memory that is needed does not depend on the size of the file.
-- A place in the middle of a file is found by walking from a record before it. Where none is known, a record
-  is one that has the magic, a size that fits, and says itself that it is where it is.
-- What is no record is told with where it begins and where the next record does, once, by whoever reads the
-  range that it begins in.
+- Files are read with plain reads of `CHUNK_BYTES`: retention may remove a file meanwhile, and memory does not
+  depend on the file size.
+- To start inside a file, the reader walks from an earlier record. If none is known, it accepts bytes as a
+  record if magic, size and the physical offset in the record agree.
+- Damage is reported once, from its start to the next record, by the reader of the range that it starts in.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from cometmq.model.errors import StoreError
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.gather import Positions
 from cometmq.spark.arrow.record_scan import HEAD_DTYPE, scan_records
 from cometmq.wire.record.layout import (
     HEAD,
@@ -29,50 +29,50 @@ from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     FillerError,
     RecordError,
+    peek_head,
     peek_physical_offset,
 )
 
-CHUNK: Final = 4 * 1024 * 1024
+CHUNK_BYTES: Final = 4 * 1024 * 1024
 _LOOK_BACKS: Final = (64 * 1024, 8 * 1024 * 1024)
-"""How far before a place a record is looked for; the second is more than the largest record takes."""
+"""Distances to look back for a record; the second exceeds the largest record."""
 _MAGIC_TAIL: Final = HEAD.size - 1
 _FIRST_MAGIC_BYTE: Final = MAGIC_V1 >> 24
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """A file of a commit log, as far as it may be read."""
+    """A commit log file, as far as it may be read."""
 
     path: str
     start: int
-    """The offset of its first byte in the log."""
+    """Physical offset of the first byte."""
     limit: int
-    """The offset behind the last byte that may be read."""
+    """Physical offset of the end of what may be read."""
 
 
-class Piece(NamedTuple):
-    """Records in one buffer; good until the next piece is asked for."""
+class LogChunk(NamedTuple):
+    """Records in one buffer, which is valid until the next chunk is read."""
 
     buffer: bytes | memoryview
-    starts: Places
-    places: Places
-    """Where in the log each of them is."""
+    starts: Positions
+    physical_offsets: Positions
 
 
 class Damage(NamedTuple):
-    """Bytes that are no record."""
+    """Bytes that are not a record."""
 
     start: int
     end: int
-    """Where the next record begins, or nothing more is to be read."""
+    """The next record, or the end of what may be read."""
     error: RecordError
 
 
 class LogFileReader:
-    """One file, open."""
+    """An open file."""
 
     def __init__(self, file: LogFile) -> None:
         self.file = file
-        self._room = bytearray()
+        self._buffer = bytearray()
         try:
             self._handle = os.open(file.path, os.O_RDONLY)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class LogFileReader:
         os.close(self._handle)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the log, as many of them as may be read."""
+        """Read bytes at a physical offset, up to the limit."""
         at = offset - self.file.start
         size = min(size, self.file.limit - offset)
         parts = []
@@ -99,37 +99,45 @@ class LogFileReader:
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def records(self, start: int, stop: int, *, up_to_damage: bool = False) -> Iterator[Piece | Damage]:
-        """Everything that begins from an offset on, at which something does begin, and before another.
+    def record_size(self, offset: int) -> int | None:
+        """The size of the record at a physical offset; None if there is none."""
+        head = self.read(offset, MIN_RECORD_SIZE)
+        with suppress(RecordError):
+            if peek_physical_offset(head, 0) == offset:
+                return peek_head(head, 0)[0]
+        return None
 
-        With `up_to_damage` the first damage is the last that comes, and how long it is is not looked for.
+    def records(self, start: int, stop: int, *, up_to_damage: bool = False) -> Iterator[LogChunk | Damage]:
+        """Everything that starts in a range of offsets; a record or damage starts at `start`.
+
+        With `up_to_damage` reading ends at the first damage, whose end is not searched for.
         """
-        position, size = start, CHUNK
+        position, size = start, CHUNK_BYTES
         stop = min(stop, self.file.limit)
         while position < stop:
-            buffer = self._look(position, size)
+            buffer = self._read_shared(position, size)
             scan = scan_records(buffer, 0, stop - position)
             if len(scan.starts):
-                yield Piece(buffer, scan.starts, scan.starts + position)
+                yield LogChunk(buffer, scan.starts, scan.starts + position)
                 position += scan.position
-                size = CHUNK
+                size = CHUNK_BYTES
             elif isinstance(scan.error, FillerError):
                 return
             elif size < (needed := self._size_at(buffer, position)):
                 size = needed
             else:
                 end = position if up_to_damage else self.next_record(position + 1)
-                yield Damage(position, end, _placed(scan.error, position))
+                yield Damage(position, end, _in_log(scan.error, position))
                 if up_to_damage:
                     return
                 position = end
 
-    def _look(self, offset: int, size: int) -> memoryview:
-        """The same in memory that is used again and again, which takes less time than new memory."""
+    def _read_shared(self, offset: int, size: int) -> memoryview:
+        """Read into one buffer that is reused: allocating a new one takes longer."""
         size = min(size, self.file.limit - offset)
-        if len(self._room) < size:
-            self._room = bytearray(max(size, min(CHUNK, self.file.limit - self.file.start)))
-        view = memoryview(self._room)[:size]
+        if len(self._buffer) < size:
+            self._buffer = bytearray(max(size, min(CHUNK_BYTES, self.file.limit - self.file.start)))
+        view = memoryview(self._buffer)[:size]
         filled = 0
         while filled < size and (
             count := os.preadv(self._handle, [view[filled:]], offset + filled - self.file.start)
@@ -138,14 +146,14 @@ class LogFileReader:
         return view[:filled]
 
     def _size_at(self, buffer: memoryview, offset: int) -> int:
-        """How long the record is that seems to begin here; 0 if it would not fit."""
+        """The size of the record that seems to start here; 0 if it does not fit."""
         if len(buffer) < HEAD.size:
             return 0
         size, magic = HEAD.unpack_from(buffer)
         return size if magic in (MAGIC_V1, MAGIC_V2) and size <= self.file.limit - offset else 0
 
     def beginning_from(self, offset: int) -> int:
-        """Where the first record that begins at or behind an offset does, or damage that it may be under."""
+        """The start of the first record at or after an offset, or of damage there."""
         if offset <= self.file.start:
             return self.file.start
         position = offset
@@ -157,45 +165,45 @@ class LogFileReader:
                 break
         for found in self.records(position, offset):
             position = found.end if isinstance(found, Damage) else _end_of(found)
-        # What ends before it ends at the filler, behind which there is nothing.
+        # Reading that stops earlier has met the filler, and nothing follows it.
         return position if position >= offset else self.file.limit
 
     def next_record(self, offset: int) -> int:
-        """Where the first record is that is believed, from an offset on; the end of the file if none is."""
+        """The first plausible record from an offset on; the limit if there is none."""
         while offset < self.file.limit:
-            buffer = self.read(offset, CHUNK)
-            found = self._believed(buffer, offset)
+            buffer = self.read(offset, CHUNK_BYTES)
+            found = self._first_plausible(buffer, offset)
             if found is not None:
                 return found
-            if len(buffer) < CHUNK:
+            if len(buffer) < CHUNK_BYTES:
                 break
             offset += len(buffer) - MIN_RECORD_SIZE
         return self.file.limit
 
-    def _believed(self, buffer: bytes, base: int) -> int | None:
+    def _first_plausible(self, buffer: bytes, base: int) -> int | None:
         content = np.frombuffer(buffer, np.uint8)
         if len(content) < MIN_RECORD_SIZE or not content.any():
             return None
-        places = np.flatnonzero(content[4 : len(content) - MIN_RECORD_SIZE + 5] == _FIRST_MAGIC_BYTE)
-        heads = np.ndarray((len(content) - _MAGIC_TAIL,), HEAD_DTYPE, content, strides=(1,))[places]
+        starts = np.flatnonzero(content[4 : len(content) - MIN_RECORD_SIZE + 5] == _FIRST_MAGIC_BYTE)
+        heads = np.ndarray((len(content) - _MAGIC_TAIL,), HEAD_DTYPE, content, strides=(1,))[starts]
         is_magic = (heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)
-        for place, size in zip(
-            places[is_magic].tolist(), heads["total_size"][is_magic].tolist(), strict=True
+        for start, size in zip(
+            starts[is_magic].tolist(), heads["total_size"][is_magic].tolist(), strict=True
         ):
-            offset: int = base + place
+            offset: int = base + start
             fits = MIN_RECORD_SIZE <= size <= self.file.limit - offset
-            if fits and peek_physical_offset(buffer, place) == offset:
+            if fits and peek_physical_offset(buffer, start) == offset:
                 return offset
         return None
 
 
-def _end_of(piece: Piece) -> int:
-    size: int = HEAD.unpack_from(piece.buffer, int(piece.starts[-1]))[0]
-    return int(piece.places[-1]) + size
+def _end_of(chunk: LogChunk) -> int:
+    size: int = HEAD.unpack_from(chunk.buffer, int(chunk.starts[-1]))[0]
+    return int(chunk.physical_offsets[-1]) + size
 
 
-def _placed(error: RecordError | None, base: int) -> RecordError:
-    """An error of a buffer, with its place in the log."""
+def _in_log(error: RecordError | None, base: int) -> RecordError:
+    """An error in a buffer, with its physical offset."""
     if error is None:
         return RecordError(base, "a record", "the end of what may be read")
     text = error.message.partition("found ")[2]

@@ -1,103 +1,87 @@
-"""The options of the source `rocketmq-log`: which stores, which messages, and what to do with damage.
+"""Options of the source `rocketmq-log`.
 
 Rules kept here:
-- Nothing but a path is needed. A store has no name of its own: unless a name is given, that of its folder
-  stands for the broker, or of the folder around it if it is just called `store`.
-- Topics that the broker of the store does not know any more are left out, as no consumer can see them.
+- Only a path is required. The default broker name is the name of the store folder, or of its parent if the
+  folder is called `store`.
+- Topics that the broker no longer has are left out by default, as consumers cannot see them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from cometmq.model.errors import SettingsError
-from cometmq.spark.options import IncludeProperties, Options
+from cometmq.spark.options import TOPIC_OPTIONS, IncludeProperties, Options, scalar_options
 
-LOG_OPTIONS: Final = (
-    "path",
-    "brokerName",
-    "topic",
-    "topics",
-    "topicPattern",
-    "keys",
-    "startingTimestamp",
-    "endingTimestamp",
-    "mode",
-    "includeProperties",
-    "includeDeletedTopics",
-    "checkCrc",
-    "partitionBytes",
-)
 DEFAULT_PARTITION_BYTES: Final = 128 * 1024 * 1024
-"""As Spark's own files have it: a task in Python costs as much as reading a third of this."""
-_LEAST_PARTITION_BYTES: Final = 4096
+"""As for Spark's files: starting a Python task costs as much as reading a third of this."""
 _USUAL_FOLDER: Final = "store"
 _FOR_EVER: Final = 2**62
 
 
-class StorePlace(msgspec.Struct, frozen=True):
+class StorePath(msgspec.Struct, frozen=True):
     """A store directory and the name of its broker."""
 
     root: str
     broker_name: str
 
 
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query reads."""
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The options of a query; scalar fields are Spark options of the same name."""
 
-    stores: tuple[StorePlace, ...]
+    stores: tuple[StorePath, ...]
     topics: frozenset[str] | None = None
-    """None wants all."""
-    pattern: str | None = None
-    """Topics whose whole names match this."""
+    """None for all."""
+    topic_pattern: str | None = None
+    """Matches whole topic names."""
     keys: frozenset[str] | None = None
-    """None wants messages with any keys, or without."""
+    """None for all messages."""
     times_ms: tuple[int, int] = (0, _FOR_EVER)
-    """When a message has to be stored: the first moment that is wanted, and the one behind the last."""
-    permissive: bool = False
+    """Store timestamps: inclusive start, exclusive end."""
+    mode: str = "failfast"
     include_properties: IncludeProperties = False
-    include_deleted: bool = False
+    include_deleted_topics: bool = False
     check_crc: bool = False
-    partition_bytes: int = DEFAULT_PARTITION_BYTES
+    partition_bytes: Annotated[int, msgspec.Meta(ge=4096)] = DEFAULT_PARTITION_BYTES
+
+    def __post_init__(self) -> None:
+        if self.mode.lower() not in ("permissive", "failfast"):
+            raise SettingsError(f"mode is {self.mode.lower()!r}; it has to be permissive or failfast")
+
+    @property
+    def permissive(self) -> bool:
+        """Whether damage is reported in a column instead of an error."""
+        return self.mode.lower() == "permissive"
+
+
+LOG_OPTIONS: Final = (
+    *("path", "brokerName", "keys", "startingTimestamp", "endingTimestamp"),
+    *(*TOPIC_OPTIONS, *scalar_options(LogOptions)),
+)
 
 
 def log_options(given: Mapping[str, str]) -> LogOptions:
-    """The options of a query."""
+    """Read and check the options of a query."""
     options = Options(given, LOG_OPTIONS, "the source rocketmq-log")
-    topics, pattern = _topics(options)
+    topics, _ = options.topics()
     start, end = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
     times = start or 0, _FOR_EVER if end is None else end
     if times[0] >= times[1]:
-        raise SettingsError("endingTimestamp is not behind startingTimestamp; no message can be between them")
+        raise SettingsError("endingTimestamp is not after startingTimestamp; no message can be between them")
     return LogOptions(
         stores=_stores(options),
-        topics=topics,
-        pattern=pattern,
+        topics=frozenset(topics) if options.has("topic") or options.has("topics") else None,
         keys=frozenset(keys.split()) if (keys := options.text("keys")) is not None else None,
         times_ms=times,
-        permissive=is_permissive(given),
-        include_properties=options.included_properties("includeProperties"),
-        include_deleted=options.flag("includeDeletedTopics", default=False),
-        check_crc=options.flag("checkCrc", default=False),
-        partition_bytes=options.number("partitionBytes", least=_LEAST_PARTITION_BYTES)
-        or DEFAULT_PARTITION_BYTES,
+        **options.scalars(LogOptions),
     )
 
 
-def is_permissive(given: Mapping[str, str]) -> bool:
-    """Whether what is damaged is told in a column instead of an error."""
-    mode = (Options(given, LOG_OPTIONS, "the source rocketmq-log").text("mode") or "failfast").lower()
-    if mode not in ("permissive", "failfast"):
-        raise SettingsError(f"mode is {mode!r}; it has to be permissive or failfast")
-    return mode == "permissive"
-
-
-def _stores(options: Options) -> tuple[StorePlace, ...]:
+def _stores(options: Options) -> tuple[StorePath, ...]:
     roots = [path.strip() for path in (options.text("path") or "").split(",") if path.strip()]
     if not roots:
         raise SettingsError("path is missing; write .load('/data/store'), or several with commas between")
@@ -116,24 +100,9 @@ def _stores(options: Options) -> tuple[StorePlace, ...]:
             f"several stores would have the broker name {max(names, key=names.count)!r}; "
             "tell them apart with brokerName, one for each path, with commas between"
         )
-    return tuple(StorePlace(root, name) for root, name in zip(roots, names, strict=True))
+    return tuple(StorePath(root, name) for root, name in zip(roots, names, strict=True))
 
 
 def _name_of(root: Path) -> str:
     root = root.absolute()
     return root.parent.name if root.name == _USUAL_FOLDER and root.parent.name else root.name
-
-
-def _topics(options: Options) -> tuple[frozenset[str] | None, str | None]:
-    given = options.only_one_of("topic", "topics", "topicPattern")
-    if given is None:
-        return None, None
-    text = options.text(given) or ""
-    if given == "topicPattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise SettingsError(f"topicPattern {text!r} is no regular expression: {error}") from None
-        return None, text
-    names = text.split(",") if given == "topics" else [text]
-    return frozenset(name.strip() for name in names if name.strip()), None

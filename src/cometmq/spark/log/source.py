@@ -1,13 +1,12 @@
-"""The data source `rocketmq-log`: the commit logs of stores as a table, without a broker.
+"""Spark source `rocketmq-log`: commit logs of stores as a table, without a broker.
 
     spark.read.format("rocketmq-log").option("topic", "orders").load("/data/broker-a/store")
 
 Rules kept here:
-- Stores are RocketMQ's or ours, of a broker that runs or does not, or copies; several at once have a comma
-  between their paths. Every worker has to see them under the same paths. Nothing is written into them.
-- Options are checked where the query is made, so that a mistake is told before anything runs.
-- With a schema of its own (`.schema("queueOffset bigint, body binary")`) a query gets, and costs, only these
-  columns.
+- Reads stores of RocketMQ and CometMQ, of running or stopped brokers, or copies; several paths are separated
+  by commas. Every worker needs the same paths. Nothing is written into a store.
+- Options are checked when the query is made.
+- With `.schema("queueOffset bigint, body binary")` only these columns are read.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns
-from cometmq.spark.log.options import LogOptions, is_permissive, log_options
-from cometmq.spark.log.partitions import LogPlaces, LogRange, QueueParts, plan
+from cometmq.spark.log.options import LogOptions, log_options
+from cometmq.spark.log.partitions import LogPartition, plan
 from cometmq.spark.pushdown import Wanted, filters_are_pushed, push
 
 if TYPE_CHECKING:
@@ -35,18 +34,15 @@ class RocketmqLogSource(DataSource):
         return "rocketmq-log"
 
     def schema(self) -> StructType:
-        log_options(self.options)
-        return PERMISSIVE_LOG_SCHEMA if is_permissive(self.options) else LOG_SCHEMA
+        return PERMISSIVE_LOG_SCHEMA if log_options(self.options).permissive else LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_columns(schema, self.schema())
-        kind = FilteringLogReader if filters_are_pushed() else LogReader
-        return kind(log_options(self.options), schema.names)
+        reader = FilteringLogReader if filters_are_pushed() else LogReader
+        return reader(log_options(self.options), schema.names)
 
 
 class LogReader(DataSourceReader):
-    """Reads stores as they are."""
-
     def __init__(self, options: LogOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
@@ -56,21 +52,18 @@ class LogReader(DataSourceReader):
         return plan(self._options, self._wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from cometmq.spark.log.reading import read_parts, read_places, read_range  # only workers decode
-        from cometmq.spark.log.rows import LogRows
+        from cometmq.spark.log.rows import (
+            LogRows,
+        )  # only workers decode
 
-        if not isinstance(partition, LogRange | QueueParts | LogPlaces):
-            return iter(())  # Spark makes one of its own if there is none
+        if not isinstance(partition, LogPartition):
+            return iter(())  # Spark's own partition, if there is none
         rows = LogRows(self._options, self._wanted, self._columns, partition.broker_name, partition.topics)
-        if isinstance(partition, LogRange):
-            return read_range(partition, rows)
-        if isinstance(partition, LogPlaces):
-            return read_places(partition, rows)
-        return read_parts(partition, rows, self._wanted.tags)
+        return rows.read(partition)
 
 
 class FilteringLogReader(LogReader):
-    """The same, where Spark pushes the filters of the query."""
+    """Takes filters that Spark pushes."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark calls it so
         self._wanted, left = push(filters, self._wanted)

@@ -1,12 +1,11 @@
-"""A store directory as the log source sees it: its files, its end, and what else helps to read less.
+"""A store directory as the log source reads it: files, end of the log, and state.
 
 Rules kept here:
-- Nothing is ever written into the directory, and no lock is kept.
-- After an orderly stop the log ends behind its last record. A store that is in use is read as far as whole
-  records reach at this moment. After a crash it ends where a recovery would let it end: at the first record
-  that is not whole, from the moment on that the checkpoint says is safe.
-- Only what may not have been on the disk yet is read for its checksums here. Unless it crashed, queues tell
-  of a place close to the end, and nothing before it is read at all.
+- Nothing is written into the directory, and no lock is kept.
+- After a clean stop the log ends after its last record. A store in use is read up to its last whole record.
+  After a crash the log ends where recovery would end it: at the first torn record after the checkpoint.
+- Checksums are verified here only for records that may not be flushed. Unless the store crashed, queues give
+  an offset near the end, and nothing before it is read.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.spark.arrow.gather import Mask
 from cometmq.spark.arrow.record_fields import RecordFields
-from cometmq.spark.log.chunks import Damage, LogFile, LogFileReader, Piece
+from cometmq.spark.log.chunks import Damage, LogChunk, LogFile, LogFileReader
 from cometmq.store.config import StoreConfig
 from cometmq.store.put.body_checksums import body_checksums
 from cometmq.store.tools.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
@@ -33,15 +32,14 @@ from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,
     RecordError,
     peek_head,
-    peek_physical_offset,
     peek_store_timestamp,
 )
 
 _TIMES: Final = struct.Struct(">qq")
 _MOST_LOOKED_AT: Final = 200
-"""So many queues are asked where the log was not long ago."""
+"""Queues that are asked for an offset near the end of the log."""
 _MARGIN_MS: Final = 3000
-"""A recovery goes back so much further than the checkpoint says."""
+"""Recovery starts this long before the checkpoint."""
 
 
 class StoreState(Enum):
@@ -53,16 +51,16 @@ class StoreState(Enum):
 
 
 class LogStore(msgspec.Struct, frozen=True):
-    """A store that was looked at."""
+    """A store directory, surveyed."""
 
     survey: Survey
     state: StoreState
     files: list[LogFile]
-    """Those with records, as far as they go."""
+    """Files with records, up to the end of the log."""
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics that there are; None if the store does not say."""
+        """The topics of the store; None if it has no topic file."""
         known = self.survey.known_topics
         return None if known is None else known | {queue.topic for queue in self.survey.queues}
 
@@ -72,7 +70,7 @@ class LogStore(msgspec.Struct, frozen=True):
 
 
 def look_at(root: Path, config: StoreConfig | None = None, *, is_alone: bool = False) -> LogStore:
-    """Look at a store directory; who is alone with it has its lock."""
+    """Survey a store directory; `is_alone` means that the caller holds its lock."""
     if not root.is_dir():
         raise StoreError(f"{root} is no directory; the path of a store has a folder commitlog in it")
     survey = survey_store(SystemDisk(), root, config)
@@ -87,7 +85,7 @@ def look_at(root: Path, config: StoreConfig | None = None, *, is_alone: bool = F
 
 
 def first_store_time(file: LogFile) -> int | None:
-    """When the first record of a file was stored; None if it does not begin with one."""
+    """The store timestamp of the first record of a file; None if it does not start with one."""
     with LogFileReader(file) as reader:
         head = reader.read(file.start, 2 * MIN_RECORD_SIZE)
     try:
@@ -98,7 +96,7 @@ def first_store_time(file: LogFile) -> int | None:
 
 
 def _has_bytes(file: LogFile) -> bool:
-    """Whether a file that begins with no record has anything in its first bytes."""
+    """Whether the first bytes of a file are not all zero."""
     with LogFileReader(file) as reader:
         return any(reader.read(file.start, 2 * MIN_RECORD_SIZE))
 
@@ -112,7 +110,7 @@ def _state_of(survey: Survey, is_alone: bool) -> StoreState:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process has a store; not to be asked by that process itself, which would lose its lock."""
+    """Whether another process holds the lock. Called by the holder itself, this releases its lock."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -127,7 +125,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _safe_ms(root: Path) -> int:
-    """A moment before which everything is on the disk."""
+    """The time before which everything is flushed."""
     try:
         with (root / CHECKPOINT).open("rb") as file:
             times_ms: tuple[int, int] = _TIMES.unpack(file.read(_TIMES.size))
@@ -137,28 +135,23 @@ def _safe_ms(root: Path) -> int:
 
 
 def _dispatched(survey: Survey, files: list[LogFile]) -> int:
-    """Where the last record begins that some queue has; 0 if none has one."""
+    """Physical offset of the last dispatched record; 0 if there is none."""
     plain = [found for found in survey.queues if found.topic not in survey.batch_topics]
-    places = []
+    last = []
     for found in plain[:_MOST_LOOKED_AT]:
         queue = open_queue(SystemDisk(), survey, found)
         try:
-            places += [(place, size) for place, size, _ in queue.units(queue.max_offset - 1, 1)]
+            last += [(offset, size) for offset, size, _ in queue.units(queue.max_offset - 1, 1)]
         finally:
             queue.close()
-    place, size = max(places, default=(0, 0))
-    is_there = any(file.start <= place < file.limit and _has_record(file, place, size) for file in files)
-    return place if is_there else 0
+    offset, size = max(last, default=(0, 0))
+    exists = any(file.start <= offset < file.limit and _has_record(file, offset, size) for file in files)
+    return offset if exists else 0
 
 
-def _has_record(file: LogFile, place: int, size: int) -> bool:
-    """Whether a record of this size lies there."""
+def _has_record(file: LogFile, offset: int, size: int) -> bool:
     with LogFileReader(file) as reader:
-        head = reader.read(place, MIN_RECORD_SIZE)
-    try:
-        return peek_head(head, 0)[0] == size and peek_physical_offset(head, 0) == place
-    except RecordError:
-        return False
+        return reader.record_size(offset) == size
 
 
 def _cut(files: list[LogFile], state: StoreState, safe_ms: int, dispatched: int) -> list[LogFile]:
@@ -167,16 +160,16 @@ def _cut(files: list[LogFile], state: StoreState, safe_ms: int, dispatched: int)
     if state is StoreState.CRASHED:
         while first > 0 and (first_store_time(files[first]) or safe_ms + 1) > safe_ms:
             first -= 1
-    for place in range(first, len(files)):
-        end = _end_in(files[place], state, safe_ms, dispatched)
-        is_last = place == len(files) - 1
+    for index in range(first, len(files)):
+        end = _end_in(files[index], state, safe_ms, dispatched)
+        is_last = index == len(files) - 1
         if end is not None and (is_last or state is StoreState.CRASHED):
-            return [*files[:place], msgspec.structs.replace(files[place], limit=end)]
+            return [*files[:index], msgspec.structs.replace(files[index], limit=end)]
     return files
 
 
 def _end_in(file: LogFile, state: StoreState, safe_ms: int, dispatched: int) -> int | None:
-    """Where the log ends in a file; None if it goes on to the end of it."""
+    """The end of the log in a file; None if the file is full."""
     end = None
     start = dispatched if file.start < dispatched < file.limit else file.start
     with LogFileReader(file) as reader:
@@ -193,19 +186,19 @@ def _end_in(file: LogFile, state: StoreState, safe_ms: int, dispatched: int) -> 
     return end
 
 
-def _first_torn(piece: Piece, safe_ms: int) -> int | None:
-    """The offset of the first record that is not whole, among those that may not be."""
-    fields = RecordFields(piece.buffer, piece.starts)
+def _first_torn(chunk: LogChunk, safe_ms: int) -> int | None:
+    """Physical offset of the first torn record, among those after `safe_ms`."""
+    fields = RecordFields(chunk.buffer, chunk.starts)
     suspects = ~fields.bad & (fields.store_times_ms >= safe_ms)
-    torn = fields.bad | (fields.fixed["physical_offset"] != piece.places)
+    torn = fields.bad | (fields.fixed["physical_offset"] != chunk.physical_offsets)
     torn |= wrong_bodies(fields, suspects)
-    return int(piece.places[torn][0]) if torn.any() else None
+    return int(chunk.physical_offsets[torn][0]) if torn.any() else None
 
 
 def wrong_bodies(fields: RecordFields, rows: Mask) -> Mask:
-    """Which of these records have another body than their checksums say."""
+    """Which of these records have a body that does not match its checksum."""
     wrong = np.zeros(len(fields), np.bool_)
-    places = np.flatnonzero(rows & (fields.body_ends > fields.body_starts))
-    checksums = body_checksums(fields.bytes, fields.body_starts[places], fields.body_ends[places])
-    wrong[places] = checksums != fields.fixed["body_crc"][places]
+    indices = np.flatnonzero(rows & (fields.body_ends > fields.body_starts))
+    checksums = body_checksums(fields.bytes, fields.body_starts[indices], fields.body_ends[indices])
+    wrong[indices] = checksums != fields.fixed["body_crc"][indices]
     return wrong

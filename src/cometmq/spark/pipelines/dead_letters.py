@@ -1,9 +1,9 @@
-"""Why and where messages fail: the dead letters of all groups, by group, topic and reason.
+"""Report of dead letters by group, topic and reason.
 
 Rules kept here:
-- A broker keeps what failed and how often, not why. The reason comes from the traces of consumers, if they
-  write some: how the last try of the message ended. Without traces it is `unknown`.
-- Dead letters are read, and stay as they are.
+- A broker stores how often a message failed, not why. The reason is the outcome of the last attempt in the
+  traces of consumers; without traces it is `unknown`.
+- Dead letters are only read.
 """
 
 from __future__ import annotations
@@ -15,61 +15,50 @@ from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
 from cometmq.model import message_properties as names
-from cometmq.model.names import DLQ_PREFIX, TRACE_TOPIC
-from cometmq.spark.pipelines.run.jobs import Job
+from cometmq.model.names import DLQ_PREFIX
+from cometmq.spark.pipelines.run.files import topic_names
+from cometmq.spark.pipelines.run.jobs import DeadLettersJob
 from cometmq.spark.pipelines.run.streams import plain_errors
-from cometmq.spark.pipelines.run.topic_names import topic_names
 from cometmq.spark.pipelines.traces import began_of, ended_of, outcome_name, trace_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["DeadLettersJob", "dead_letters"]
+
 UNKNOWN: Final = "unknown"
 _BY: Final = ("group", "topic", "reason", "host")
 
 
-class DeadLettersJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Whose dead letters to look at."""
-
-    groups: tuple[str, ...] = ()
-    """Empty looks at all."""
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-    trace_topic: str = TRACE_TOPIC
-
-    def options(self, **own: str) -> dict[str, str]:
-        return self.source_options(startingTimestamp=self.start, endingTimestamp=self.end, **own)
-
-
 class DeadLetterLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Dead letters that have the same group, topic, reason and place."""
+    """Dead letters with the same group, topic, reason and host."""
 
     group: str
     topic: str | None
-    """Where the messages were sent to."""
+    """The original topic."""
     reason: str
-    """How the last try ended: exception, time-out, nothing-returned, failed, or unknown."""
+    """Of the last attempt: exception, time-out, nothing-returned, failed, or unknown."""
     host: str | None
-    """Where that try was, if it is known."""
+    """Of the last attempt, if known."""
     count: int
     most_attempts: int
     first_timestamp: int
     last_timestamp: int
     msg_id: str
-    """The last of them."""
+    """The last one."""
 
 
 class DeadLetterReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What fails, the most frequent first."""
+    """The most frequent first."""
 
     messages: int
     traced: bool
-    """Whether there are traces, without which no reason is known."""
+    """Whether there are traces."""
     lines: list[DeadLetterLine]
 
 
 def dead_letters(spark: SparkSession, job: DeadLettersJob) -> DeadLetterReport:
-    """Look at the dead letters."""
+    """Report the dead letters."""
     known = background().run(topic_names(job.options()))
     wanted = {DLQ_PREFIX + group for group in job.groups}
     topics = [topic for topic in known if topic.startswith(DLQ_PREFIX) and (not wanted or topic in wanted)]
@@ -79,8 +68,8 @@ def dead_letters(spark: SparkSession, job: DeadLettersJob) -> DeadLetterReport:
     with plain_errors():
         letters = _letters(spark, job.options(topics=",".join(topics), includeProperties="true"))
         if is_traced:
-            tries = _last_tries(spark, job.source_options(topic=job.trace_topic))
-            letters = letters.join(tries, ["group", "msgId"], "left")
+            attempts = _last_attempts(spark, job.source_options(topic=job.trace_topic))
+            letters = letters.join(attempts, ["group", "msgId"], "left")
         else:
             letters = letters.withColumns({"reason": fn.lit(UNKNOWN), "host": fn.lit(None).cast("string")})
         lines = _lines(letters.fillna(UNKNOWN, "reason"))
@@ -100,11 +89,13 @@ def _letters(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     )
 
 
-def _last_tries(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """How, and where, each message was last consumed by each group."""
+def _last_attempts(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Outcome and host of the last attempt of each group and message."""
     fields = trace_fields(spark, options)
-    tries = began_of(fields).join(ended_of(fields).drop("msgId", "cost"), "requestId", "left")
-    last = tries.groupBy("group", "msgId").agg(fn.max_by(fn.struct("outcome", "host"), "gotAt").alias("last"))
+    attempts = began_of(fields).join(ended_of(fields).drop("msgId", "cost"), "requestId", "left")
+    last = attempts.groupBy("group", "msgId").agg(
+        fn.max_by(fn.struct("outcome", "host"), "gotAt").alias("last")
+    )
     return last.select(
         "group",
         "msgId",
@@ -116,22 +107,10 @@ def _last_tries(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 def _lines(letters: DataFrame) -> list[DeadLetterLine]:
     grouped = letters.groupBy(*_BY).agg(
         fn.count("*").alias("count"),
-        fn.max("attempts").alias("attempts"),
-        fn.min("at").alias("first"),
-        fn.max("at").alias("last"),
-        fn.max_by("msgId", "at").alias("msgId"),
+        fn.max("attempts").alias("most_attempts"),
+        fn.min("at").alias("first_timestamp"),
+        fn.max("at").alias("last_timestamp"),
+        fn.max_by("msgId", "at").alias("msg_id"),
     )
-    return [
-        DeadLetterLine(
-            group=row.group,
-            topic=row.topic,
-            reason=row.reason,
-            host=row.host,
-            count=row["count"],
-            most_attempts=row.attempts,
-            first_timestamp=row.first,
-            last_timestamp=row.last,
-            msg_id=row.msgId,
-        )
-        for row in grouped.orderBy(fn.desc("count"), *_BY).collect()
-    ]
+    rows = grouped.orderBy(fn.desc("count"), *_BY).collect()
+    return [DeadLetterLine(**row.asDict()) for row in rows]

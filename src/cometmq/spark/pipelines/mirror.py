@@ -1,72 +1,44 @@
-"""Topics of one cluster kept on another one, too.
+"""Mirror: copies topics of one cluster to another.
 
 Rules kept here:
-- Messages of one queue arrive in their order, by default in the queue of the same number.
-- A topic that the other cluster does not have when the mirror starts is made there, with as many queues.
-- Offsets are in the checkpoint: a mirror that was stopped goes on where it was. Towards CometMQ each message
-  arrives once, also if a batch has to be done again; towards Apache's brokers that needs `atLeastOnce`.
+- Messages of one queue arrive in order, by default in the queue with the same id.
+- A topic that the target lacks when the mirror starts is created there, with as many queues.
+- Offsets are in the checkpoint, so a stopped mirror continues. With CometMQ as the target each message
+  arrives once, also if a batch is repeated; brokers of Apache need `atLeastOnce`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql import functions as fn
 
 from cometmq.client.admin.admin import Admin
 from cometmq.client.blocking.loop import background
-from cometmq.model.errors import SettingsError
 from cometmq.model.names import is_system_topic
 from cometmq.spark.live.cluster import Cluster
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.copy import copies
-from cometmq.spark.pipelines.run.jobs import TopicsJob
-from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
-from cometmq.spark.pipelines.run.topic_names import settings_of
+from cometmq.spark.pipelines.run.files import settings_of
+from cometmq.spark.pipelines.run.jobs import MirrorJob
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream, trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-class MirrorJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to mirror, and where to."""
-
-    to_namesrv_addr: str
-    checkpoint: str
-    prefix: str = ""
-    """Put before the names of topics on the other cluster."""
-    group: str | None = None
-    """The consumer group by which lag tools see how far the mirror is."""
-    once: bool = False
-    """End with what there is now, instead of going on for ever."""
-    every_s: float = 1.0
-    """How long messages are gathered."""
-    batch_rows: int = 1_000_000
-    keep_queues: bool = True
-    """Send each message to the queue of the same number."""
-    at_least_once: bool = False
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.to_namesrv_addr == self.namesrv_addr and not self.prefix:
-            raise SettingsError("both clusters are the same one; a prefix keeps the topics apart")
-
-    def target_options(self) -> dict[str, str]:
-        """How the other cluster is reached."""
-        return {"namesrvAddr": self.to_namesrv_addr, **self.sink}
+__all__ = ["MirrorJob", "mirror"]
 
 
 class Mirrored(Progress, rename="camel", kw_only=True):
-    """What a run has copied."""
+    """The result of a run."""
 
     to_namesrv_addr: str
     made_topics: list[str]
 
 
 def mirror(spark: SparkSession, job: MirrorJob, report: Report = no_report) -> Mirrored:
-    """Copy what there is, or go on until interrupted."""
+    """Copy the messages that are there, or run until interrupted."""
     options = job.source_options(
         **job.topic_options(),
         group=job.group,
@@ -79,21 +51,14 @@ def mirror(spark: SparkSession, job: MirrorJob, report: Report = no_report) -> M
     target = {**job.target_options(), "exactlyOnce": str(not job.at_least_once).lower()}
     writer = rows.writeStream.format("rocketmq").options(**target)
     writer = writer.option("checkpointLocation", job.checkpoint).outputMode("append")
-    trigger: dict[str, Any] = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
-    if job.once:
-        trigger = {"availableNow": True}
-    done = run_stream(writer.trigger(**trigger), report)
+    done = run_stream(trigger(writer, once=job.once, every_s=job.every_s), report)
     return Mirrored(to_namesrv_addr=job.to_namesrv_addr, made_topics=made, **msgspec.structs.asdict(done))
 
 
 async def _make_topics(job: MirrorJob, options: dict[str, str]) -> list[str]:
-    """Make the topics that are missing; the answer is their names."""
-    cluster = Cluster(live_options({**options, "group": ""}, streaming=True))
-    await cluster.start()
-    try:
+    """Create missing topics. Returns their names."""
+    async with Cluster(live_options({**options, "group": ""}, streaming=True)) as cluster:
         queues = await cluster.queues()
-    finally:
-        await cluster.stop()
     made = []
     async with Admin(settings_of(job.target_options())) as admin:
         there = set(await admin.topics())

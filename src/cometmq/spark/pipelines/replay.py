@@ -1,11 +1,11 @@
-"""Messages of a time range sent to a topic once more, from topics or from an archive.
+"""Replay: sends messages of a time range to a topic again, from topics or from an archive.
 
-What is to be sent is decided once, at the first start, and written down in the checkpoint as a plan of steps:
-ranges of offsets, or batches of the archive. A step that is done is written down, too.
+The first start writes a plan of steps, offset ranges or batches of the archive, into the checkpoint, where
+every finished step is recorded, too.
 
 Rules kept here:
-- A replay that was interrupted or killed goes on with the step that was not done. Towards a CometMQ broker a
-  message of that step which was stored before is not stored again.
+- An interrupted or killed replay continues with the unfinished step. A CometMQ broker does not store messages
+  of that step again.
 - A checkpoint belongs to one replay; another one is refused.
 """
 
@@ -27,85 +27,54 @@ from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.archive.job import batches_of, read_archive
 from cometmq.spark.pipelines.copy import copies, in_order
 from cometmq.spark.pipelines.run.files import Files, joined
-from cometmq.spark.pipelines.run.jobs import TopicsJob, time_ms
+from cometmq.spark.pipelines.run.jobs import ReplayJob
 from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["ReplayJob", "replay"]
+
 STEP_ROWS: Final = 1_000_000
 RATED_STEP_S: Final = 30
-"""With a rate, a step takes about so long: no more than that is begun again."""
+"""The time of a step with a rate; an interrupt repeats at most one step."""
 _PLAN: Final = "plan.json"
 _DONE: Final = "done"
 
 
-class ReplayJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to send once more, and where to."""
-
-    archive: str | None = None
-    """An archive to read from, instead of topics of the cluster."""
-    end: str | None = msgspec.field(default=None, name="to")
-    """Before when messages were stored."""
-    to_topic: str
-    to_namesrv_addr: str | None = None
-    """Another cluster; None is the same one."""
-    checkpoint: str
-    rate: int | None = None
-    """How many messages a second."""
-    keep_queues: bool = False
-    """Send each message to the queue of the same number."""
-    at_least_once: bool = False
-    """For brokers that cannot tell what they have, such as Apache's: what is done again is sent again."""
-    written_range: str | None = None
-    """How the time range was written, if that is what tells this replay from others; else the times do."""
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.archive is not None and self.topic_pattern is not None:
-            raise SettingsError("topicPattern is for topics of a cluster; name topics of an archive, or none")
-        if self.rate is not None and self.rate < 1:
-            raise SettingsError(f"rate is {self.rate}; it has to be at least 1 message a second")
-
-    @property
-    def times_ms(self) -> tuple[int | None, int | None]:
-        return time_ms("startingTimestamp", self.start), time_ms("endingTimestamp", self.end)
-
-
 class Step(msgspec.Struct, frozen=True):
-    """What is sent in one go: a batch of the archive, or offsets."""
+    """A batch of the archive, or ranges of offsets."""
 
     batch: int | None = None
     start: Nested = {}
     end: Nested = {}
-    """Of all queues, since the source reads those that are not named from end to end."""
+    """Of all queues: the source would read others from start to end."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a replay sends."""
+    """The steps of a replay."""
 
     id: str
     job: str
-    """What was asked for, to know it again."""
+    """Identifies the replay."""
     steps: list[Step]
 
 
 class StepDone(msgspec.Struct, frozen=True):
-    """A step that was sent."""
+    """A finished step."""
 
     rows: int
 
 
 class Replayed(Progress, rename="camel", kw_only=True):
-    """What a run has sent; `rows` has what earlier runs sent, too."""
+    """The result; `rows` includes earlier runs."""
 
     to_topic: str
     steps: int
 
 
 def replay(spark: SparkSession, job: ReplayJob, report: Report = no_report) -> Replayed:
-    """Send what the plan says and was not sent yet."""
+    """Send the unfinished steps of the plan."""
     files = Files(spark)
     plan = _plan(files, job)
     done = _done(files, job)
@@ -158,12 +127,9 @@ def _rows_of(spark: SparkSession, job: ReplayJob, step: Step) -> DataFrame:
         includeProperties="true",
     )
     rows = spark.read.format("rocketmq").options(**options).load()
-    # A queue that came to be after the plan was made is not part of it.
+    # Queues that are newer than the plan are not part of it.
     planned = [f"{queue.topic}@{queue.broker_name}:{queue.queue_id}" for queue in from_nested(step.end)]
     return rows.where(fn.format_string("%s@%s:%d", "topic", "brokerName", "queueId").isin(planned))
-
-
-# The plan.
 
 
 def _plan(files: Files, job: ReplayJob) -> Plan:
@@ -184,10 +150,10 @@ def _plan(files: Files, job: ReplayJob) -> Plan:
 
 
 def _asked(job: ReplayJob) -> str:
-    """What has to be the same for a replay to be the same one."""
+    """The options that identify a replay."""
     times = job.written_range or (job.start, job.end)
     source = (job.namesrv_addr, job.topics, job.topic_pattern, job.archive, times)
-    target = (job.to_topic, job.to_namesrv_addr, job.keep_queues, job.rate)  # a rate decides on the order
+    target = (job.to_topic, job.to_namesrv_addr, job.keep_queues, job.rate)  # a rate changes the order
     return msgspec.json.encode((source, target)).decode()
 
 
@@ -205,7 +171,7 @@ def _archive_steps(files: Files, job: ReplayJob) -> list[Step]:
 
 
 def _offset_steps(job: ReplayJob) -> list[Step]:
-    """The offsets of the time range, in steps that are not too large."""
+    """The offsets of the time range, in steps of limited size."""
     start, end = background().run(_bounds(job))
     most = STEP_ROWS if job.rate is None else max(int(job.rate * RATED_STEP_S), 1)
     steps = []
@@ -218,18 +184,14 @@ def _offset_steps(job: ReplayJob) -> list[Step]:
 
 
 async def _bounds(job: ReplayJob) -> tuple[Offsets, Offsets]:
-    """Where the time range begins and ends in each queue."""
+    """The offsets of the time range in each queue."""
     options = live_options(
         job.source_options(**job.topic_options(), endingTimestamp=job.end, includeProperties="true"),
         streaming=False,
     )
-    cluster = Cluster(options)
-    await cluster.start()
-    try:
+    async with Cluster(options) as cluster:
         queues = await cluster.queues()
         return await cluster.at_bound(queues, options.start), await cluster.at_bound(queues, options.end)
-    finally:
-        await cluster.stop()
 
 
 def _done_path(job: ReplayJob, number: int) -> str:
@@ -237,7 +199,6 @@ def _done_path(job: ReplayJob, number: int) -> str:
 
 
 def _done(files: Files, job: ReplayJob) -> list[StepDone]:
-    """The steps that earlier runs have done."""
     found = files.names(joined(job.checkpoint, _DONE))
     return [
         msgspec.json.decode(files.read(joined(job.checkpoint, _DONE, name)) or "", type=StepDone)

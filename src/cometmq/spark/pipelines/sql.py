@@ -1,28 +1,27 @@
-"""A query over topics: as tables of what they hold, or as streams of what comes.
+"""SQL over topics, as batch tables or as streams.
 
     SELECT tags, count(*) FROM orders GROUP BY tags
 
 Rules kept here:
-- Every topic that the query names is a table with the columns of the source, and `text`, the body as text.
-  Only those are looked at. Names that are more than letters, digits and `_` stand in backticks.
-- Files of a stream are complete batches, and its messages arrive once, also over a restart.
+- Every topic in the query is a table with the columns of the source, and `text`, the body as text. Names with
+  other characters than letters, digits and `_` need backticks.
+- A stream writes files by complete batches, and messages once, also across restarts.
 """
 
 from __future__ import annotations
 
-import difflib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as fn
 
 from cometmq.client.blocking.loop import background
-from cometmq.model.errors import ClientError, NotFoundError, SettingsError
-from cometmq.spark.pipelines.run.files import joined
-from cometmq.spark.pipelines.run.jobs import Job
-from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors, run_stream
-from cometmq.spark.pipelines.run.topic_names import topic_names
+from cometmq.model.errors import NotFoundError, SettingsError
+from cometmq.spark.options import nearest
+from cometmq.spark.pipelines.run.files import joined, topic_names
+from cometmq.spark.pipelines.run.jobs import SqlJob
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, plain_errors, run_stream, trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,54 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-FORMATS: Final = ("parquet", "json", "csv", "orc")
+__all__ = ["SqlJob", "sql"]
+
 _MOST_TABLES: Final = 50
 
 
-class SqlJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to ask, and where the answer goes."""
-
-    query: str
-    stream: bool = False
-    """Ask again and again as messages come, instead of once."""
-    once: bool = False
-    """Of a stream: end with what there is now."""
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-    """When messages were stored: since when, and before when."""
-    properties: bool = False
-    """Whether the properties of messages are read, too."""
-    output: str | None = None
-    """A folder for the result; else it goes to a topic, or to whoever asked."""
-    format: str = "parquet"
-    overwrite: bool = False
-    to_topic: str | None = None
-    to_namesrv_addr: str | None = None
-    checkpoint: str | None = None
-    mode: str | None = None
-    """Of a stream: append, update or complete, as Spark has it."""
-    every_s: float = 5.0
-    limit: int = 100
-    """How many rows are shown at most."""
-    at_least_once: bool = False
-    sink: dict[str, str] = msgspec.field(default_factory=dict)
-    """Further options of the sink."""
-
-    def __post_init__(self) -> None:
-        if self.output is not None and self.to_topic is not None:
-            raise SettingsError("output and toTopic exclude each other; give one of them")
-        if self.format not in FORMATS:
-            raise SettingsError(f"format is {self.format!r}; it has to be {', '.join(FORMATS)}")
-        if self.stream and self.end is not None:
-            raise SettingsError("a stream has no end; leave to away, or stream")
-        if self.stream and self.to_topic is not None and self.checkpoint is None:
-            raise SettingsError(
-                "checkpoint is missing; a stream into a topic needs one to go on where it was"
-            )
-
-
 class Rows(msgspec.Struct, rename="camel"):
-    """Rows that are shown."""
+    """Rows to show."""
 
     columns: list[str]
     rows: list[list[object]]
@@ -86,7 +44,7 @@ class Rows(msgspec.Struct, rename="camel"):
 
 
 class Answered(Progress, rename="camel"):
-    """What became of a query whose result went elsewhere."""
+    """The result of a query that wrote to files or a topic."""
 
     output: str | None = None
     to_topic: str | None = None
@@ -95,7 +53,7 @@ class Answered(Progress, rename="camel"):
 def sql(
     spark: SparkSession, job: SqlJob, show: Callable[[Rows], None], report: Report = no_report
 ) -> Answered | None:
-    """Ask; rows that go nowhere else are shown."""
+    """Run the query; without an output its rows are shown."""
     frame = _answer(spark, job)
     if job.stream:
         done = run_stream(_stream_writer(frame, job, show), report)
@@ -130,10 +88,7 @@ def _stream_writer(frame: DataFrame, job: SqlJob, show: Callable[[Rows], None]) 
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
     writer = writer.outputMode(job.mode or ("append" if job.output is not None else "update"))
-    trigger: dict[str, Any] = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
-    if job.once:
-        trigger = {"availableNow": True}
-    return writer.trigger(**trigger)
+    return trigger(writer, once=job.once, every_s=job.every_s)
 
 
 def _sink_options(job: SqlJob) -> dict[str, str]:
@@ -144,7 +99,7 @@ def _sink_options(job: SqlJob) -> dict[str, str]:
 
 
 def _messages(frame: DataFrame) -> DataFrame:
-    """Rows as messages: a body that is there, else all columns as JSON."""
+    """Rows for the sink: with their body, else all columns as JSON."""
     if "body" in frame.columns:
         return frame
     return frame.select(fn.to_json(fn.struct("*")).alias("body"))
@@ -164,11 +119,8 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-# Topics as tables.
-
-
 def _answer(spark: SparkSession, job: SqlJob) -> DataFrame:
-    """The query, with every topic that it names made a table first."""
+    """The query, after its topics are registered as tables."""
     for _ in range(_MOST_TABLES):
         try:
             return spark.sql(job.query)
@@ -200,16 +152,12 @@ def _make_table(spark: SparkSession, job: SqlJob, topic: str) -> None:
     )
     known = background().run(topic_names(options))
     if topic not in known:
-        near = difflib.get_close_matches(topic, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; `cometmq topic list` shows those that there are"
-        raise NotFoundError(f"there is no topic {topic}{hint}")
+        hint = nearest(topic, known, "`cometmq topic list` shows those that there are")
+        raise NotFoundError(f"there is no topic {topic}; {hint}")
     reader = spark.readStream if job.stream else spark.read
     table = reader.format("rocketmq").options(**options).load()
     table.withColumn("text", fn.col("body").cast("string")).createOrReplaceTempView(f"`{topic}`")
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    if not lines:
-        raise ClientError("Spark does not say what is wrong with the query")
-    return lines[0]
+    return next(iter(str(error).strip().splitlines()), "Spark gives no reason")

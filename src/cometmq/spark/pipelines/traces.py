@@ -1,8 +1,8 @@
-"""What clients wrote down about messages: how long sending, delivery and consuming took, and what failed.
+"""Report of message traces: latencies of sending, delivery and consuming, and failures.
 
 Rules kept here:
-- Traces are read where Spark is: the records in the bodies are split by Spark's own functions, and a record
-  that is not whole is left out. Their form is in `cometmq.client.trace.records`.
+- Spark's own functions split the trace records, and incomplete records are left out. Their form is in
+  `cometmq.client.trace.records`.
 - Times are milliseconds; percentiles are Spark's approximate ones.
 """
 
@@ -16,36 +16,24 @@ from pyspark.sql import functions as fn
 from cometmq.client.blocking.loop import background
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import NotFoundError
-from cometmq.model.names import TRACE_TOPIC
-from cometmq.spark.pipelines.run.jobs import Job
+from cometmq.spark.pipelines.run.files import topic_names
+from cometmq.spark.pipelines.run.jobs import TracesJob
 from cometmq.spark.pipelines.run.streams import plain_errors
-from cometmq.spark.pipelines.run.topic_names import topic_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_PERCENTILES: Final = (0.5, 0.95, 0.99)
+__all__ = ["TracesJob", "traces"]
+
+_PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SENT_LEAST: Final = 12
 _BEGAN_LEAST: Final = 7
 _ENDED_LEAST: Final = 5
-"""How many fields a record has at least, with its kind."""
-
-
-class TracesJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Which traces to look at."""
-
-    trace_topic: str = TRACE_TOPIC
-    start: str | None = msgspec.field(default=None, name="from")
-    end: str | None = msgspec.field(default=None, name="to")
-
-    def options(self) -> dict[str, str]:
-        return self.source_options(
-            topic=self.trace_topic, startingTimestamp=self.start, endingTimestamp=self.end
-        )
+"""The least number of fields of a record, with its type."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known of one topic and group."""
+    """Latencies of one topic and group."""
 
     topic: str | None
     group: str | None
@@ -58,29 +46,29 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How often a group ended in one way other than success."""
+    """Failures of a group with one outcome."""
 
     group: str | None
     outcome: str
     count: int
     msg_id: str | None
-    """One of them."""
+    """An example."""
 
 
 class TraceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the traces say."""
+    """The report."""
 
     sends: list[Line]
-    """From the call to the answer."""
+    """From the call to the response."""
     deliveries: list[Line]
-    """From the sending of a message to the first time that somebody got it."""
+    """From sending to the first delivery."""
     consumptions: list[Line]
-    """How long listeners took."""
+    """The time of listeners."""
     failures: list[Failures]
 
 
 def traces(spark: SparkSession, job: TracesJob) -> TraceReport:
-    """Look at all traces."""
+    """Report all traces."""
     options = job.options()
     if job.trace_topic not in background().run(topic_names(options)):
         raise NotFoundError(
@@ -96,7 +84,7 @@ def traces(spark: SparkSession, job: TracesJob) -> TraceReport:
 
 
 def trace_fields(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """The fields of all records, and the address of the client that wrote them."""
+    """The fields of all records, with the host of the client."""
     messages = spark.read.format("rocketmq").options(**options).load()
     records = fn.split(fn.col("body").cast("string"), "\x02")
     return messages.select("bornHost", fn.explode(records).alias("record")).select(
@@ -105,7 +93,6 @@ def trace_fields(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def sent_of(fields: DataFrame) -> DataFrame:
-    """Messages that were sent."""
     sent = _of_kind(fields, "Pub", _SENT_LEAST)
     has_offset_id = fn.size("fields") > _SENT_LEAST + 1
     return sent.select(
@@ -121,7 +108,6 @@ def sent_of(fields: DataFrame) -> DataFrame:
 
 
 def began_of(fields: DataFrame) -> DataFrame:
-    """Messages that somebody got."""
     return _of_kind(fields, "SubBefore", _BEGAN_LEAST).select(
         _number(1).alias("gotAt"),
         _text(3).alias("group"),
@@ -133,7 +119,6 @@ def began_of(fields: DataFrame) -> DataFrame:
 
 
 def ended_of(fields: DataFrame) -> DataFrame:
-    """Listeners that came to an end."""
     success = fn.get("fields", fn.lit(4))
     unsaid = fn.when(fn.lower(success) == "true", fn.lit(0)).otherwise(fn.lit(ConsumeOutcome.FAILED.value))
     return _of_kind(fields, "SubAfter", _ENDED_LEAST).select(
@@ -146,7 +131,7 @@ def ended_of(fields: DataFrame) -> DataFrame:
 
 
 def outcome_name(outcome: Column) -> Column:
-    """The outcome of a consumption in words."""
+    """The outcome in words."""
     words = fn.lit("unknown")
     for each in ConsumeOutcome:
         words = fn.when(outcome == each.value, fn.lit(each.name.lower().replace("_", "-"))).otherwise(words)
@@ -170,9 +155,6 @@ def _is_true(value: Column) -> Column:
     return (fn.lower(value) == "true").alias("success")
 
 
-# The report.
-
-
 def _report(sent: DataFrame, began: DataFrame, ended: DataFrame) -> TraceReport:
     got = began.select("requestId", fn.col("group").alias("consumer"), "msgId")
     where = sent.groupBy("msgId").agg(fn.first("topic").alias("topic"), fn.min("sentAt").alias("sentAt"))
@@ -185,35 +167,26 @@ def _report(sent: DataFrame, began: DataFrame, ended: DataFrame) -> TraceReport:
         .withColumnRenamed("consumer", "group")
         .join(where.select("msgId", "topic"), "msgId", "left")
     )
-    failed = consumed.where(~fn.col("success")).withColumn("name", outcome_name(fn.col("outcome")))
-    failures = failed.groupBy("group", "name").agg(fn.count("*").alias("count"), fn.max("msgId").alias("id"))
+    failed = consumed.where(~fn.col("success")).withColumn("outcome", outcome_name(fn.col("outcome")))
+    failures = failed.groupBy("group", "outcome").agg(
+        fn.count("*").alias("count"), fn.max("msgId").alias("msg_id")
+    )
+    rows = failures.orderBy(fn.desc("count"), "group", "outcome").collect()
     return TraceReport(
         sends=_lines(sent),
         deliveries=_lines(delivered),
         consumptions=_lines(consumed),
-        failures=[
-            Failures(group=row.group, outcome=row.name, count=row["count"], msg_id=row.id)
-            for row in failures.orderBy(fn.desc("count"), "group", "name").collect()
-        ],
+        failures=[Failures(**row.asDict()) for row in rows],
     )
 
 
 def _lines(frame: DataFrame) -> list[Line]:
-    percentiles = fn.percentile_approx("cost", fn.array(*map(fn.lit, _PERCENTILES)))
+    percentiles = (fn.percentile_approx("cost", share).alias(name) for name, share in _PERCENTILES.items())
     grouped = frame.groupBy("topic", "group").agg(
         fn.count("*").alias("count"),
         fn.count_if(~fn.col("success")).alias("failed"),
-        percentiles.alias("percentiles"),
         fn.max("cost").alias("longest"),
+        *percentiles,
     )
-    return [
-        Line(
-            topic=row.topic,
-            group=row.group,
-            count=row["count"],
-            failed=row.failed,
-            longest=row.longest,
-            **dict(zip(("p50", "p95", "p99"), row.percentiles or (), strict=False)),
-        )
-        for row in grouped.orderBy(fn.desc("count"), "topic", "group").collect()
-    ]
+    rows = grouped.orderBy(fn.desc("count"), "topic", "group").collect()
+    return [Line(**row.asDict()) for row in rows]

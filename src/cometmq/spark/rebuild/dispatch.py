@@ -1,9 +1,9 @@
-"""What follows from records for queues and index, many at a time: units and entries as columns.
+"""Dispatch of many records: consume queue units and index entries as columns.
 
 Rules kept here:
-- The rules are those of `store/dispatch/rules.py`; single messages are only looked at where they are special:
-  delayed ones, ones in further queues, ones with keys beside their unique one.
-- A record that is not whole is an error: queues without it would hide it, and what is behind it, for good.
+- The rules are those of `store/dispatch/rules.py`. Single messages are handled only if they are delayed, go
+  to further queues, or have keys beside their unique key.
+- A damaged record is an error: queues without it would hide it and everything after it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from cometmq.model.message_properties import INNER_MULTI_DISPATCH, KEYS, TAGS, U
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.ports.names import is_file_name
-from cometmq.spark.arrow.gather import Mask, Places, gather
+from cometmq.spark.arrow.gather import Mask, Positions, gather
 from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
-from cometmq.spark.log.chunks import Damage, Piece
+from cometmq.spark.log.chunks import Damage, LogChunk
 from cometmq.spark.log.store import wrong_bodies
 from cometmq.store.dispatch.rules import DelayLevels, delay_level, further_places
 from cometmq.store.index.key_hash import hashes_of_all, key_hashes
 from cometmq.wire.java_hash import java_hash, tags_code
 
-UNIT_ROW: Final = np.dtype([("queue_offset", "<i8"), ("place", "<i8"), ("size", "<i4"), ("code", "<i8")])
-ENTRY_ROW: Final = np.dtype([("hash", "<i4"), ("place", "<i8"), ("stored_ms", "<i8")])
+UNIT_ROW: Final = np.dtype(
+    [("queue_offset", "<i8"), ("physical_offset", "<i8"), ("size", "<i4"), ("code", "<i8")]
+)
+ENTRY_ROW: Final = np.dtype([("hash", "<i4"), ("physical_offset", "<i8"), ("stored_ms", "<i8")])
 
 Rows = npt.NDArray[np.void]
 Queue = tuple[str, int]
@@ -39,18 +41,18 @@ _FURTHER: Final = INNER_MULTI_DISPATCH.encode()
 
 
 class DispatchRules(msgspec.Struct, frozen=True):
-    """What has to be known of a store to dispatch its messages."""
+    """The properties of a store that dispatch depends on."""
 
     known_topics: frozenset[str] | None
-    """The topics that have queues; None if nobody knows, which means all."""
+    """Topics with queues; None for all."""
     old_topics: frozenset[str]
-    """Those that had queues before."""
+    """Topics that had queues before."""
     batch_topics: frozenset[str]
-    """Those whose queues are of another kind, and are left alone."""
+    """Topics with batch consume queues, which are kept."""
     delays_ms: dict[int, int]
-    """The delays of levels, as old queues show them."""
+    """Delays by level, from old queues."""
     delay_levels: str
-    """Those of all others, as settings have them."""
+    """The setting, for other levels."""
     has_index: bool = True
 
     def has_queues(self, topic: str) -> bool:
@@ -59,7 +61,7 @@ class DispatchRules(msgspec.Struct, frozen=True):
 
 
 class Dispatched:
-    """What some records gave: units by queue, in the order of the log, and entries of the index."""
+    """Units by queue, in log order, and index entries."""
 
     def __init__(self, rules: DispatchRules) -> None:
         self._rules = rules
@@ -70,102 +72,102 @@ class Dispatched:
         self.entries: list[Rows] = []
         self.left_out: set[str] = set()
 
-    def add(self, path: str, found: Piece | Damage) -> None:
-        """Dispatch a piece of the log."""
+    def add(self, path: str, found: LogChunk | Damage) -> None:
+        """Dispatch a chunk of the log."""
         if isinstance(found, Damage):
-            raise StoreError(f"{path} is damaged, and the log goes on behind it: {found.error}")
+            raise StoreError(f"{path} is damaged, and the log goes on after it: {found.error}")
         fields = RecordFields(found.buffer, found.starts)
-        wrong = fields.bad | (fields.fixed["physical_offset"] != found.places)
+        wrong = fields.bad | (fields.fixed["physical_offset"] != found.physical_offsets)
         wrong |= wrong_bodies(fields, ~wrong)
         if wrong.any():
             raise StoreError(
-                f"{path} is damaged at {found.places[wrong][0]} of the log, and goes on behind it"
+                f"{path} is damaged at {found.physical_offsets[wrong][0]} of the log, and goes on after it"
             )
-        piece = _Columns(fields)
+        columns = _Columns(fields)
         self.messages += len(fields)
-        self._queue(piece)
+        self._queue(columns)
         if self._rules.has_index:
-            self._index(piece)
+            self._index(columns)
 
-    def _queue(self, piece: _Columns) -> None:
-        codes = piece.tags_codes()
-        rows = np.zeros(len(piece.fields), UNIT_ROW)
-        rows["queue_offset"] = piece.fields.fixed["queue_offset"]
-        rows["place"] = piece.fields.fixed["physical_offset"]
-        rows["size"] = piece.fields.fixed["total_size"]
-        queued = piece.fields.sys_flags & TransactionType.PREPARED == 0
-        queue_ids = piece.fields.column("queue_id", np.int64)
-        for number, topic in enumerate(piece.topics):
-            here = queued & (piece.topic_numbers == number)
+    def _queue(self, columns: _Columns) -> None:
+        codes = columns.tags_codes()
+        rows = np.zeros(len(columns.fields), UNIT_ROW)
+        rows["queue_offset"] = columns.fields.fixed["queue_offset"]
+        rows["physical_offset"] = columns.fields.fixed["physical_offset"]
+        rows["size"] = columns.fields.fixed["total_size"]
+        queued = columns.fields.sys_flags & TransactionType.PREPARED == 0
+        queue_ids = columns.fields.column("queue_id", np.int64)
+        for number, topic in enumerate(columns.topics):
+            here = queued & (columns.topic_numbers == number)
             if topic in self._rules.batch_topics or not here.any():
                 continue
             if not self._rules.has_queues(topic):
                 self.left_out.add(topic)
                 continue
             if topic == DELAY_TOPIC:
-                self._delay(piece, here, codes)
+                self._delay(columns, here, codes)
             rows["code"] = codes
             self._append(topic, rows[here], queue_ids[here])
-            if piece.has_further:
-                self._append_further(piece, rows, here)
+            if columns.has_further:
+                self._append_further(columns, rows, here)
 
-    def _append(self, topic: str, rows: Rows, queue_ids: Places) -> None:
+    def _append(self, topic: str, rows: Rows, queue_ids: Positions) -> None:
         order = np.argsort(queue_ids, kind="stable")
         ids, firsts = np.unique(queue_ids[order], return_index=True)
         for queue_id, part in zip(ids.tolist(), np.split(rows[order], firsts[1:]), strict=True):
             self.units.setdefault((topic, queue_id), []).append(part)
 
-    def _append_further(self, piece: _Columns, rows: Rows, here: Mask) -> None:
-        """Put messages into the other queues that they name."""
+    def _append_further(self, columns: _Columns, rows: Rows, here: Mask) -> None:
+        """Multi-dispatch: put messages into the further queues that they name."""
         for row in np.flatnonzero(here).tolist():
-            queue_id = int(piece.fields.fixed["queue_id"][row])
-            for place in further_places(piece.block(row), queue_id):
-                if place.topic in self._rules.old_topics:
+            queue_id = int(columns.fields.fixed["queue_id"][row])
+            for target in further_places(columns.block(row), queue_id):
+                if target.topic in self._rules.old_topics:
                     unit = rows[row : row + 1].copy()
-                    unit["queue_offset"] = place.queue_offset
-                    self.units.setdefault((place.topic, place.queue_id), []).append(unit)
+                    unit["queue_offset"] = target.queue_offset
+                    self.units.setdefault((target.topic, target.queue_id), []).append(unit)
 
-    def _delay(self, piece: _Columns, here: Mask, codes: Places) -> None:
-        """Give the units of delayed messages the times of their delivery."""
-        times = piece.fields.store_times_ms
+    def _delay(self, columns: _Columns, here: Mask, codes: Positions) -> None:
+        """The units of delayed messages have the delivery time as their tags code."""
+        times = columns.fields.store_times_ms
         for row in np.flatnonzero(here).tolist():
-            level = delay_level(DELAY_TOPIC, piece.block(row))
+            level = delay_level(DELAY_TOPIC, columns.block(row))
             if level:
                 delay_ms = self._rules.delays_ms.get(level)
                 codes[row] = int(times[row]) + (
                     self._levels.delay_ms(level) if delay_ms is None else delay_ms
                 )
 
-    def _index(self, piece: _Columns) -> None:
-        fields = piece.fields
+    def _index(self, columns: _Columns) -> None:
+        fields = columns.fields
         indexed = fields.sys_flags & TRANSACTION_MASK != TransactionType.ROLLBACK
-        unique_keys, keys = piece.keys(UNIQ_KEY), piece.keys(KEYS)
+        unique_keys, keys = columns.keys(UNIQ_KEY), columns.keys(KEYS)
         hashes: list[int] = []
         rows: list[int] = []
-        for number, topic in enumerate(piece.topics):
-            beginning = java_hash(f"{topic}#")
-            here = np.flatnonzero(indexed & (piece.topic_numbers == number)).tolist()
+        for number, topic in enumerate(columns.topics):
+            topic_hash = java_hash(f"{topic}#")
+            here = np.flatnonzero(indexed & (columns.topic_numbers == number)).tolist()
             plain = [row for row in here if unique_keys[row] and not keys[row]]
             if plain:
-                hashes += hashes_of_all(beginning, [unique_keys[row] or b"" for row in plain])
+                hashes += hashes_of_all(topic_hash, [unique_keys[row] or b"" for row in plain])
                 rows += plain
             for row in here:
                 if keys[row]:
-                    found = key_hashes(beginning, unique_keys[row], keys[row])
+                    found = key_hashes(topic_hash, unique_keys[row], keys[row])
                     hashes += found
                     rows += [row] * len(found)
             self.indexed += sum(1 for row in here if unique_keys[row] or keys[row])
         order = np.argsort(np.array(rows, np.int64), kind="stable")
-        places = np.array(rows, np.int64)[order]
+        sources = np.array(rows, np.int64)[order]
         entries = np.empty(len(rows), ENTRY_ROW)
         entries["hash"] = np.array(hashes, np.int64)[order]
-        entries["place"] = fields.fixed["physical_offset"][places]
-        entries["stored_ms"] = fields.store_times_ms[places]
+        entries["physical_offset"] = fields.fixed["physical_offset"][sources]
+        entries["stored_ms"] = fields.store_times_ms[sources]
         self.entries.append(entries)
 
 
 class _Columns:
-    """The columns of a piece that dispatch wants."""
+    """The columns of a chunk that dispatch needs."""
 
     def __init__(self, fields: RecordFields) -> None:
         self.fields = fields
@@ -176,18 +178,15 @@ class _Columns:
         self.has_further = _FURTHER in bytes(fields.buffer)
         self._properties = Properties(buffer, fields.block_starts, fields.ends)
 
-    def tags_codes(self) -> Places:
-        """What the units say of the tags."""
+    def tags_codes(self) -> Positions:
         tags = self._properties.values(TAGS).dictionary_encode()
         table = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
-        codes: Places = table[tags.indices.fill_null(len(table) - 1).to_numpy()]
+        codes: Positions = table[tags.indices.fill_null(len(table) - 1).to_numpy()]
         return codes
 
     def keys(self, name: str) -> list[bytes | None]:
-        """The values of a property as bytes."""
         values: list[bytes | None] = self._properties.values(name).cast(pa.binary()).to_pylist()
         return values
 
     def block(self, row: int) -> memoryview:
-        """The properties of one message."""
         return memoryview(self.fields.buffer)[int(self.fields.block_starts[row]) : int(self.fields.ends[row])]

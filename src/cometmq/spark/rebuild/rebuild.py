@@ -1,14 +1,13 @@
-"""Queues and index files of a store made again from its log, by all workers of a Spark together.
+"""Rebuild of the consume queues and the index of a store from its log, on Spark workers.
 
 Rules kept here:
-- The result is, byte for byte, what `cometmq store rebuild` makes, and by the same rules: the new files are
-  made beside the old ones and take their place when all are complete; a damaged log is refused.
-- Ranges of the log are decoded at the same time, then queues, then index files are written at the same time.
-  Which entries an index file has follows from how many each range gave.
-- A rebuild that was interrupted goes on with the ranges that are not decoded yet; what it has so far lies in
-  `WORK_FOLDER` until then.
-- Every worker has to see the store under the same path. No task may run twice at the same time, so Spark's
-  speculation has to be off; one that failed is done again by Spark.
+- The result is byte for byte that of `cometmq store rebuild`: new files are made beside the old ones and
+  replace them when all are complete; a damaged log is refused.
+- Ranges of the log are decoded in parallel, then queues and then index files are written in parallel. The
+  number of entries per range decides which entries an index file gets.
+- An interrupted rebuild continues with the remaining ranges; its results are in `WORK_FOLDER`.
+- Every worker needs the store under the same path. Tasks must not run twice at a time, so speculation has to
+  be off.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 RANGE_BYTES: Final = 64 * 1024 * 1024
-"""How much of the log a task decodes, and holds the units and keys of."""
+"""Log bytes per task."""
 WORK_FOLDER: Final = "rebuild.work"
-"""What the ranges gave, until queues and index files are made of it."""
+"""The results of ranges."""
 _QUEUE_TASKS: Final = 64
-"""About how many tasks the writing of queues is divided into."""
+"""The approximate number of tasks that write queues."""
 
 
 def rebuild(
@@ -67,24 +66,24 @@ def rebuild(
     progress: Progress | None = None,
     range_bytes: int = RANGE_BYTES,
 ) -> Rebuilt:
-    """Make the queues and the index of a store again; nobody else may use it meanwhile."""
+    """Rebuild the queues and the index of a store, which nobody else may use meanwhile."""
     if spark.conf.get("spark.speculation", "false") == "true":
         raise StoreError("spark.speculation is on, and two tasks would write one file; set it to false")
     root, disk, folders = Path(directory).absolute(), SystemDisk(), SystemFolders()
-    survey_store(disk, root, config)  # first: a folder that is no store gets no lock file
+    survey_store(disk, root, config)  # first, so that only a store gets a lock file
     lock = disk.lock(root / LOCK)
     if lock is None:
         raise StoreError(f"{root / LOCK} is held by another process: stop the broker of this store first")
     unfinished = [root / name for name in (QUEUE_FOLDER + NEW, INDEX_FOLDER + NEW)]
     try:
-        for folder in unfinished:  # of a rebuild that did not come to its end
+        for folder in unfinished:  # of an unfinished rebuild
             folders.remove_tree(folder)
         rebuilt = _Rebuild(spark, look_at(root, config, is_alone=True), config, range_bytes).run(progress)
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
             exchange(disk, folders, root, name)
         folders.remove_tree(root / WORK_FOLDER)
         return rebuilt
-    except StoreError:  # the next one will find the same; after anything else it goes on where this one was
+    except StoreError:  # permanent; after other errors the next rebuild continues
         folders.remove_tree(root / WORK_FOLDER)
         raise
     finally:
@@ -94,7 +93,7 @@ def rebuild(
 
 
 class _Rebuild:
-    """New queues and a new index, beside the old ones."""
+    """Makes new queues and a new index beside the old ones."""
 
     def __init__(
         self, spark: SparkSession, store: LogStore, config: StoreConfig | None, range_bytes: int
@@ -152,7 +151,7 @@ class _Rebuild:
         ]
 
     def _index_tasks(self, ranges: Sequence[RangeDone]) -> list[IndexTask]:
-        """One for each file; entry 0 of a file is never used."""
+        """A task for each index file, whose entry 0 is never used."""
         now = datetime.now()
         tasks: list[IndexTask] = []
         previous: Part | None = None
@@ -166,14 +165,14 @@ class _Rebuild:
         return tasks
 
     def _done(self, tasks: Sequence[T], work: Callable[[T], R]) -> list[R]:
-        """Have all tasks done by workers, and await them; the answers come in the order of the tasks."""
+        """Run tasks on workers. Returns the results in order."""
         if not tasks:
             return []
         return self._spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
 
 
 def _mark(file: LogFile, start: int, stop: int, rules: DispatchRules) -> str:
-    """What the result of a range depends on: the range, the rules, and when the file was last written to."""
+    """A hash of what the result of a range depends on: range, rules and time of the last write."""
     written_at = Path(file.path).stat().st_mtime_ns
     delays = sorted(rules.delays_ms.items())
     depends_on = file, start, stop, written_at, msgspec.structs.replace(rules, delays_ms={}), delays
@@ -198,7 +197,7 @@ def _rules_of(survey: Survey, settings: StoreConfig, config: StoreConfig | None)
 
 
 def _refuse_damage(store: LogStore) -> None:
-    """Refuse a log with gaps, or with something behind its end that nobody can explain."""
+    """Refuse a log with gaps, or with data after its end."""
     disk = SystemDisk()
     log = open_log(disk, store.survey)
     try:
@@ -211,14 +210,14 @@ def _refuse_damage(store: LogStore) -> None:
             rest = first_set_byte(mapped.buffer, store.end - mapped.start, mapped.size)
             if rest is not None:
                 raise StoreError(
-                    f"{mapped.file.path} is damaged at {store.end} of the log, and goes on behind it"
+                    f"{mapped.file.path} is damaged at {store.end} of the log, and goes on after it"
                 )
     finally:
         log.files.close()
 
 
 def _parts_by_queue(ranges: Sequence[RangeDone]) -> dict[Queue, list[Part]]:
-    """Where the units of each queue are, in the order of the log."""
+    """The parts of each queue, in log order."""
     queues: dict[Queue, list[Part]] = {}
     for done in ranges:
         first = 0
@@ -230,7 +229,7 @@ def _parts_by_queue(ranges: Sequence[RangeDone]) -> dict[Queue, list[Part]]:
 
 
 def _grouped(tasks: Sequence[QueueTask]) -> list[list[QueueTask]]:
-    """Tasks of about one size: small queues go together."""
+    """Groups of tasks of similar size."""
     sizes = [sum(part.count for part in task.parts) for task in tasks]
     most = max(sum(sizes) // _QUEUE_TASKS, 1)
     groups: list[list[QueueTask]] = []
@@ -245,7 +244,7 @@ def _grouped(tasks: Sequence[QueueTask]) -> list[list[QueueTask]]:
 
 
 def _divided(ranges: Sequence[RangeDone], most: int) -> Iterator[list[Part]]:
-    """The entries of all ranges, in lists of so many."""
+    """The entries of all ranges, in lists of `most`."""
     parts: list[Part] = []
     room = most
     for done in ranges:

@@ -1,16 +1,17 @@
-"""The work of Spark's workers in a rebuild: ranges of the log decoded, queues written, index files written.
+"""Tasks of a rebuild on Spark workers: decode ranges of the log, write queues, write index files.
 
 Rules kept here:
-- What a worker found in its range lies in files of its own, in the order of the log, until others have made
-  queues and index files of it. A range is noted as done when its files are on the disk, and is not read again
-  by a rebuild that goes on later, as long as the log and the rules are the same.
-- Queues and index files are written by the store's own code, so that they have the store's own bytes.
+- The units and entries of a range are stored in files, in log order, until queues and index files are made of
+  them. A range is recorded as done after its files are synced; a later rebuild skips it while log and rules
+  are unchanged.
+- The store's own code writes queues and index files, so that their bytes are the same.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +35,9 @@ _ENTRIES_AT_ONCE: Final = 1024
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Some of the rows that one range gave."""
+    """A slice of the rows of one range."""
 
     number: int
-    """That of the range."""
     first: int
     count: int
 
@@ -50,13 +50,13 @@ class RangeTask(msgspec.Struct, frozen=True):
     start: int
     stop: int
     folder: str
-    """Where to leave what was found."""
+    """For the results."""
     mark: str
-    """What everything that was found depends on, as a hash."""
+    """A hash of everything that the result depends on."""
 
 
 class QueueCount(msgspec.Struct, frozen=True):
-    """How many units of a queue a range gave; those of one queue lie behind those of another."""
+    """The number of units of a queue in a range; units are stored queue by queue."""
 
     topic: str
     queue_id: int
@@ -64,7 +64,7 @@ class QueueCount(msgspec.Struct, frozen=True):
 
 
 class RangeDone(msgspec.Struct, frozen=True):
-    """What a range gave."""
+    """The result of a range."""
 
     number: int
     messages: int
@@ -74,18 +74,11 @@ class RangeDone(msgspec.Struct, frozen=True):
     left_out: list[str]
 
 
-class _Note(msgspec.Struct, frozen=True):
-    """That a range is done."""
-
-    mark: str
-    done: RangeDone
-
-
 class QueueTask(msgspec.Struct, frozen=True):
     """Write a queue."""
 
     folder: str
-    """`<topic>/<queue id>` in the folder of all queues."""
+    """`<topic>/<queue id>` below the queue folder."""
     file_size: int
     source: str
     parts: list[Part]
@@ -99,16 +92,17 @@ class IndexTask(msgspec.Struct, frozen=True):
     source: str
     parts: list[Part]
     previous: Part | None
-    """The last entry of the file before it."""
+    """The last entry of the previous file."""
 
 
 def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
-    """Find out what a range of the log means for queues and index, unless that was done before."""
+    """Decode a range into units and index entries, unless that is done."""
     folder = Path(task.folder)
     note_path = _rows_path(folder, task.number, _NOTE)
-    noted = _noted(note_path)
-    if noted is not None and noted.mark == task.mark:
-        return noted.done
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        mark, done = msgspec.json.decode(note_path.read_bytes(), type=tuple[str, RangeDone])
+        if mark == task.mark:
+            return done
     note_path.unlink(missing_ok=True)
     dispatched = Dispatched(rules)
     with LogFileReader(task.file) as reader:
@@ -119,7 +113,7 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
     with _rows_path(folder, task.number, _UNITS).open("wb") as file:
         for (topic, queue_id), parts in dispatched.units.items():
             rows = np.concatenate(parts)
-            rows[np.argsort(rows["place"], kind="stable")].tofile(file)
+            rows[np.argsort(rows["physical_offset"], kind="stable")].tofile(file)
             queues.append(QueueCount(topic, queue_id, len(rows)))
         os.fsync(file.fileno())
     with _rows_path(folder, task.number, _ENTRIES).open("wb") as file:
@@ -129,30 +123,20 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
     count = sum(map(len, dispatched.entries))
     left_out = sorted(dispatched.left_out)
     done = RangeDone(task.number, dispatched.messages, dispatched.indexed, count, queues, left_out)
-    SystemFiles().replace(note_path, msgspec.json.encode(_Note(task.mark, done)))
+    SystemFiles().replace(note_path, msgspec.json.encode((task.mark, done)))
     return done
 
 
-def _noted(path: Path) -> _Note | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Note)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return None
-
-
 def write_queues(tasks: Sequence[QueueTask]) -> None:
-    """Write queues, one after the other."""
     for task in tasks:
         _QueueWriter(task).write()
 
 
 class _QueueWriter:
-    """Writes one queue."""
-
     def __init__(self, task: QueueTask) -> None:
         self._task = task
         self._folder = Path(task.folder)
-        ConsumeQueue(SystemDisk(), self._folder, task.file_size).destroy()  # of a task that did not end
+        ConsumeQueue(SystemDisk(), self._folder, task.file_size).destroy()  # of an unfinished task
         self._queue = self._new_queue()
 
     def _new_queue(self) -> ConsumeQueue:
@@ -162,41 +146,42 @@ class _QueueWriter:
         try:
             for rows in _rows(Path(self._task.source), _UNITS, self._task.parts):
                 breaks = np.flatnonzero(np.diff(rows["queue_offset"]) != 1) + 1
-                for run in np.split(rows, breaks):
-                    self._append(run)
+                for consecutive in np.split(rows, breaks):
+                    self._append(consecutive)
             self._queue.sync()
         finally:
             self._queue.close()
 
-    def _append(self, run: Rows) -> None:
-        """Write units with offsets one behind the other."""
-        queue, first = self._queue, int(run["queue_offset"][0])
+    def _append(self, units: Rows) -> None:
+        """Append units with consecutive offsets."""
+        queue, first = self._queue, int(units["queue_offset"][0])
         if queue.max_physical_offset >= 0 and first != queue.max_offset:
             if first != 0:
                 raise StoreError(
-                    f"the record at {run['place'][0]} of the log has offset {first} in queue "
+                    f"the record at {units['physical_offset'][0]} of the log has offset {first} in queue "
                     f"{queue.queue_id} of {queue.topic!r}, expected {queue.max_offset}"
                 )
-            # The topic was deleted and made anew: what was before it belongs to nobody.
+            # The topic was deleted and created again: drop the units before that.
             queue.destroy()
             queue = self._queue = self._new_queue()
-        queue.append_many(first, run["place"].tolist(), run["size"].tolist(), run["code"].tolist())
+        queue.append_many(
+            first, units["physical_offset"].tolist(), units["size"].tolist(), units["code"].tolist()
+        )
 
 
 def write_index_file(task: IndexTask) -> None:
-    """Write one index file."""
     disk, path, source = SystemDisk(), Path(task.path), Path(task.source)
-    disk.remove(path)  # of a task that did not end
+    disk.remove(path)  # of an unfinished task
     file = IndexFile.create(disk, path, *task.shape, None)
     try:
         if task.previous is not None:
             (last,) = next(_rows(source, _ENTRIES, [task.previous]))
             file.begin_time_ms = file.end_time_ms = int(last["stored_ms"])
-            file.begin_offset = file.end_offset = int(last["place"])
+            file.begin_offset = file.end_offset = int(last["physical_offset"])
         for rows in _rows(source, _ENTRIES, task.parts):
             for first in range(0, len(rows), _ENTRIES_AT_ONCE):
                 some = rows[first : first + _ENTRIES_AT_ONCE]
-                file.put(some["hash"].tolist(), some["place"].tolist(), some["stored_ms"].tolist())
+                file.put(some["hash"].tolist(), some["physical_offset"].tolist(), some["stored_ms"].tolist())
         file.sync()
     finally:
         file.close()
@@ -207,10 +192,10 @@ def _rows_path(folder: Path, number: int, what: str) -> Path:
 
 
 def _rows(folder: Path, what: str, parts: Sequence[Part]) -> Iterator[Rows]:
-    """Rows that ranges gave, some at a time."""
-    kind = UNIT_ROW if what == _UNITS else ENTRY_ROW
+    """The rows of parts, up to `_AT_ONCE` at a time."""
+    dtype = UNIT_ROW if what == _UNITS else ENTRY_ROW
     for part in parts:
         path = _rows_path(folder, part.number, what)
         for first in range(part.first, part.first + part.count, _AT_ONCE):
             count = min(_AT_ONCE, part.first + part.count - first)
-            yield np.fromfile(path, kind, count, offset=first * kind.itemsize)
+            yield np.fromfile(path, dtype, count, offset=first * dtype.itemsize)

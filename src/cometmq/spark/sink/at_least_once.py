@@ -1,11 +1,9 @@
-"""Sending at least once: rows as requests to whichever queue they are meant for.
+"""At-least-once sending: each request goes to the queue that its rows name, or to the queues in turn.
 
 Rules kept here:
-- Rows that name neither queue nor sharding key go to the queues of all brokers in turn. A sharding key has
-  the queue that Java's producers give it. A queue id means the queue of the first broker, by name, that has
-  one of this id.
-- Every request is awaited. One that a broker may or may not have stored is sent again: what is written is
-  written at least once.
+- Rows without a queue id or sharding key go round-robin to the queues of all brokers. A sharding key selects
+  the queue that Java's producers select. A queue id means the first broker, by name, that has this queue.
+- Every request is awaited. A request with an unknown outcome is sent again, so its rows may be stored twice.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.sink.encode import Bytes, unique_ids
 from cometmq.spark.sink.options import SinkOptions
-from cometmq.spark.sink.requests import Piece, RecordRows
-from cometmq.spark.sink.worker_producer import SinkLink, Window, patiently
+from cometmq.spark.sink.requests import RecordRows, SinkRequest
+from cometmq.spark.sink.worker_producer import Window, WorkerProducer, retry_send
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.record.preencoded import describe_records
@@ -46,7 +44,7 @@ _SEND_RECORDS: Final = OwnRequestCode.SEND_RECORDS.value
 
 
 class MessageIds:
-    """Unique ids of this process, many at a time."""
+    """Unique ids of this process, in Java's form: milliseconds of the month and a counter of 16 bits."""
 
     def __init__(self) -> None:
         process = (os.getpid() & 0xFFFF).to_bytes(2, "big")
@@ -54,7 +52,6 @@ class MessageIds:
         self._counter = secrets.randbits(16)
 
     def take(self, count: int) -> Bytes:
-        """As in Java: milliseconds since the month began, and a counter of 16 bits."""
         now_ms = time.time_ns() // 1_000_000
         since_ms = now_ms - month_around(now_ms)[0]
         counters = (self._counter + np.arange(count)) & 0xFFFF
@@ -63,27 +60,22 @@ class MessageIds:
 
 
 class _Topic:
-    """A topic that rows are sent to."""
-
     def __init__(
         self, queues: Sequence[MessageQueue], ids: MessageIds | None, *, takes_records: bool
     ) -> None:
         self.queues = queues
         self.shards = len(queues)
         self.takes_records = takes_records
-        first = secrets.randbelow(len(queues))  # so that many tasks do not all begin with the same queue
-        self._turns = cycle([*queues[first:], *queues[:first]])
-        self._by_id: dict[int, MessageQueue] = {}
-        for queue in sorted(queues, reverse=True):
-            self._by_id[queue.queue_id] = queue
+        first = secrets.randbelow(len(queues))  # tasks start at different queues
+        self._round_robin = cycle([*queues[first:], *queues[:first]])
+        self._by_id = {queue.queue_id: queue for queue in sorted(queues, reverse=True)}
         self._ids = ids
 
     def ids(self, count: int) -> Bytes | None:
         return None if self._ids is None else self._ids.take(count)
 
     def next_queue(self) -> MessageQueue:
-        """The queue whose turn it is."""
-        return next(self._turns)
+        return next(self._round_robin)
 
     def with_id(self, queue_id: int) -> MessageQueue:
         queue = self._by_id.get(queue_id)
@@ -92,76 +84,74 @@ class _Topic:
         return queue
 
 
-class PlainSends:
+class AtLeastOnceSends:
     """The sends of one task."""
 
-    def __init__(self, link: SinkLink, options: SinkOptions, *, by_queue_id: bool) -> None:
-        self._link = link
-        self._patience_ms = options.retry_timeout_ms
+    def __init__(self, worker: WorkerProducer, options: SinkOptions, *, by_queue_id: bool) -> None:
+        self._worker = worker
+        self._options = options
         self._by_queue_id = by_queue_id
         self._topics: dict[str, _Topic] = {}
         self._ids = MessageIds() if options.unique_keys else None
         self._window = Window()
         self._warned = False
 
-    def numbering(self, topic: str) -> _Topic:
-        known = self._topics.get(topic)
+    def topic(self, name: str) -> _Topic:
+        known = self._topics.get(name)
         if known is None:
-            find = partial(self._link.producer.write_queues, topic)
-            queues = self._link.run(patiently(find, self._patience_ms))
-            asks = partial(self._link.producer.takes_records, topic)
-            takes_records = self._link.run(patiently(asks, self._patience_ms))
-            known = self._topics[topic] = _Topic(queues, self._ids, takes_records=takes_records)
+            worker, options = self._worker, self._options
+            queues = worker.run(retry_send(partial(worker.producer.write_queues, name), options))
+            asks = partial(worker.producer.takes_records, name)
+            takes_records = worker.run(retry_send(asks, options))
+            known = self._topics[name] = _Topic(queues, self._ids, takes_records=takes_records)
         return known
 
-    def send(self, piece: Piece) -> None:
-        """Begin to send; raises what an earlier request failed with."""
+    def send(self, request: SinkRequest) -> None:
+        """Start to send; raises the error of an earlier request."""
         queue = None
-        if piece.group is not None:
-            topic = self.numbering(piece.topic)
-            queue = topic.with_id(piece.group) if self._by_queue_id else topic.queues[piece.group]
-        if piece.records is not None:
-            self._window.add(self._link.submit(self._send_records(piece, piece.records, queue)))
+        if request.group is not None:
+            topic = self.topic(request.topic)
+            queue = topic.with_id(request.group) if self._by_queue_id else topic.queues[request.group]
+        if request.records is not None:
+            self._window.add(self._worker.submit(self._send_records(request, request.records, queue)))
             return
         now_ms = time.time_ns() // 1_000_000
-        if piece.properties is None:
-            outgoing = Outgoing(piece.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
+        if request.properties is None:
+            outgoing = Outgoing(request.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
         else:
-            outgoing = Outgoing(piece.body, piece.properties, "", now_ms, code=_SEND)
-        self._window.add(self._link.submit(self._send(piece.topic, outgoing, queue)))
+            outgoing = Outgoing(request.body, request.properties, "", now_ms, code=_SEND)
+        self._window.add(self._worker.submit(self._send(request.topic, outgoing, queue)))
 
     async def _send(self, topic: str, outgoing: Outgoing, queue: MessageQueue | None) -> None:
-        self._look_at(
-            await patiently(
-                partial(self._link.producer.send_encoded, topic, outgoing, queue), self._patience_ms
-            )
-        )
+        send = partial(self._worker.producer.send_encoded, topic, outgoing, queue)
+        self._check(await retry_send(send, self._options))
 
-    async def _send_records(self, piece: Piece, rows: RecordRows, meant: MessageQueue | None) -> None:
-        """Send to a queue, or to whose turn it is; another try goes to the next."""
-        topic, records = self.numbering(piece.topic), rows.all
-        described = describe_records(piece.rows, keyed=records.hashes is not None)
+    async def _send_records(
+        self, request: SinkRequest, rows: RecordRows, chosen: MessageQueue | None
+    ) -> None:
+        """Send to the chosen queue, or round-robin; then a retry goes to the next queue."""
+        topic, records = self.topic(request.topic), rows.all
+        described = describe_records(request.rows, keyed=records.hashes is not None)
 
         async def send() -> SendReceipt:
-            queue = meant or topic.next_queue()
+            queue = chosen or topic.next_queue()
             body = records.body(rows.first, rows.end)
             outgoing = Outgoing(body, described, "", 0, code=_SEND_RECORDS)
-            return await self._link.producer.send_encoded(piece.topic, outgoing, queue)
+            return await self._worker.producer.send_encoded(request.topic, outgoing, queue)
 
-        self._look_at(await patiently(send, self._patience_ms))
+        self._check(await retry_send(send, self._options))
 
-    def _look_at(self, receipt: SendReceipt) -> None:
+    def _check(self, receipt: SendReceipt) -> None:
         if receipt.status is not SendStatus.SEND_OK and not self._warned:
             self._warned = True
             log.warning("%s stores messages, but: %s", receipt.queue.broker_name, receipt.status)
 
     def finish(self) -> int:
-        """Wait until everything is stored; the answer is how many rows are known to have been there."""
+        """Wait until everything is stored. Returns 0: which rows were there before is not known."""
         self._window.drain()
         return 0
 
     def abandon(self) -> None:
-        """The task failed."""
         self._window.abandon()
 
 

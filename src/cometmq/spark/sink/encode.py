@@ -1,15 +1,18 @@
-"""From Arrow columns to the items of batch requests, many rows at a time.
+"""Arrow columns to encoded messages: items of batch requests, or log records for brokers that take them.
 
 Rules kept here:
-- No Python object is made for a row: an item is put together by joining columns of bytes, and the items of
-  all rows lie behind one another in one buffer, of which requests are slices.
-- A property without a value is left out. What would be read as something else is refused: separators in a
-  value, blanks in a key, a row without a body.
-- Properties that only the system writes are left out of `properties`, since what was read has them.
+- No Python object is made per row: a message is a join of columns of bytes, and all messages of a slice lie
+  in one buffer, of which requests are slices.
+- A property without a value is left out. Ambiguous rows are refused: separators in a value, blanks in a key,
+  a missing body.
+- System properties in `properties` are left out, since messages that were read have them.
+- A record is what the broker would write, except for fields left to it (`wire/record/preencoded.py`). Rows
+  with keys go as items: only the unique key is hashed here.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,7 +31,11 @@ from cometmq.model.message_properties import (
     TAGS,
     UNIQ_KEY,
 )
+from cometmq.store.index.arrays import hashes_of_letters
+from cometmq.wire.frame.command import Body
+from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record.batch import MIN_ITEM_SIZE
+from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, numpy_fields
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
 BINARY: Final = pa.large_binary()
@@ -38,18 +45,21 @@ _FIXED: Final = np.dtype(
 )
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % number for number in range(256)), np.uint16)
 _HEX_DIGITS: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], axis=1).view(np.uint32).reshape(-1)
-"""The four digits of each number of 16 bits."""
+"""The four hexadecimal digits of each 16-bit number."""
 EMPTY: Final = pa.scalar(b"", BINARY)
 _RESERVED: Final = pa.array(sorted(RESERVED), _TEXT)
 _UNIQ: Final = np.frombuffer(f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode(), np.uint8)
 _END: Final = ord(PROPERTY_SEPARATOR)
 
+_HEAD: Final = np.dtype(numpy_fields("V8"))
+
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Heads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 class Items:
-    """The encoded items of rows, behind one another."""
+    """Encoded items, concatenated."""
 
     __slots__ = ("data", "ends")
     beside: Final = 0
@@ -57,25 +67,25 @@ class Items:
     def __init__(self, data: memoryview, ends: Integers) -> None:
         self.data = data
         self.ends = ends
-        """Where each row's item ends; the first number is where the first one begins."""
+        """The start of the first item, then the end of each."""
 
     def slice(self, first: int, end: int) -> memoryview:
-        """The items of the rows from one to another."""
+        """The items of a range of rows."""
         return self.data[self.ends[first] : self.ends[end]]
 
 
 def unique_ids(prefix: bytes, numbers: Integers) -> Bytes:
-    """Unique ids in RocketMQ's form, a row each: a prefix and a number of 48 bits, in hexadecimal digits."""
+    """Unique ids as rows of hexadecimal digits: a prefix and a number of 48 bits."""
     head = np.frombuffer(prefix.hex().upper().encode(), np.uint32)
     ids = np.empty((len(numbers), len(head) + 3), np.uint32)
     ids[:, : len(head)] = head
-    for place, shift in enumerate((32, 16, 0), len(head)):
-        ids[:, place] = _HEX_DIGITS[numbers >> shift & 0xFFFF]
+    for column, shift in enumerate((32, 16, 0), len(head)):
+        ids[:, column] = _HEX_DIGITS[numbers >> shift & 0xFFFF]
     return ids.view(np.uint8)
 
 
 def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
-    """The items of rows whose columns these are."""
+    """Encode rows as items of batch requests."""
     body, body_lengths = checked_bodies(columns["body"])
     block = properties_block(columns, ids)
     block_lengths = numbers(pc.binary_length(block))
@@ -91,7 +101,7 @@ def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
 
 
 def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
-    """The bodies as bytes, and their lengths; a row without one is refused."""
+    """The bodies and their lengths; a row without a body is refused."""
     body = column.cast(BINARY)
     if body.null_count:
         raise MessageError("a row has no body (null); give every row one, or filter those rows out")
@@ -102,7 +112,7 @@ def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
 
 
 def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Array:
-    """The properties of each row, encoded; with its unique id, if it is to have one."""
+    """The encoded properties of each row, with its unique id if there are `ids`."""
     parts: list[pa.Array] = []
     if "properties" in columns:
         parts.append(_user_properties(columns["properties"]))
@@ -122,7 +132,7 @@ def properties_block(columns: dict[str, pa.Array], ids: Bytes | None) -> pa.Arra
 
 
 def joined_keys(column: pa.Array) -> pa.Array:
-    """Keys as one text a row, with blanks in between."""
+    """The keys of each row, joined with blanks."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return column
     offsets, (flat,) = _flat(column, column.values)
@@ -134,7 +144,7 @@ def joined_keys(column: pa.Array) -> pa.Array:
 
 
 def _property(name: str, what: str, values: pa.Array) -> pa.Array:
-    """`name 0x01 value 0x02` for each row; null where there is no value."""
+    """`name 0x01 value 0x02` for each row; null without a value."""
     clean = _clean(what, values)
     present = pc.if_else(pc.equal(pc.binary_length(clean), 0), pa.scalar(None, BINARY), clean)
     head, end = _scalar(name + NAME_VALUE_SEPARATOR), _scalar(PROPERTY_SEPARATOR)
@@ -142,7 +152,7 @@ def _property(name: str, what: str, values: pa.Array) -> pa.Array:
 
 
 def _user_properties(column: pa.Array) -> pa.Array:
-    """The map of each row as properties."""
+    """The map of each row, encoded."""
     offsets, (names, values) = _flat(column, column.keys, column.items)
     encoded_names = _clean("the name of a property", names)
     encoded_values = _clean("the value of a property", values)
@@ -161,20 +171,20 @@ def _user_properties(column: pa.Array) -> pa.Array:
 
 
 def _flat(column: pa.Array, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """Where the items of each row begin, and the items of these rows; a slice has those of all rows."""
+    """The offsets of each row, and the flat values of these rows; a slice has the values of all rows."""
     offsets = column.offsets.cast(pa.int64())
     first, end = offsets[0].as_py(), offsets[-1].as_py()
     return pc.subtract(offsets, first), [each.slice(first, end - first) for each in values]
 
 
 def _lists_joined(column: pa.Array, offsets: pa.Array, items: pa.Array, separator: pa.Scalar) -> pa.Array:
-    """The items of each row as one; null where the row has no list."""
+    """The values of each row, joined; null where the row has no list."""
     joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, items), separator)
     return pc.if_else(column.is_valid(), joined, pa.scalar(None, BINARY)) if column.null_count else joined
 
 
 def _clean(what: str, values: pa.Array) -> pa.Array:
-    """Text as bytes; one with a separator in it is refused."""
+    """Text as bytes; a separator in it is refused."""
     encoded = values.cast(BINARY)
     for separator in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
         if pc.any(pc.match_substring(encoded, separator)).as_py():
@@ -191,7 +201,7 @@ def _scalar(text: str) -> pa.Scalar:
 
 
 def rows_of(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], width: int) -> pa.Array:
-    """Rows of so many bytes as a column of bytes."""
+    """Rows of `width` bytes as a column."""
     count = len(values)
     ends = np.arange(count + 1, dtype=np.int64) * width
     return pa.LargeBinaryArray.from_buffers(BINARY, count, [None, pa.py_buffer(ends), pa.py_buffer(values)])
@@ -208,3 +218,110 @@ def check_blocks(lengths: Integers) -> None:
         raise MessageError(
             f"the properties of a row take {longest} bytes, {MAX_PROPERTIES_LENGTH} are possible"
         )
+
+
+class LogRecords:
+    """Encoded records, concatenated, with the tags code and the key hash of each."""
+
+    __slots__ = ("beside", "codes", "data", "ends", "hashes")
+
+    def __init__(
+        self, data: memoryview, ends: Integers, codes: Integers, hashes: Integers | None, beside: int
+    ) -> None:
+        self.data = data
+        self.ends = ends
+        """The start of the first record, then the end of each."""
+        self.codes = codes
+        self.hashes = hashes
+        self.beside = beside
+        """Bytes that a record has more than an item; size limits apply to items."""
+
+    def body(self, first: int, end: int) -> list[Body]:
+        """The request body for a range of rows."""
+        ends = self.ends[first : end + 1]
+        parts: list[Body] = [
+            np.diff(ends).astype(">i4").tobytes(),
+            self.codes[first:end].astype(">i8").tobytes(),
+        ]
+        if self.hashes is not None:
+            parts.append(self.hashes[first:end].astype(">i4").tobytes())
+        return [*parts, self.data[int(ends[0]) : int(ends[-1])]]
+
+
+def encode_records(columns: dict[str, pa.Array], ids: Bytes | None, topic: str) -> LogRecords:
+    """Encode rows of a topic as log records."""
+    body, body_lengths = checked_bodies(columns["body"])
+    block = properties_block(columns, ids)
+    name = topic.encode()
+    block_lengths = numbers(pc.binary_length(block))
+    check_blocks(block_lengths)
+    body_length, block_length = int(body_lengths[0]), int(block_lengths[0])
+    if (body_lengths == body_length).all() and (block_lengths == block_length).all():
+        data, ends = _one_size(body, body_length, block, block_length, name)
+    else:
+        data, ends = _any_sizes(body, body_lengths, block, block_lengths, name)
+    beside = FIXED_V4.size + 1 + len(name) + 2 - MIN_ITEM_SIZE
+    hashes = None if ids is None else hashes_of_letters(java_hash(f"{topic}#"), ids)
+    return LogRecords(data, ends, _codes(columns.get("tags"), len(body)), hashes, beside)
+
+
+def _one_size(
+    body: pa.Array, body_length: int, block: pa.Array, block_length: int, name: bytes
+) -> tuple[memoryview, Integers]:
+    """Records with equal lengths of bodies and of properties: one table of bytes."""
+    head, between = _frames(np.array([body_length]), np.array([block_length]), name)
+    body_end = FIXED_V4.size + body_length
+    size = body_end + between.shape[1] + block_length
+    records = np.empty((len(body), size), np.uint8)
+    records[:, : FIXED_V4.size] = head.view(np.uint8)
+    records[:, FIXED_V4.size : body_end] = _table(body, body_length)
+    records[:, body_end : size - block_length] = between
+    records[:, size - block_length :] = _table(block, block_length)
+    return records.reshape(-1).data, np.arange(len(body) + 1, dtype=np.int64) * size
+
+
+def _table(column: pa.Array, width: int) -> Bytes:
+    """A column of `width` bytes per row as a table."""
+    if not width:
+        return np.empty((len(column), 0), np.uint8)
+    _, ends, data = column.buffers()
+    first = int(np.frombuffer(ends, np.int64)[column.offset])
+    table: Bytes = np.frombuffer(data, np.uint8, len(column) * width, first).reshape(-1, width)
+    return table
+
+
+def _any_sizes(
+    body: pa.Array, body_lengths: Integers, block: pa.Array, block_lengths: Integers, name: bytes
+) -> tuple[memoryview, Integers]:
+    heads, between = _frames(body_lengths, block_lengths, name)
+    records = pc.binary_join_element_wise(
+        rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block, EMPTY
+    )
+    _, ends, data = records.buffers()
+    at = np.frombuffer(ends, np.int64)[records.offset : records.offset + len(records) + 1]
+    return memoryview(data), at
+
+
+def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tuple[Heads, Bytes]:
+    """The bytes before the bodies, and between bodies and properties."""
+    count = len(body_lengths)
+    heads = np.zeros(count, _HEAD)
+    heads["total_size"] = FIXED_V4.size + body_lengths + 1 + len(name) + 2 + block_lengths
+    heads["magic"] = MAGIC_V1
+    heads["born_timestamp_ms"] = time.time_ns() // 1_000_000
+    heads["body_length"] = body_lengths
+    between = np.empty((count, 1 + len(name) + 2), np.uint8)
+    between[:, 0] = len(name)
+    between[:, 1:-2] = np.frombuffer(name, np.uint8)
+    between[:, -2:] = block_lengths.astype(">u2").view(np.uint8).reshape(-1, 2)
+    return heads, between
+
+
+def _codes(tags: pa.Array | None, count: int) -> Integers:
+    if tags is None:
+        return np.zeros(count, np.int64)
+    encoded = tags.dictionary_encode()
+    known = [tags_code(each) if each else 0 for each in encoded.dictionary.to_pylist()]
+    indices = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    codes: Integers = np.array([*known, 0], np.int64)[indices]
+    return codes

@@ -1,13 +1,13 @@
-"""Sending exactly once: the rows of a task in the lane of its query, topic and partition.
+"""Exactly-once sending: the rows of a task form the writer sequence of its query, topic and partition.
 
 Rules kept here:
-- A lane's rows of one batch go to one broker: to the one that has some of them already, else to the one that
-  follows from the partition's number. Nothing is sent before all brokers have said how far the lane is.
-- Rows are numbered in the order in which they are made into requests, which follows from the rows alone; what
-  the broker has is not sent again, and the digest has to agree with it.
-- Requests follow one another closely, and the broker takes none that leaves a gap. After a failure the broker
-  is asked how far the lane is, and what it lacks is sent again.
-- Rows with a sharding key are spread over the queues of that one broker, over as many as at the first try.
+- All rows of a batch go to one broker: to the broker that already has some of them, else to the one that the
+  partition number selects. Nothing is sent before every broker has reported the state of the sequence.
+- Rows are numbered in request order, which depends on the rows alone. Rows that the broker has are not sent
+  again, and their digest has to match.
+- Requests are pipelined, and the broker refuses one that leaves a gap. After a failure the broker is asked
+  for the state of the sequence, and missing requests are sent again.
+- Rows with a sharding key are spread over the queues of that broker, over as many as in the first attempt.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import ClientError, CometError, MessageError
 from cometmq.model.names import DEFAULT_TOPIC
+from cometmq.spark.retry import is_transient
 from cometmq.spark.sink.at_least_once import BATCH_PROPERTIES, no_such_queue
 from cometmq.spark.sink.encode import Bytes, unique_ids
 from cometmq.spark.sink.options import SinkOptions
-from cometmq.spark.sink.requests import Piece
-from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, SinkLink, may_work_later, patiently
+from cometmq.spark.sink.requests import SinkRequest
+from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, WorkerProducer, retry_send
 from cometmq.wire.exactly_once import (
     UNKNOWN_DIGEST,
     SendOnceRequest,
@@ -46,7 +47,7 @@ _PAUSE_S: Final = 0.1
 
 
 class WriteId(msgspec.Struct, frozen=True):
-    """Which write this is, however often it is tried."""
+    """Identifies a write over all its attempts."""
 
     query: str
     batch: int
@@ -63,39 +64,39 @@ class _Sent(NamedTuple):
         return self.header.first_sequence + self.header.count
 
 
-class OnceLane:
-    """The rows of one topic; numbers them and sends what the broker lacks."""
+class WriterSequence:
+    """The rows of one topic: numbers them and sends those that the broker lacks."""
 
-    def __init__(self, link: SinkLink, options: SinkOptions, write: WriteId, topic: str) -> None:
-        self._link = link
+    def __init__(self, worker: WorkerProducer, options: SinkOptions, write: WriteId, topic: str) -> None:
+        self._worker = worker
         self._options = options
         self._write = write
         self._topic = topic
-        standings = link.run(self._patiently_asked(topic))
-        queues = link.run(link.producer.write_queues(topic))
+        standings = worker.run(self._ask_all())
+        queues = worker.run(worker.producer.write_queues(topic))
         writable = {queue.broker_name for queue in queues} & standings.keys()
         self._broker, self._before = self._home(standings, sorted(writable))
         self._queues = [queue for queue in sorted(queues) if queue.broker_name == self._broker]
         self.shards = self._spread()
-        self.takes_records = False  # a lane is numbered by its batches
+        self.takes_records = False  # the broker numbers batches, not records
         name = "\0".join((write.query, topic, str(write.batch), str(write.partition)))
         self._id_prefix = blake2b(name.encode(), digest_size=_ID_PREFIX_BYTES).digest()
         self._numbered = 0
         self._taken = 0
         self._digest = 0
-        self._turn = write.partition
-        self._under_way: deque[_Sent] = deque()
+        self._round_robin = write.partition
+        self._in_flight: deque[_Sent] = deque()
         self._failing_since: float | None = None
 
-    async def _patiently_asked(self, topic: str) -> dict[str, StandingResponse]:
+    async def _ask_all(self) -> dict[str, StandingResponse]:
         write = self._write
-        ask = partial(self._link.producer.standings, topic, write.query, write.partition)
-        return await patiently(ask, self._options.retry_timeout_ms)
+        ask = partial(self._worker.producer.standings, self._topic, write.query, write.partition)
+        return await retry_send(ask, self._options)
 
     def _home(
         self, standings: Mapping[str, StandingResponse], writable: Sequence[str]
     ) -> tuple[str, StandingResponse | None]:
-        """The broker of this lane, and how far this batch, or a later one, is there."""
+        """The broker of this sequence, and its state there for this batch or a later one."""
         batch = self._write.batch
         found = {name: each for name, each in standings.items() if each.batch >= batch}
         later = [name for name, each in found.items() if each.batch > batch]
@@ -122,23 +123,19 @@ class OnceLane:
             )
         return wanted
 
-    # Numbers
-
     def ids(self, count: int) -> Bytes | None:
-        """The same for the same rows at every try."""
+        """Ids that are equal for equal rows in every attempt."""
         if not self._options.unique_keys:
             return None
         first = self._numbered
         self._numbered += count
         return unique_ids(self._id_prefix, np.arange(first, first + count))
 
-    # Sending
-
-    def send(self, piece: Piece, *, by_queue_id: bool) -> None:
-        """Begin to send what the broker lacks; raises what an earlier request failed with."""
+    def send(self, request: SinkRequest, *, by_queue_id: bool) -> None:
+        """Start to send what the broker lacks; raises the error of an earlier request."""
         first, before = self._taken, self._digest
-        content = piece.body if piece.properties is None else (piece.properties.encode() + piece.body)
-        self._taken, self._digest = first + piece.rows, crc32(content, before)
+        content = request.body if request.properties is None else (request.properties.encode() + request.body)
+        self._taken, self._digest = first + request.rows, crc32(content, before)
         if not self._is_lacking():
             return
         write = self._write
@@ -147,28 +144,28 @@ class OnceLane:
             topic=self._topic,
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=_NEW_TOPIC_QUEUES,
-            queue_id=self._queue_of(piece.group, by_queue_id=by_queue_id),
+            queue_id=self._queue_of(request.group, by_queue_id=by_queue_id),
             born_timestamp=time.time_ns() // 1_000_000,
             query=write.query,
             partition=write.partition,
             batch=write.batch,
             first_sequence=first,
-            count=piece.rows,
+            count=request.rows,
             digest_before=before,
             digest_after=self._digest,
             shards=self.shards,
-            properties=BATCH_PROPERTIES if piece.properties is None else piece.properties,
-            single=piece.properties is not None,
+            properties=BATCH_PROPERTIES if request.properties is None else request.properties,
+            single=request.properties is not None,
         )
-        self._begin(header, piece.body)
-        while len(self._under_way) >= MAX_IN_FLIGHT:
+        self._begin(header, request.body)
+        while len(self._in_flight) >= MAX_IN_FLIGHT:
             self._settle_oldest()
 
     def _queue_of(self, group: int | None, *, by_queue_id: bool) -> int:
-        """The id of the queue that rows are meant for, or whose turn it is."""
+        """The queue id that the rows ask for, else the next one round-robin."""
         if group is None:
-            self._turn += 1
-            return self._queues[self._turn % len(self._queues)].queue_id
+            self._round_robin += 1
+            return self._queues[self._round_robin % len(self._queues)].queue_id
         if not by_queue_id:
             return self._queues[group].queue_id
         if not any(queue.queue_id == group for queue in self._queues):
@@ -176,7 +173,7 @@ class OnceLane:
         return group
 
     def _is_lacking(self) -> bool:
-        """Whether the broker lacks something of what was taken; what it has, has to be the same."""
+        """Whether the broker lacks rows of this request; those that it has must be the same."""
         before = self._before
         if before is None:
             return True
@@ -197,21 +194,21 @@ class OnceLane:
         )
 
     def _begin(self, header: SendOnceRequest, body: memoryview | bytes) -> None:
-        answer = self._link.submit(self._link.producer.send_once(self._broker, header, body))
-        self._under_way.append(_Sent(header, body, answer))
+        answer = self._worker.submit(self._worker.producer.send_once(self._broker, header, body))
+        self._in_flight.append(_Sent(header, body, answer))
 
     def _settle_oldest(self) -> None:
         """Wait for the oldest request; if it was not stored, send again what the broker lacks."""
-        oldest = self._under_way[0]
+        oldest = self._in_flight[0]
         try:
             answer = oldest.answer.result()
             failure: CometError | None = None
         except CometError as error:
-            if not may_work_later(error):
+            if not is_transient(error):
                 raise
             failure = error
         if failure is None and self._is_stored(oldest, answer):
-            self._under_way.popleft()
+            self._in_flight.popleft()
             self._failing_since = None
             return
         now = time.monotonic()
@@ -226,12 +223,12 @@ class OnceLane:
         )
 
     def _resume(self, failure: CometError | None) -> None:
-        """Let all requests end, ask how far the lane is, and send the rest again."""
-        waiting = list(self._under_way)
+        """Let all requests end, ask for the state of the sequence, and send the rest again."""
+        waiting = list(self._in_flight)
         for sent in waiting:
-            sent.answer.exception()  # whatever became of it, the broker knows better
-        self._under_way.clear()
-        standing = self._link.run(self._asked_again(failure))
+            sent.answer.exception()  # the broker knows the outcome better
+        self._in_flight.clear()
+        standing = self._worker.run(self._ask_again(failure))
         rest = [sent for sent in waiting if not self._is_stored(sent, standing)]
         if (
             rest
@@ -245,20 +242,20 @@ class OnceLane:
         for sent in rest:
             self._begin(sent.header, sent.body)
 
-    async def _asked_again(self, failure: CometError | None) -> StandingResponse:
+    async def _ask_again(self, failure: CometError | None) -> StandingResponse:
         write = self._write
         header = StandingRequest(topic=self._topic, query=write.query, partition=write.partition)
-        ask = partial(self._link.producer.standing, self._broker, header)
+        ask = partial(self._worker.producer.standing, self._broker, header)
         if failure is not None:
-            await asyncio.sleep(_PAUSE_S)  # what made it fail may be over then
+            await asyncio.sleep(_PAUSE_S)  # the cause may be over then
         try:
-            return await patiently(ask, self._options.retry_timeout_ms)
+            return await retry_send(ask, self._options)
         except CometError as error:
             raise error from failure
 
     def finish(self) -> int:
-        """Wait until everything is stored; the answer is how many rows were there before."""
-        while self._under_way:
+        """Wait until everything is stored. Returns the number of rows that were there before."""
+        while self._in_flight:
             self._settle_oldest()
         before = self._before
         if before is None:
@@ -270,33 +267,33 @@ class OnceLane:
         return before.next_sequence
 
     def abandon(self) -> None:
-        for sent in self._under_way:
+        for sent in self._in_flight:
             sent.answer.cancel()
-        self._under_way.clear()
+        self._in_flight.clear()
 
 
-class OnceSends:
+class ExactlyOnceSends:
     """The sends of one task."""
 
-    def __init__(self, link: SinkLink, options: SinkOptions, write: WriteId, *, by_queue_id: bool) -> None:
-        self._link = link
-        self._options = options
-        self._write = write
+    def __init__(
+        self, worker: WorkerProducer, options: SinkOptions, write: WriteId, *, by_queue_id: bool
+    ) -> None:
+        self._make = partial(WriterSequence, worker, options, write)
         self._by_queue_id = by_queue_id
-        self._lanes: dict[str, OnceLane] = {}
+        self._sequences: dict[str, WriterSequence] = {}
 
-    def numbering(self, topic: str) -> OnceLane:
-        lane = self._lanes.get(topic)
-        if lane is None:
-            lane = self._lanes[topic] = OnceLane(self._link, self._options, self._write, topic)
-        return lane
+    def topic(self, name: str) -> WriterSequence:
+        sequence = self._sequences.get(name)
+        if sequence is None:
+            sequence = self._sequences[name] = self._make(name)
+        return sequence
 
-    def send(self, piece: Piece) -> None:
-        self.numbering(piece.topic).send(piece, by_queue_id=self._by_queue_id)
+    def send(self, request: SinkRequest) -> None:
+        self.topic(request.topic).send(request, by_queue_id=self._by_queue_id)
 
     def finish(self) -> int:
-        return sum(lane.finish() for lane in self._lanes.values())
+        return sum(sequence.finish() for sequence in self._sequences.values())
 
     def abandon(self) -> None:
-        for lane in self._lanes.values():
-            lane.abandon()
+        for sequence in self._sequences.values():
+            sequence.abandon()

@@ -1,12 +1,11 @@
-"""From the Arrow batches of a task to requests, in an order that follows from the rows alone.
+"""Arrow batches of a task to send requests, in an order that depends on the rows alone.
 
 Rules kept here:
-- Rows are taken in slices of bounded size. In a slice, rows of one topic come together, those for one queue
-  together in it, and delayed ones behind, one by one; apart from that the order of the rows is kept. Rows
-  that name neither queue nor sharding key keep their order altogether.
-- A batch has at most `MAX_REQUEST_ROWS` rows and, unless a single row is larger, `MAX_REQUEST_BYTES` bytes;
-  what goes as records has limits of its own.
-- Rows that no broker would take are refused before any row of their slice is sent.
+- Rows are taken in slices of bounded size. A slice is ordered by topic, then by queue; delayed rows follow as
+  single messages. Otherwise rows keep their order.
+- A request has at most `MAX_REQUEST_ROWS` rows and, unless a single row is larger, `MAX_REQUEST_BYTES` bytes;
+  requests of records have limits of their own.
+- Rows that no broker would accept are refused before any row of their slice is sent.
 """
 
 from __future__ import annotations
@@ -22,15 +21,23 @@ from cometmq.client.names import check_topic
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS
 from cometmq.spark.sink.columns import Columns
-from cometmq.spark.sink.encode import Bytes, Integers, Items, checked_bodies, encode_items, properties_block
-from cometmq.spark.sink.records import LogRecords, encode_records
+from cometmq.spark.sink.encode import (
+    Bytes,
+    Integers,
+    Items,
+    LogRecords,
+    checked_bodies,
+    encode_items,
+    encode_records,
+    properties_block,
+)
 from cometmq.wire.java_hash import java_hash
 
 MAX_REQUEST_ROWS: Final = 1024
 MAX_REQUEST_BYTES: Final = 512 * 1024
 MAX_REQUEST_RECORDS: Final = 4096
 MAX_RECORDS_BYTES: Final = 1024 * 1024
-"""The same for rows that go as records, which cost the broker less."""
+"""Limits of requests of records, which cost the broker less."""
 SLICE_ROWS: Final = 16384
 SLICE_BYTES: Final = 8 * 1024 * 1024
 
@@ -45,40 +52,38 @@ class RecordRows(NamedTuple):
     end: int
 
 
-class Piece(NamedTuple):
-    """What one request brings."""
+class SinkRequest(NamedTuple):
+    """The rows of one send request."""
 
     topic: str
     group: int | None
-    """The queue id, or the number of the shard, that the rows are meant for; None if any queue will do."""
+    """The queue id or the shard number of the rows; None for any queue."""
     rows: int
     body: memoryview | bytes
     properties: str | None = None
-    """Those of a message that goes alone; else the body has them."""
+    """Of a single message; those of a batch are in its body."""
     records: RecordRows | None = None
-    """What the request brings instead of a body, if the broker takes records."""
+    """In place of a body, if the broker takes records."""
 
 
-class Numbering(Protocol):
-    """What the rows of one topic are given on their way."""
+class TargetTopic(Protocol):
+    """A topic that a task writes to."""
 
     shards: int
-    """Over how many queues the rows with a sharding key are spread."""
+    """The number of queues that rows with a sharding key are spread over."""
     takes_records: bool
-    """Whether rows may be sent as the records that they become."""
+    """Whether its brokers take rows as encoded log records."""
 
     def ids(self, count: int) -> Bytes | None:
-        """The unique ids of the next rows, if they get some."""
+        """The unique ids of the next rows; None if they get none."""
 
 
 class Topics(Protocol):
-    """The topics that a task writes to."""
-
-    def numbering(self, topic: str) -> Numbering: ...
+    def topic(self, name: str) -> TargetTopic: ...
 
 
 class RowEncoder:
-    """Makes requests of rows."""
+    """Encodes rows into requests."""
 
     def __init__(self, columns: Columns, topic: str | None, max_message_size: int) -> None:
         self._columns = columns
@@ -86,13 +91,13 @@ class RowEncoder:
         self._max_size = max_message_size
         self._checked: set[str] = set()
 
-    def pieces(self, batch: pa.RecordBatch, topics: Topics) -> Iterator[Piece]:
+    def requests(self, batch: pa.RecordBatch, topics: Topics) -> Iterator[SinkRequest]:
         """The requests of a batch, in order."""
-        columns = {name: batch.column(place) for name, place in self._columns.items()}
+        columns = {name: batch.column(index) for name, index in self._columns.items()}
         for first, end in _slices(columns["body"]):
             part = {name: column.slice(first, end - first) for name, column in columns.items()}
             for topic, rows in self._by_topic(part):
-                yield from self._of_topic(topic, rows, topics.numbering(topic))
+                yield from self._of_topic(topic, rows, topics.topic(topic))
 
     def _by_topic(self, rows: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
         column = rows.pop("topic", None)
@@ -106,11 +111,11 @@ class RowEncoder:
         if len(found) == 1:
             yield self._named(names[found[0]] if found[0] >= 0 else None), rows
             return
-        for code in found:  # from -1 on, which is no topic; then in the order in which they come first
-            places = pa.array(np.flatnonzero(codes == code))
+        for code in found:  # -1 is no topic; then in order of first appearance
+            indices = pa.array(np.flatnonzero(codes == code))
             yield (
                 self._named(names[code] if code >= 0 else None),
-                {name: values.take(places) for name, values in rows.items()},
+                {name: values.take(indices) for name, values in rows.items()},
             )
 
     def _named(self, topic: str | None) -> str:
@@ -122,31 +127,31 @@ class RowEncoder:
             self._checked.add(name)
         return name
 
-    def _of_topic(self, topic: str, rows: dict[str, pa.Array], numbering: Numbering) -> Iterator[Piece]:
+    def _of_topic(self, topic: str, rows: dict[str, pa.Array], target: TargetTopic) -> Iterator[SinkRequest]:
         delayed = _delay_of(rows)
         if delayed is None:
-            yield from self._batches(topic, rows, numbering)
+            yield from self._batches(topic, rows, target)
             return
         is_delayed = delayed[1].is_valid()
         plain = {name: values.filter(pc.invert(is_delayed)) for name, values in rows.items()}
         if len(plain["body"]):
-            yield from self._batches(topic, plain, numbering)
+            yield from self._batches(topic, plain, target)
         late = {name: values.filter(is_delayed) for name, values in rows.items()}
         if len(late["body"]):
             times = [int(time) for time in delayed[1].drop_null().to_pylist()]
-            yield from self._singles(topic, late, delayed[0], times, numbering)
+            yield from self._singles(topic, late, delayed[0], times, target)
 
-    def _batches(self, topic: str, rows: dict[str, pa.Array], numbering: Numbering) -> Iterator[Piece]:
-        groups = _groups(rows, numbering)
+    def _batches(self, topic: str, rows: dict[str, pa.Array], target: TargetTopic) -> Iterator[SinkRequest]:
+        groups = _groups(rows, target)
         if groups is not None:
             order = np.argsort(groups, kind="stable")
             groups = groups[order]
             if not (order == np.arange(len(order))).all():
-                places = pa.array(order)
-                rows = {name: values.take(places) for name, values in rows.items()}
-        ids = numbering.ids(len(rows["body"]))
+                indices = pa.array(order)
+                rows = {name: values.take(indices) for name, values in rows.items()}
+        ids = target.ids(len(rows["body"]))
         items: Items | LogRecords
-        if numbering.takes_records and "keys" not in rows:
+        if target.takes_records and "keys" not in rows:
             items = encode_records(rows, ids, topic)
         else:
             items = encode_items(rows, ids)
@@ -160,16 +165,16 @@ class RowEncoder:
             yield from _cut(topic, None if group < 0 else group, items, int(first), int(end))
 
     def _singles(
-        self, topic: str, rows: dict[str, pa.Array], name: str, times: list[int], numbering: Numbering
-    ) -> Iterator[Piece]:
-        groups = _groups(rows, numbering)
+        self, topic: str, rows: dict[str, pa.Array], name: str, times: list[int], target: TargetTopic
+    ) -> Iterator[SinkRequest]:
+        groups = _groups(rows, target)
         bodies, lengths = checked_bodies(rows["body"])
         self._check_sizes(lengths)
-        blocks = properties_block(rows, numbering.ids(len(bodies)))
+        blocks = properties_block(rows, target.ids(len(bodies)))
         for number, time in enumerate(times):
             group = None if groups is None or groups[number] < 0 else int(groups[number])
             properties = f"{blocks[number].as_py().decode()}{name}\x01{time}\x02"
-            yield Piece(topic, group, 1, bodies[number].as_py(), properties)
+            yield SinkRequest(topic, group, 1, bodies[number].as_py(), properties)
 
     def _check_sizes(self, sizes: Integers) -> None:
         largest = int(sizes.max(initial=0))
@@ -181,7 +186,7 @@ class RowEncoder:
 
 
 def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that are worked on together."""
+    """Ranges of rows that are encoded together."""
     lengths = pc.binary_length(body).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths, dtype=np.int64)
     first, before = 0, 0
@@ -192,8 +197,10 @@ def _slices(body: pa.Array) -> Iterator[tuple[int, int]]:
         first, before = end, int(ends[end - 1])
 
 
-def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, end: int) -> Iterator[Piece]:
-    """Requests of rows that are meant for the same place."""
+def _cut(
+    topic: str, group: int | None, items: Items | LogRecords, first: int, end: int
+) -> Iterator[SinkRequest]:
+    """Requests of rows for the same queue."""
     most, most_bytes = MAX_REQUEST_ROWS, MAX_REQUEST_BYTES
     if isinstance(items, LogRecords):
         most, most_bytes = MAX_REQUEST_RECORDS, MAX_RECORDS_BYTES
@@ -202,14 +209,14 @@ def _cut(topic: str, group: int | None, items: Items | LogRecords, first: int, e
         fitting = int(np.searchsorted(items.ends, room, "right")) - 1
         upto = max(min(fitting, first + most, end), first + 1)
         if isinstance(items, LogRecords):
-            yield Piece(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
+            yield SinkRequest(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
         else:
-            yield Piece(topic, group, upto - first, items.slice(first, upto))
+            yield SinkRequest(topic, group, upto - first, items.slice(first, upto))
         first = upto
 
 
-def _groups(rows: dict[str, pa.Array], numbering: Numbering) -> Integers | None:
-    """For each row the queue that it is meant for, -1 for any; None if no row is meant for one."""
+def _groups(rows: dict[str, pa.Array], target: TargetTopic) -> Integers | None:
+    """The queue id or shard of each row, -1 for any; None if no row names one."""
     if "queueId" in rows:
         column = rows["queueId"]
         if column.null_count == len(column):
@@ -225,7 +232,7 @@ def _groups(rows: dict[str, pa.Array], numbering: Numbering) -> Integers | None:
         return None
     encoded = column.dictionary_encode()
     shards = np.fromiter(
-        (abs(java_hash(key)) % numbering.shards if key else -1 for key in encoded.dictionary.to_pylist()),
+        (abs(java_hash(key)) % target.shards if key else -1 for key in encoded.dictionary.to_pylist()),
         np.int64,
     )
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -234,7 +241,7 @@ def _groups(rows: dict[str, pa.Array], numbering: Numbering) -> Integers | None:
 
 
 def _delay_of(rows: dict[str, pa.Array]) -> tuple[str, pa.Array] | None:
-    """The property that delays rows, and its value for each; None if no row is delayed."""
+    """The delay property and its value for each row; None if no row is delayed."""
     if "delayLevel" in rows:
         name, values = DELAY, rows.pop("delayLevel").cast(pa.int64())
         if pc.any(pc.less(values, 0)).as_py():

@@ -1,21 +1,23 @@
-"""The sink `rocketmq`: rows as messages, in batches and streams.
+"""Spark sink `rocketmq`: writes rows as messages, from batch and streaming queries.
 
     (frame.selectExpr("to_json(struct(*)) AS body").write.format("rocketmq").mode("append")
         .option("namesrvAddr", "host:9876").option("topic", "orders").save())
 
 Rules kept here:
-- A write has succeeded when brokers have said of every row that they stored it. What one of them refuses
-  fails the task with its reason.
-- Without `exactlyOnce` a row whose task is tried again is stored again. With it, it is not: a streaming
-  query's rows are known by the query, the batch and the partition; those of a batch write by an id that is
-  made on the driver, or given as `exactlyOnceId` so that another run of the same job counts as the same.
-- Messages that were stored stay when a write fails: there is nothing to undo.
+- A write succeeds when brokers have confirmed every row. A row that a broker refuses fails the task.
+- Without `exactlyOnce`, rows of a retried task are stored again. With it they are not: rows of a streaming
+  query are identified by query, batch and partition; rows of a batch write by an id that the driver makes, or
+  by `exactlyOnceId`, with which another run of the job counts as the same write.
+- A failed write leaves its messages in the topic.
+- `maxRowsPerSecond` passes rows on in chunks of at most a tenth of a second, cut by rate and batches alone.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -28,27 +30,54 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from cometmq.model.errors import SettingsError, StateError
-from cometmq.spark.sink.at_least_once import PlainSends
+from cometmq.spark.sink.at_least_once import AtLeastOnceSends
 from cometmq.spark.sink.columns import Columns, sink_columns
-from cometmq.spark.sink.exactly_once import OnceSends, WriteId
+from cometmq.spark.sink.exactly_once import ExactlyOnceSends, WriteId
 from cometmq.spark.sink.options import SinkOptions, sink_options
-from cometmq.spark.sink.pacing import paced
 from cometmq.spark.sink.requests import RowEncoder
-from cometmq.spark.sink.task_properties import BATCH_ID, QUERY_ID
-from cometmq.spark.sink.worker_producer import sink_link
+from cometmq.spark.sink.worker_producer import worker_producer
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+_CHUNKS_A_SECOND: Final = 10
+
+
+def paced(
+    batches: Iterator[pa.RecordBatch],
+    rate: int | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the batches at `rate` rows a second; None sets no limit."""
+    if rate is None:
+        yield from batches
+        return
+    most = max(rate // _CHUNKS_A_SECOND, 1)
+    began, sent = clock(), 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, most):
+            early = sent / rate - (clock() - began)
+            if early > 0:
+                sleep(early)
+            chunk = batch.slice(start, most)
+            yield chunk
+            sent += chunk.num_rows
 
 
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task."""
 
     def __init__(self, rows: int, known: int) -> None:
         self.rows = rows
         self.known = known
-        """How many of them an earlier try had stored."""
+        """Rows that an earlier attempt had stored."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What tasks need to know."""
+    """The sink as tasks get it."""
 
     options: SinkOptions
     columns: Columns
@@ -93,7 +122,7 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _batch_write(plan: _Plan) -> WriteId:
-    """Which write this is; in `foreachBatch`, the batch is part of it."""
+    """The id of this write; in `foreachBatch` it includes the batch."""
     given, query = plan.options.once_id, _task().getLocalProperty(QUERY_ID)
     if query is None:
         return WriteId(given or plan.made_id, 0, _task().partitionId())
@@ -115,17 +144,17 @@ def _task() -> TaskContext:
 def _write(plan: _Plan, write: WriteId | None, batches: Iterator[pa.RecordBatch]) -> Written:
     options, by_queue_id = plan.options, "queueId" in plan.columns
     encoder = RowEncoder(plan.columns, options.topic, options.max_message_size)
-    link = sink_link(options)
-    sends: PlainSends | OnceSends
+    worker = worker_producer(options)
+    sends: AtLeastOnceSends | ExactlyOnceSends
     if write is None:
-        sends = PlainSends(link, options, by_queue_id=by_queue_id)
+        sends = AtLeastOnceSends(worker, options, by_queue_id=by_queue_id)
     else:
-        sends = OnceSends(link, options, write, by_queue_id=by_queue_id)
+        sends = ExactlyOnceSends(worker, options, write, by_queue_id=by_queue_id)
     rows = 0
     try:
         for batch in paced(batches, options.max_rows_per_second):
-            for piece in encoder.pieces(batch, sends):
-                sends.send(piece)
+            for request in encoder.requests(batch, sends):
+                sends.send(request)
             rows += batch.num_rows
         return Written(rows, sends.finish())
     except BaseException:

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.sysflag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
-from cometmq.spark.arrow.batches import record_starts, to_batch
+from cometmq.spark.arrow.batches import to_batch
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.spark.columns import ARROW_SCHEMA
 from cometmq.spark.options import IncludeProperties
 from cometmq.wire.record.batch import BatchItem, encode_batch
@@ -34,7 +36,9 @@ DELETED_TOPICS = {"VecAuto", "VecAutoB"}
 
 
 def rows(content: bytes, *, include_properties: IncludeProperties = True) -> list[dict[str, object]]:
-    batch = to_batch(content, record_starts(content), broker_name="b", include_properties=include_properties)
+    batch = to_batch(
+        RecordFields(content, record_starts(content)), broker_name="b", include_properties=include_properties
+    )
     assert batch.schema.equals(ARROW_SCHEMA)
     batch.validate(full=True)
     found: list[dict[str, object]] = batch.to_pylist()
@@ -102,13 +106,15 @@ def test_of_properties_those_of_the_system_can_be_left_out(
 
 def test_only_the_columns_that_are_asked_for_are_made_in_their_order() -> None:
     content = placed([record(), record(b"other")])
-    batch = to_batch(content, record_starts(content), broker_name="b", columns=["body", "physicalOffset"])
+    batch = to_batch(
+        RecordFields(content, record_starts(content)), broker_name="b", columns=["body", "physicalOffset"]
+    )
     assert batch.to_pydict() == {"body": [b"hello", b"other"], "physicalOffset": [0, len(content) // 2]}
 
 
 def test_without_a_column_the_rows_are_still_counted() -> None:
     content = placed([record(), record()])
-    assert to_batch(content, record_starts(content), broker_name="b", columns=[]).num_rows == 2
+    assert to_batch(RecordFields(content, record_starts(content)), broker_name="b", columns=[]).num_rows == 2
 
 
 def test_no_record_gives_an_empty_batch() -> None:
@@ -221,7 +227,7 @@ def test_the_log_that_apache_wrote_gives_the_rows_that_its_consumer_saw() -> Non
     """D3: every record of a real commit log, next to what a Java consumer read."""
     content = gzip.decompress((DATA / "commitlog-clean.gz").read_bytes())
     starts = record_starts(content)
-    batch = to_batch(content, starts, broker_name="broker-a", include_properties=True)
+    batch = to_batch(RecordFields(content, starts), broker_name="broker-a", include_properties=True)
     lines = map(consumer_row, lines_of("messages-clean.jsonl.gz"))
     seen = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in lines}
     found = [row for row in batch.to_pylist() if row["topic"] not in DELETED_TOPICS]

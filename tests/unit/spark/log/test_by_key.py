@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, In, InputPartition
 
 from cometmq.spark.log.options import log_options
-from cometmq.spark.log.partitions import LogPlaces, LogRange
+from cometmq.spark.log.partitions import LogOffsets, LogRange
 from cometmq.spark.log.source import LogReader
 from tests.unit.spark.log.test_source import Row, matching, places, read, reader_of
 from tests.unit.spark.stores_kit import unpacked
@@ -45,7 +45,7 @@ def test_the_index_leads_to_messages_by_their_ids(apache: Path) -> None:
     found = read(apache, In(("msgId",), tuple(ids)), **TOPICS)
     assert set(ids) <= {row["msgId"] for row in found}
     first, *others = planned(apache, EqualTo(("msgId",), ids[0]), **TOPICS)
-    assert isinstance(first, LogPlaces)
+    assert isinstance(first, LogOffsets)
     assert sum(part.stop - part.start for part in others if isinstance(part, LogRange)) < 2_000
 
 
@@ -73,7 +73,7 @@ def test_messages_are_chosen_by_their_keys(apache: Path) -> None:
     some = matching(rows, lambda row: bool({keys[0], keys[-1]} & set(row["keys"] or ())))
     assert places(read(apache, keys=f"{keys[0]} {keys[-1]}", **TOPICS)) == some
     assert read(apache, keys="nobody-has-it", **TOPICS) == []
-    assert any(isinstance(part, LogPlaces) for part in planned(apache, keys=keys[0], **TOPICS))
+    assert any(isinstance(part, LogOffsets) for part in planned(apache, keys=keys[0], **TOPICS))
 
 
 def test_keys_can_be_asked_for_without_their_column(apache: Path) -> None:
@@ -95,7 +95,7 @@ def test_without_an_index_or_after_a_crash_all_is_searched(apache: Path, tmp_pat
     shutil.rmtree(without / "index")
     (crashed / "abort").touch()
     for root in (without, crashed):
-        assert not any(isinstance(part, LogPlaces) for part in planned(root, keys=key, **TOPICS))
+        assert not any(isinstance(part, LogOffsets) for part in planned(root, keys=key, **TOPICS))
         assert set(wanted) == set(places(read(root, keys=key, **TOPICS)))
 
 
@@ -126,5 +126,5 @@ def test_an_index_that_grows_meanwhile_is_no_help(apache: Path, tmp_path: Path) 
     content[40 : 40 + 500 * 4] = struct.pack(">i", count + 1) * 500
     file.write_bytes(content)
     asked = EqualTo(("msgId",), rows[0]["msgId"])
-    assert not any(isinstance(part, LogPlaces) for part in planned(root, asked, **TOPICS))
+    assert not any(isinstance(part, LogOffsets) for part in planned(root, asked, **TOPICS))
     assert rows[0]["physicalOffset"] in places(read(root, asked, **TOPICS))

@@ -291,7 +291,7 @@ def test_every_record_is_in_one_range_wherever_the_log_is_cut(
                 int(place)
                 for start, stop in pairwise(edges)
                 for piece in reader.records(reader.beginning_from(start), stop)
-                for place in piece.places  # type: ignore[union-attr]
+                for place in piece.physical_offsets  # type: ignore[union-attr]
             ]
     assert found == starts
 
@@ -309,7 +309,7 @@ def test_a_body_that_cannot_be_decompressed_is_damage(tmp_path: Path) -> None:
 def test_a_record_that_is_larger_than_what_is_read_at_once_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_walking, "CHUNK", 1000)
+    monkeypatch.setattr(log_walking, "CHUNK_BYTES", 1000)
     sizes = [0, 10, 5000, 20, 30_000, 0]
     root = store_of(tmp_path, placed(record(bytes(size)) for size in sizes))
     for part in ("4096", "65536"):
@@ -353,7 +353,7 @@ def test_halves_of_transactions_are_no_rows(tmp_path: Path) -> None:
         ({"path": "a", "topicPattern": "("}, "no regular expression"),
         ({"path": "a", "brokerName": "a,b"}, "2 names for 1 paths"),
         ({"path": "a/store,b/x/../a/store"}, "tell them apart with brokerName"),
-        ({"path": "a", "startingTimestamp": "5", "endingTimestamp": "5"}, "endingTimestamp is not behind"),
+        ({"path": "a", "startingTimestamp": "5", "endingTimestamp": "5"}, "endingTimestamp is not after"),
         ({"path": "a", "partitionBytes": "1"}, "at least 4096"),
     ],
 )

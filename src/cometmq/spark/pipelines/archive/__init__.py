@@ -1,1 +1,5 @@
-"""Archive a topic as Parquet."""
+"""Archive topics as Parquet."""
+
+from cometmq.spark.pipelines.archive.job import ArchiveJob, archive
+
+__all__ = ["ArchiveJob", "archive"]

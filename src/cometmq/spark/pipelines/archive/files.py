@@ -1,15 +1,14 @@
-"""Messages to Parquet files, written by the Spark tasks that pull them.
+"""Parquet files of an archive, written by the Spark tasks that pull the messages.
 
-A task has its messages as Arrow batches. Written from there, they never become rows of Java, which costs more
-than all the rest; Spark gets one small row for each file, a notice.
+Written from Arrow, messages never become rows of Java, which would cost more than everything else. Spark gets
+one small row per file, a notice.
 
 Rules kept here:
-- A file has messages of one topic and one day. It is written under a name that no reader looks for, in a
-  folder that the driver makes; the driver moves the files that notices tell of. What a task wrote that
-  failed, or that was done twice, is never moved.
-- A task holds no more than `HELD_BYTES` of messages that are not written, and `OPEN_FILES` files; beyond that
-  it writes the fullest, and ends the one that was not used for longest.
-- The day is the local date of `storeTimestamp` in the time zone of the session, as Spark's `to_date` has it.
+- A file has messages of one topic and one day. It gets a temporary name in a folder of the driver, which
+  publishes reported files. Files of failed or duplicate tasks are never published.
+- A task holds at most `HELD_BYTES` of unwritten messages and `OPEN_FILES` files; beyond that it writes the
+  fullest, and closes the least recently used.
+- The day is the date of `storeTimestamp` in the session time zone, like Spark's `to_date`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from cometmq.spark.columns import ARROW_SCHEMA, arrow_schema
 from cometmq.spark.pipelines.archive.source import NOTICE_SCHEMA, UNFINISHED, FilesPlan, Notice, zone_of
 
 FILE_SCHEMA: Final = pa.schema([field for field in ARROW_SCHEMA if field.name != "topic"])
-"""The topic is in the name of a folder."""
+"""The topic is in the folder name."""
 ROW_GROUP_ROWS: Final = 512 * 1024
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""A file gets a row group when one of the two is reached."""
+"""A row group is written when one of the two is reached."""
 HELD_BYTES: Final = 96 * 1024 * 1024
 OPEN_FILES: Final = 64
 
@@ -46,16 +45,16 @@ _REPETITIVE: Final = [
     *("brokerName", "queueId", "tags", "bornTimestamp", "storeTimestamp", "bornHost", "reconsumeTimes"),
     *("keys.list.element", "properties.key_value.key", "properties.key_value.value"),
 ]
-"""Columns with few different values; the others have nothing but different ones."""
+"""Columns with few distinct values."""
 _COMPARED: Final = [name for name in FILE_SCHEMA.names if name not in ("keys", "properties", "body")]
-"""Columns whose least and greatest values help readers to leave row groups out."""
+"""Columns whose statistics let readers skip row groups."""
 _CODECS: Final = {"lz4_raw": "lz4"}
-"""Compressions that Arrow calls otherwise than Parquet."""
+"""Arrow's names of compressions that differ from Parquet's."""
 _SECOND_US: Final = 1_000_000
 
 
 def write_files(batches: Iterator[pa.RecordBatch], plan: FilesPlan, folder: Path) -> Iterator[pa.RecordBatch]:
-    """Write all messages to files in a folder; what comes out are the notices."""
+    """Write all messages to files in a folder, and return the notices."""
     zone = zone_of(plan.zone)
     files = _Files(folder, _CODECS.get(plan.compression, plan.compression))
     try:
@@ -88,9 +87,9 @@ def _by_day(batch: pa.RecordBatch, zone: tzinfo) -> Iterator[tuple[date, pa.Reco
     if first == last:
         yield first, batch
         return
-    seconds, places = np.unique(times // _SECOND_US, return_inverse=True)
+    seconds, indices = np.unique(times // _SECOND_US, return_inverse=True)
     found = np.array([_day(second * _SECOND_US, zone).toordinal() for second in seconds])
-    days = found[places]
+    days = found[indices]
     for day in np.unique(found).tolist():
         yield date.fromordinal(day), batch.filter(pa.array(days == day))
 
@@ -106,7 +105,7 @@ def _day(time_us: np.int64, zone: tzinfo) -> date:
 
 
 class _File:
-    """A file that grows by row groups, and what comes next in it."""
+    """A file, and the messages of its next row group."""
 
     def __init__(self, folder: Path, compression: str) -> None:
         self.name = f"part-{uuid.uuid4()}.parquet"
@@ -132,15 +131,15 @@ class _File:
         times = _times(batch)
         self._first_us = min(self._first_us, int(times.min()))
         self._last_us = max(self._last_us, int(times.max()))
-        broker = batch.column("brokerName")[0].as_py()  # the same in all of it, as it comes from one pull
-        # Offsets of a queue go up, so the first that is seen is the least.
-        queues, places = np.unique(batch.column("queueId").to_numpy(), return_index=True)
-        offsets = batch.column("queueOffset").take(pa.array(places)).to_pylist()
+        broker = batch.column("brokerName")[0].as_py()  # a batch comes from one broker
+        # Offsets of a queue ascend, so the first one is the least.
+        queues, indices = np.unique(batch.column("queueId").to_numpy(), return_index=True)
+        offsets = batch.column("queueOffset").take(pa.array(indices)).to_pylist()
         for queue, offset in zip(queues.tolist(), offsets, strict=True):
             self._begins.setdefault((broker, queue), offset)
 
     def write(self) -> None:
-        """Write what waits as a row group."""
+        """Write a row group."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 self._path,
@@ -170,7 +169,7 @@ class _File:
         )
 
     def abandon(self) -> None:
-        """Leave nothing behind, if that is possible; the driver removes what is left."""
+        """Remove the file; the driver removes what is left."""
         with suppress(OSError):
             if self._writer is not None:
                 self._writer.close()
@@ -179,19 +178,17 @@ class _File:
 
 
 class _Files:
-    """The files that a task writes."""
-
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder
         self._compression = compression
-        self._open: dict[tuple[str, date], _File] = {}  # the one that was used last is the last
+        self._open: dict[tuple[str, date], _File] = {}  # the least recently used first
         self._held_bytes = 0
         self._done: list[tuple[_File, Notice]] = []
 
     def add(self, topic: str, day: date, batch: pa.RecordBatch) -> None:
-        place = topic, day
-        file = self._open.pop(place, None) or _File(self._folder, self._compression)
-        self._open[place] = file
+        key = topic, day
+        file = self._open.pop(key, None) or _File(self._folder, self._compression)
+        self._open[key] = file
         before = file.held_bytes
         file.add(batch)
         self._held_bytes += file.held_bytes - before
@@ -203,8 +200,8 @@ class _Files:
             self._finish(next(iter(self._open)))
 
     def finish(self) -> Sequence[Notice]:
-        for place in list(self._open):
-            self._finish(place)
+        for key in list(self._open):
+            self._finish(key)
         return [notice for _, notice in self._done]
 
     def abandon(self) -> None:
@@ -216,12 +213,12 @@ class _Files:
         with self._explained():
             file.write()
 
-    def _finish(self, place: tuple[str, date]) -> None:
-        file = self._open[place]
+    def _finish(self, key: tuple[str, date]) -> None:
+        file = self._open[key]
         self._held_bytes -= file.held_bytes
         with self._explained():
-            notice = file.finish(*place)
-        del self._open[place]
+            notice = file.finish(*key)
+        del self._open[key]
         self._done.append((file, notice))
 
     @contextmanager

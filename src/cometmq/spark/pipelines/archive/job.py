@@ -1,24 +1,24 @@
-"""Topics to Parquet files, each message once, with a manifest of which offsets are where.
+"""Archive: topics as Parquet files, each message once, with a manifest of offsets.
 
-    OUTPUT/topic=orders/day=2026-01-31/batch=12/part-….parquet      the messages
-    OUTPUT/_manifest/00000012.json                                  what batch 12 has
-    OUTPUT/_checkpoint/                                             how far the query is
+    OUTPUT/topic=orders/day=2026-01-31/batch=12/part-….parquet      messages
+    OUTPUT/_manifest/00000012.json                                  contents of batch 12
+    OUTPUT/_checkpoint/                                             progress of the query
 
 Rules kept here:
-- A batch that is done again replaces what its first try left, so whoever reads the files, with Spark or
-  without, finds each message once. A batch is complete when its manifest is there.
-- The offsets of a manifest are those of Spark's checkpoint: batches follow one another without gaps.
-- Files in a folder of a mounted file system are written by the tasks that pull the messages, from Arrow, and
-  put to their places by the driver (`files.py`, `publish.py`). Other addresses (`hdfs:`,
-  `s3a:`) are Spark's to write to: only it has their file systems, with the rights that it was given.
-- Both ways make the same folders, columns and values, and each goes on where the other stopped.
+- A repeated batch replaces the files of its first attempt, so any reader finds each message once. A batch is
+  complete when its manifest exists.
+- The offsets of a manifest are those of Spark's checkpoint: batches follow each other without gaps.
+- On mounted file systems the tasks that pull messages write the files from Arrow, and the driver publishes
+  them (`files.py`, `publish.py`). To other addresses (`hdfs:`, `s3a:`) Spark writes, which has their file
+  systems and credentials.
+- Both writers make the same folders, columns and values, and each continues the archive of the other.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from pyspark.sql import Observation
@@ -31,11 +31,13 @@ from cometmq.spark.columns import SPARK_SCHEMA
 from cometmq.spark.live.offsets import Nested, to_nested
 from cometmq.spark.pipelines.archive.publish import TaskFiles, Written, local_folder
 from cometmq.spark.pipelines.run.files import Files, joined
-from cometmq.spark.pipelines.run.jobs import TopicsJob
-from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream
+from cometmq.spark.pipelines.run.jobs import ArchiveJob
+from cometmq.spark.pipelines.run.streams import Progress, Report, no_report, run_stream, trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ArchiveJob", "archive"]
 
 MANIFEST: Final = "_manifest"
 CHECKPOINT: Final = "_checkpoint"
@@ -43,8 +45,7 @@ PARTITIONS: Final = ("topic", "day", "batch")
 ARCHIVE_SCHEMA: Final = StructType(
     [*SPARK_SCHEMA.fields, StructField("day", DateType()), StructField("batch", IntegerType())]
 )
-"""What the files have; said, since Spark would take a topic whose name is a number for a number."""
-DEFAULT_BATCH_ROWS: Final = 4_000_000
+"""Declared, because Spark would infer a number for a topic such as `42`."""
 _INCLUDED: Final = {"user": "user", "all": "true", "none": "false"}
 _WRITERS_AT_ONCE: Final = 16
 _COMPRESSIONS: Final = ("snappy", "zstd", "lz4_raw", "gzip", "none")
@@ -53,45 +54,25 @@ Span = tuple[int, int]
 Spans = dict[str, dict[str, dict[str, Span]]]
 
 
-class ArchiveJob(TopicsJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What to archive, and where to."""
-
-    output: str
-    """A folder, or an address of any file system that Spark knows."""
-    checkpoint: str | None = None
-    """None is a folder in the output."""
-    group: str | None = None
-    """The consumer group by which lag tools see how far the archive is."""
-    follow: bool = False
-    """Go on for ever instead of ending with what there is now."""
-    every_s: float = 60.0
-    """How long the messages of a batch are gathered, if it follows."""
-    batch_rows: int = DEFAULT_BATCH_ROWS
-    """How many messages a batch has at most."""
-    properties: Literal["user", "all", "none"] = "user"
-    """Which properties are archived: those that senders chose, those of the system as well, or none."""
-    compression: str = "snappy"
-
-
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one batch of an archive has: a manifest."""
+    """The manifest of a batch."""
 
     batch: int
     rows: int
     first_store_timestamp: int | None
     last_store_timestamp: int | None
     offsets: Spans
-    """The offsets of each queue, from the first to the one behind the last."""
+    """The offsets of each queue: inclusive start, exclusive end."""
 
 
 class Archived(Progress, rename="camel", kw_only=True):
-    """What a run has archived."""
+    """The result of a run."""
 
     output: str
 
 
 def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) -> Archived:
-    """Archive what there is, or go on until interrupted."""
+    """Archive the messages that are there, or run until interrupted."""
     if job.compression not in _COMPRESSIONS:
         raise SettingsError(f"compression is {job.compression!r}; it has to be {', '.join(_COMPRESSIONS)}")
     options = job.source_options(
@@ -102,28 +83,24 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     )
     files = Files(spark)
     checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
-    way = _way_to(spark, files, job)
-    writing = _Writing(files, job, files.whole_path(checkpoint), way)
-    stream = way.stream(options)
+    file_writer = _writer_for(spark, files, job)
+    writing = _Writing(files, job, files.whole_path(checkpoint), file_writer)
+    stream = file_writer.stream(options)
     writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
-    trigger: dict[str, Any] = {"availableNow": True}
-    if job.follow:
-        trigger = {"processingTime": f"{round(job.every_s * 1000)} milliseconds"}
-    done = run_stream(writer.trigger(**trigger), report)
+    done = run_stream(trigger(writer, once=not job.follow, every_s=job.every_s), report)
     return Archived(output=job.output, **msgspec.structs.asdict(done))
 
 
-class _Way(Protocol):
-    """How messages get into files."""
+class _Writer(Protocol):
+    """Writes batches of a stream to files."""
 
-    def stream(self, options: Mapping[str, str]) -> DataFrame:
-        """The stream of which batches are to be written."""
+    def stream(self, options: Mapping[str, str]) -> DataFrame: ...
 
     def write(self, frame: DataFrame, number: int) -> Written:
-        """Write one batch, or write it again."""
+        """Write or repeat a batch."""
 
 
-def _way_to(spark: SparkSession, files: Files, job: ArchiveJob) -> _Way:
+def _writer_for(spark: SparkSession, files: Files, job: ArchiveJob) -> _Writer:
     folder = local_folder(files.whole_path(job.output))
     if folder is None:
         return _SparkFiles(spark, job)
@@ -131,8 +108,6 @@ def _way_to(spark: SparkSession, files: Files, job: ArchiveJob) -> _Way:
 
 
 class _SparkFiles:
-    """Lets Spark write the files, wherever it can."""
-
     def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
         self._spark = spark
         self._job = job
@@ -141,7 +116,7 @@ class _SparkFiles:
         return self._spark.readStream.format("rocketmq").options(**options).load()
 
     def write(self, frame: DataFrame, number: int) -> Written:
-        # Files of several topics and days are written side by side, instead of sorting all rows first.
+        # Write files of several topics and days concurrently instead of sorting all rows.
         frame.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_WRITERS_AT_ONCE))
         seen = Observation(f"batch-{number}")
         time = fn.unix_millis("storeTimestamp")
@@ -167,18 +142,18 @@ class _SparkFiles:
 
 
 class _Writing:
-    """Writes batches, and then what they have."""
+    """Writes batches and their manifests."""
 
-    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, way: _Way) -> None:
+    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, writer: _Writer) -> None:
         self._files = files
         self._job = job
         self._checkpoint = checkpoint
-        self._way = way
+        self._writer = writer
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """Write one batch, or write it again."""
-        written = self._way.write(frame, number)
-        # Where the very first one begins, only what was written says.
+        """Write or repeat a batch."""
+        written = self._writer.write(frame, number)
+        # The start of the first batch is only in the written messages.
         begin = self._offsets(number - 1) if number > 0 else written.begins
         manifest = Batch(
             batch=number,
@@ -190,7 +165,7 @@ class _Writing:
         self._files.write(manifest_path(self._job.output, number), _text(manifest))
 
     def _offsets(self, number: int) -> dict[str, Any]:
-        """Where a batch ends, which Spark writes down before it begins."""
+        """The end of a batch, which Spark writes before it starts."""
         text = self._files.read(joined(self._checkpoint, "offsets", str(number)))
         try:
             found: dict[str, Any] = json.loads((text or "").splitlines()[2])
@@ -200,7 +175,7 @@ class _Writing:
 
 
 def _spans(before: dict[str, Any], after: dict[str, Any]) -> Spans:
-    """What lies between the ends of two batches; a queue that is new begins at what it has first."""
+    """The offsets between the ends of two batches; a new queue starts at its end."""
     return {
         topic: {
             broker: {

@@ -1,13 +1,11 @@
-"""The driver's part of archives whose files are written by tasks: which files count, and where they go.
+"""Publishing archive files on the driver: which files of tasks count, and their final paths.
 
 Rules kept here:
-- Only files that tasks have reported get to their places. They get there by a rename, so whoever sees a file
-  sees all of it.
-- What an earlier try of a batch left at a place is removed just before the files of this try get there.
-  Nothing else is removed: a folder that this try has nothing for stays as it is.
-- Names of folders are escaped as Spark and Hive do it, so that readers give topics their names back.
-- All of this is for folders of a file system that is mounted. A rename elsewhere can be a copy, and Python
-  has no way to write there with the rights that Spark was given; there, Spark's own writer does it.
+- Only files that tasks reported are published, by a rename, so that readers see complete files.
+- Files of an earlier attempt of the batch are removed just before those of this attempt are published.
+  Nothing else is removed.
+- Folder names are escaped like those of Spark and Hive.
+- This is for mounted file systems. Elsewhere a rename can be a copy, and Python lacks Spark's credentials.
 """
 
 from __future__ import annotations
@@ -46,28 +44,27 @@ _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{}[]^") | {chr(code) for code in ra
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch has."""
+    """The contents of a batch."""
 
     rows: int
     first: int | None
     last: int | None
-    """The least and the greatest storeTimestamp, in milliseconds."""
+    """Least and greatest storeTimestamp, in milliseconds."""
     begins: Nested
-    """The first offset of each queue; only of the first batch is it asked for."""
+    """The first offset of each queue; needed for the first batch only."""
 
 
 def local_folder(address: str) -> Path | None:
-    """The folder that a whole address means; None if it is not on a mounted file system."""
+    """The folder of an address; None if it is not on a mounted file system."""
     return Path(address.removeprefix(_LOCAL)) if address.startswith(_LOCAL) else None
 
 
 def escaped(name: str) -> str:
-    """A value in the name of a folder."""
     return "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in name)
 
 
 class TaskFiles:
-    """Lets tasks write the files of an archive, and puts them to their places."""
+    """Lets tasks write the files of an archive, and publishes them."""
 
     def __init__(self, spark: SparkSession, output: Path, compression: str) -> None:
         self._spark = spark
@@ -76,20 +73,20 @@ class TaskFiles:
         zone_of(self._plan.zone)
 
     def stream(self, options: Mapping[str, str]) -> DataFrame:
-        """The notices of the files, as they are written."""
+        """The notices of written files."""
         self._spark.dataSource.register(ArchiveFilesSource)
         plan = {PLAN_OPTION: msgspec.json.encode(self._plan).decode()}
         notices = self._spark.readStream.format(SOURCE).options(**options, **plan).load()
         return notices.observe(MESSAGES, fn.sum("rows").alias(MESSAGES))
 
     def write(self, frame: DataFrame, number: int) -> Written:
-        """Have a batch written, and put its files to their places."""
+        """Run the tasks of a batch, and publish its files."""
         temporary = temporary_folder(self._output, number)
-        shutil.rmtree(temporary, ignore_errors=True)  # names are never used twice, so it may stay in part
+        shutil.rmtree(temporary, ignore_errors=True)  # names are unique, so leftovers do no harm
         try:
             temporary.mkdir(parents=True, exist_ok=True)
             notices = [Notice(*(row[name] for name in NOTICE_SCHEMA.names)) for row in frame.collect()]
-            self._place(notices, number, temporary)
+            self._publish(notices, number, temporary)
         except OSError as error:
             raise StateError(
                 f"{error.filename or self._output} cannot be written: {error.strerror or error}"
@@ -98,7 +95,7 @@ class TaskFiles:
             raise StateError(f"a topic cannot be archived: {error}; leave it out of the topics") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            with suppress(OSError):  # somebody else has something in it
+            with suppress(OSError):  # it is not empty
                 temporary.parent.rmdir()
         return Written(
             rows=sum(notice.rows for notice in notices),
@@ -107,17 +104,17 @@ class TaskFiles:
             begins=to_nested(_begins(notices)),
         )
 
-    def _place(self, notices: Sequence[Notice], number: int, temporary: Path) -> None:
-        places: dict[Path, list[Notice]] = {}
+    def _publish(self, notices: Sequence[Notice], number: int, temporary: Path) -> None:
+        folders: dict[Path, list[Notice]] = {}
         for notice in notices:
             names = f"topic={escaped(notice.topic)}", f"day={notice.day}", f"batch={number}"
-            places.setdefault(child(self._output, *names), []).append(notice)
-        for place, here in places.items():
-            if place.exists():
-                shutil.rmtree(place)
-            place.mkdir(parents=True)
-            for notice in here:
-                child(temporary, notice.name + UNFINISHED).rename(child(place, notice.name))
+            folders.setdefault(child(self._output, *names), []).append(notice)
+        for folder, files in folders.items():
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+            for notice in files:
+                child(temporary, notice.name + UNFINISHED).rename(child(folder, notice.name))
 
 
 def _begins(notices: Sequence[Notice]) -> dict[MessageQueue, int]:
@@ -130,7 +127,7 @@ def _begins(notices: Sequence[Notice]) -> dict[MessageQueue, int]:
 
 
 def _zone_id(spark: SparkSession) -> str:
-    """The time zone of the session, which people can write in many ways, in the one that Java has for it."""
+    """The time zone of the session, normalized by Java."""
     name = spark.conf.get("spark.sql.session.timeZone")
     assert name is not None
     assert spark.sparkContext._jvm is not None

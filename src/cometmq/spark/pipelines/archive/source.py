@@ -1,12 +1,9 @@
-"""The source behind archives: a stream of topics that gives files instead of messages.
-
-It is `rocketmq` in all but what its tasks do with the messages: they write them to files
-(`files.py`), and hand out a notice of each.
+"""The internal source of archives: a stream that writes messages to files and returns a notice of each file.
 
 Rules kept here:
-- Offsets, limits, commits and losses are those of `rocketmq`, so a checkpoint of one is good for the other.
-- It is for pipelines, not for users: `archive` registers it in its session, under a name that says so.
-- The files of a batch are in OUTPUT/_temporary/batch=N until the driver moves them.
+- Offsets, limits, commits and losses are those of `rocketmq`, and checkpoints are interchangeable.
+- `archive` registers the source in its session; it is not for users.
+- The files of a batch are in OUTPUT/_temporary/batch=N until the driver publishes them.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from cometmq.model.errors import SettingsError, StateError
 from cometmq.spark.columns import SPARK_SCHEMA
 from cometmq.spark.live.options import LiveOptions, live_options
 from cometmq.spark.live.stream import RocketmqStreamReader
-from cometmq.spark.sink.task_properties import BATCH_ID
+from cometmq.spark.sink.sink import BATCH_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +32,7 @@ SOURCE: Final = "cometmq-archive-files"
 PLAN_OPTION: Final = "archivePlan"
 TEMPORARY: Final = "_temporary"
 UNFINISHED: Final = ".unfinished"
-"""What the names of files end in until they are at their place."""
+"""The suffix of files that are not published."""
 NOTICE_SCHEMA: Final = StructType(
     [
         *(StructField(name, StringType()) for name in ("topic", "day", "name", "begins")),
@@ -45,16 +42,16 @@ NOTICE_SCHEMA: Final = StructType(
 
 
 class FilesPlan(msgspec.Struct, frozen=True):
-    """What tasks have to know of an archive."""
+    """The archive as tasks get it."""
 
     output: str
     zone: str
-    """As Java has it: `Z`, `+02:00` or `Europe/Berlin`."""
+    """Java's id: `Z`, `+02:00` or `Europe/Berlin`."""
     compression: str
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What Spark is told of a file."""
+    """A row of the source: one written file."""
 
     topic: str
     day: str
@@ -64,16 +61,15 @@ class Notice(msgspec.Struct, frozen=True):
     rows: int
     first: int
     last: int
-    """The least and the greatest storeTimestamp, in milliseconds."""
+    """Least and greatest storeTimestamp, in milliseconds."""
 
     @property
     def first_offsets(self) -> list[tuple[str, int, int]]:
-        """Names of brokers, ids of queues and offsets."""
         return msgspec.json.decode(self.begins, type=list[tuple[str, int, int]])
 
 
 class ArchiveFilesSource(DataSource):
-    """Topics as a stream of notices of the files that their messages were written to."""
+    """A stream of notices of archived files."""
 
     @classmethod
     def name(cls) -> str:
@@ -90,7 +86,7 @@ class ArchiveFilesSource(DataSource):
 
 
 class ArchivingReader(RocketmqStreamReader):
-    """Reads topics as they grow, and writes what it reads."""
+    """Reads topics as a stream, and writes the messages to files."""
 
     def __init__(self, options: LiveOptions, plan: FilesPlan) -> None:
         super().__init__(options, SPARK_SCHEMA.names)
@@ -104,19 +100,19 @@ class ArchivingReader(RocketmqStreamReader):
         batch = None if task is None else task.getLocalProperty(BATCH_ID)
         if batch is None:
             raise StateError("Spark does not say which batch this is; archives are written by streams")
-        from cometmq.spark.pipelines.archive.files import write_files  # only workers write
+        from cometmq.spark.pipelines.archive.files import write_files  # only workers need it
 
         folder = temporary_folder(Path(self._plan.output), int(batch))
         return write_files(super().read(partition), self._plan, folder)
 
 
 def temporary_folder(output: Path, batch: int) -> Path:
-    """Where the files of a batch are until all of them are there."""
+    """The folder of the unpublished files of a batch."""
     return output / TEMPORARY / f"batch={batch}"
 
 
 def zone_of(zone_id: str) -> tzinfo:
-    """A time zone by the id that Java has for it."""
+    """A time zone by its id in Java."""
     try:
         fixed = datetime.strptime(zone_id, "%z").tzinfo
     except ValueError:

@@ -1,10 +1,10 @@
-"""A Spark to run pipelines on: what it needs of a machine, and how it is set up.
+"""The Spark session of a pipeline, and its requirements.
 
 Rules kept here:
-- What is missing is said in one sentence before anything starts: PySpark, Java, or a newer one of either.
-- A session that is there already, of a notebook or a test, is used and left alone. One that is made here is
-  stopped at the end and leaves nothing behind.
-- What Java writes to standard error goes to a file, and comes to light only if Spark does not start.
+- A missing or too old PySpark or Java is reported in one sentence before anything starts.
+- An existing session, of a notebook or a test, is used and kept. A new one is stopped at the end and leaves
+  nothing on disk.
+- The standard error of Java goes to a file, which is shown only if Spark does not start.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 LEAST_JAVA: Final = 17
 LEAST_PYSPARK: Final = (4, 2)
 HERE: Final = "local[*]"
-"""The master that is this machine, with all its cores."""
+"""All cores of this machine."""
 _INSTALL: Final = "install it with: pip install 'cometmq[spark]'"
 _JAVA_S: Final = 60.0
 _LINES: Final = 5
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""The variable by which `spark-submit` tells a program that Java runs already."""
+"""Set by `spark-submit`, which has started Java."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -45,20 +45,20 @@ class Place(msgspec.Struct, frozen=True):
 
     name: str
     master: str | None = None
-    """None is this machine, or what `spark-submit` was told."""
+    """None is this machine, or the master of `spark-submit`."""
     settings: Mapping[str, str] = {}
     verbose: bool = False
-    """Whether what Java says is shown."""
+    """Show the output of Java."""
 
 
 def check_needs(environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a machine that cannot run Spark."""
+    """Check that this machine can run Spark."""
     for module, package in (("pyspark", "PySpark"), ("pyarrow", "PyArrow")):
         if importlib.util.find_spec(module) is None:
             raise SettingsError(f"pipelines need {package}, which is not installed; {_INSTALL}")
     try:
         found = version("pyspark")
-    except PackageNotFoundError:  # a Spark that was unpacked by hand
+    except PackageNotFoundError:  # unpacked by hand
         found = "4.2"
     if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < LEAST_PYSPARK:
         raise SettingsError(f"pipelines need PySpark 4.2 or newer, this is {found}; {_INSTALL}")
@@ -84,7 +84,7 @@ def _check_java(environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def spark_session(place: Place) -> Iterator[SparkSession]:
-    """A session, until the pipeline is done."""
+    """A session for one pipeline."""
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -95,7 +95,7 @@ def spark_session(place: Place) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as home:
         session = _started(place, Path(home))
         session.sparkContext.setLogLevel("ERROR")
-        # Spark's Python writes down errors that are caught and told in one sentence by pipelines.
+        # PySpark logs errors that pipelines report in one sentence.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         try:
             yield session
@@ -117,17 +117,17 @@ def _started(place: Place, home: Path) -> SparkSession:
     try:
         with _errors_to(None if place.verbose or _SUBMITTED in os.environ else log):
             return builder.getOrCreate()
-    except Exception as error:  # whatever it is, what Java said is the reason
+    except Exception as error:  # the output of Java has the reason
         said = log.read_text(errors="replace").strip().splitlines()[-_LINES:] if log.exists() else []
         raise StateError(f"Spark did not start: {' '.join(said) or error}") from None
 
 
 def _settings(master: str | None, home: Path) -> dict[str, str]:
-    """What pipelines want of Spark, unless somebody says otherwise."""
+    """Default settings of Spark."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.maxConcurrentOutputFileWriters": "64",  # partitions of files are written without a sort
+        "spark.sql.maxConcurrentOutputFileWriters": "64",  # no sort before writing partitions
         "spark.ui.showConsoleProgress": "false",
     }
     if master is not None and master.startswith("local"):
@@ -144,7 +144,7 @@ def _settings(master: str | None, home: Path) -> dict[str, str]:
 
 @contextmanager
 def _errors_to(log: Path | None) -> Iterator[None]:
-    """Processes that are started meanwhile write their errors to a file."""
+    """Redirect the standard error of processes started meanwhile."""
     if log is None:
         yield
         return

@@ -1,9 +1,8 @@
-"""Running streaming queries to their end, or until somebody has had enough, and saying how far they are.
+"""Running streaming queries until they end, fail or are interrupted, with progress.
 
 Rules kept here:
-- An interrupt stops the query in good order; what its last batch had begun is done again by the next run,
-  and counts once.
-- A query that fails ends with the one sentence that says why, if it comes from us.
+- An interrupt stops the query cleanly; the next run repeats its last batch, which counts once.
+- A query that fails raises the error of CometMQ that Spark wrapped, as one sentence.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.5
 _STARTS: Final = 10
 _NOT_CONNECTED: Final = "Python worker failed to connect back"
-"""What Spark says when its own Python did not start in time, on a busy machine."""
+"""Spark's error when its Python worker does not start in time, on a busy machine."""
 MESSAGES: Final = "messages"
-"""What a stream observes, under this name, whose rows stand for several messages each: how many."""
+"""The observed metric of a stream whose rows stand for several messages each."""
 _OURS: Final = re.compile(r"cometmq\.[\w.]*errors\.(\w+): (.*)")
 
 
 class Progress(msgspec.Struct, rename="camel"):
-    """How far a pipeline is."""
+    """The progress of a pipeline."""
 
     rows: int = 0
     batches: int = 0
     rows_per_second: float = 0.0
     waiting: int | None = None
-    """How many messages are there and not done yet, if that can be known."""
+    """The number of messages left, if known."""
     interrupted: bool = False
 
 
@@ -51,11 +50,18 @@ Report = Callable[[Progress], None]
 
 
 def no_report(_: Progress) -> None:
-    """For those who do not want to know."""
+    """Discards progress."""
+
+
+def trigger(writer: DataStreamWriter, *, once: bool, every_s: float) -> DataStreamWriter:
+    """Read what is there now, or a batch every `every_s`."""
+    if once:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
 
 
 def run_stream(writer: DataStreamWriter, report: Report = no_report) -> Progress:
-    """Run a query until it ends by itself, fails, or is interrupted."""
+    """Run a query until it ends, fails or is interrupted."""
     for _ in range(_STARTS):
         watched = _Watched(writer.start(), report)
         try:
@@ -68,8 +74,6 @@ def run_stream(writer: DataStreamWriter, report: Report = no_report) -> Progress
 
 
 class _Watched:
-    """A query that runs."""
-
     def __init__(self, query: StreamingQuery, report: Report) -> None:
         self._query = query
         self._report = report
@@ -80,7 +84,7 @@ class _Watched:
     def run(self) -> Progress:
         try:
             while self._query.isActive:
-                if self._look():
+                if self._update():
                     self._report(self.progress)
                 time.sleep(_POLL_S)
         except KeyboardInterrupt:
@@ -89,12 +93,12 @@ class _Watched:
         failure = self._query.exception()
         if failure is not None and not self.progress.interrupted:
             raise reason_of(failure)
-        self._look()
+        self._update()
         self._report(self.progress)
         return self.progress
 
-    def _look(self) -> bool:
-        """Take in what the query says; whether that is something new."""
+    def _update(self) -> bool:
+        """Update the progress; whether it changed."""
         before = self.progress.batches, self.progress.waiting
         for each in self._query.recentProgress:
             if each.numInputRows > 0 and each.batchId > self._last_batch:
@@ -107,27 +111,26 @@ class _Watched:
 
 
 def _messages(progress: StreamingQueryProgress) -> int:
-    """How many messages a batch had."""
     observed = progress.observedMetrics.get(MESSAGES)
     return progress.numInputRows if observed is None else int(observed[MESSAGES] or 0)
 
 
 def _waiting(sources: list[Any]) -> int | None:
-    """What the sources have and the query has not taken."""
+    """The number of messages that the sources have and the query has not read."""
     total = 0
     for source in sources:
         try:
             done, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
             latest.pop(SKIPPED, None)
             total += sum(backlog_of(from_nested(done), from_nested(latest)).values())
-        except (TypeError, ValueError, AttributeError):  # a source of another kind, or one that has not begun
+        except (TypeError, ValueError, AttributeError):  # another source, or one that has not started
             return None
     return total
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors as one sentence; Spark wraps ours in its own kinds, of which there are many."""
+    """Unwrap errors of CometMQ from those of Spark."""
     try:
         yield
     except CometError:
@@ -137,7 +140,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def reason_of(failure: BaseException) -> CometError:
-    """Why a query failed: our own sentence if there is one in what Spark says."""
+    """The error of CometMQ in an error of Spark, else its first line."""
     text = str(failure)
     found = _OURS.findall(text)
     if not found:

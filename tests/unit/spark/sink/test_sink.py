@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cometmq.spark.sink.pacing import paced
+from cometmq.spark.sink.sink import paced
 
 
 class Clock:

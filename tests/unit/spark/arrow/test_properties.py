@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.spark.arrow.alike import AlikeProperties, alike_properties, common_piece
-from cometmq.spark.arrow.batches import record_starts, to_batch
-from cometmq.spark.arrow.gather import Places
+from cometmq.spark.arrow.batches import to_batch
+from cometmq.spark.arrow.gather import Positions
+from cometmq.spark.arrow.properties import UniformProperties, common_value, uniform_properties
+from cometmq.spark.arrow.record_fields import RecordFields
+from cometmq.spark.arrow.record_scan import record_starts
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.properties import encode_properties
 from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
@@ -18,26 +20,26 @@ from tests.unit.spark.records_kit import CLIENT_V6, placed, record, rows_of
 
 def check(records: list[Record]) -> None:
     content = placed(records)
-    batch = to_batch(content, record_starts(content), broker_name="b", include_properties=True)
+    batch = to_batch(RecordFields(content, record_starts(content)), broker_name="b", include_properties=True)
     batch.validate(full=True)
     assert batch.to_pylist() == rows_of(content, record_starts(content).tolist(), "b", with_properties=True)
 
 
-def pieces(*texts: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Places, Places]:
+def pieces(*texts: bytes) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Positions, Positions]:
     content = np.frombuffer(b"".join(texts), np.uint8)
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     return content, ends - np.array([len(text) for text in texts]), ends
 
 
-def alike(*blocks: bytes) -> AlikeProperties | None:
-    return alike_properties(*pieces(*blocks))
+def alike(*blocks: bytes) -> UniformProperties | None:
+    return uniform_properties(*pieces(*blocks))
 
 
 def test_pieces_that_are_all_the_same_are_one_piece() -> None:
-    assert common_piece(*pieces(b"orders", b"orders")) == b"orders"
-    assert common_piece(*pieces(b"orders", b"ordert")) is None
-    assert common_piece(*pieces(b"orders", b"order")) is None
-    assert common_piece(*pieces(b"", b"")) == b""
+    assert common_value(*pieces(b"orders", b"orders")) == b"orders"
+    assert common_value(*pieces(b"orders", b"ordert")) is None
+    assert common_value(*pieces(b"orders", b"order")) is None
+    assert common_value(*pieces(b"", b"")) == b""
 
 
 def test_properties_that_differ_only_in_values_of_one_length_are_columns() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cometmq.spark.sink.encode import unique_ids
-from cometmq.spark.sink.records import LogRecords, encode_records
+from cometmq.spark.sink.encode import LogRecords, encode_records, unique_ids
 from cometmq.store.index.key_hash import key_hash
 from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash, tags_code

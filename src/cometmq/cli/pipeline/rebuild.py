@@ -1,0 +1,59 @@
+"""`cometmq pipeline rebuild`; it asks first, as `cometmq store rebuild` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cometmq.cli.common.connect import AsJson, Yes
+from cometmq.cli.common.output import INTERRUPTED, confirm, counted, print_json, say
+from cometmq.cli.pipeline.options import Conf, Definition, Master, Run, Verbose, need_spark
+
+REBUILD: Final = """
+Examples:
+
+  cometmq pipeline rebuild ~/store
+
+  cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes --json
+
+The broker has to be stopped, and all workers have to see the store under the same path. The old queues and
+index stay in place until the new ones are complete; what is interrupted is begun again.
+"""
+
+
+def rebuild(
+    directory: Annotated[
+        Path, typer.Argument(help="A store directory.", metavar="DIR", exists=True, file_okay=False)
+    ],
+    config: Annotated[
+        Path | None, typer.Option("-c", help="The broker's properties file.", metavar="FILE")
+    ] = None,
+    yes: Yes = False,
+    file: Definition = None,
+    master: Master = None,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the consume queues and the index of a large store again from its commit log."""
+    need_spark()
+    from cometmq.cli.store import progress_bar, store_settings
+    from cometmq.spark.rebuild.rebuild import rebuild as rebuild_store
+
+    run = Run("rebuild", file, "", master, conf, None, as_json, verbose)
+    settings = store_settings(config)
+    confirm(f"Replace the queues and the index of {directory}?", yes=yes)
+    try:
+        with run.spark() as spark, progress_bar("rebuilding") as progress:
+            result = rebuild_store(spark, directory, settings, progress=progress)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(result)
+        return
+    queues = counted(result.queues, "queue")
+    say(f"{counted(result.messages, 'message')}, {queues}, {result.indexed} messages in the index")
+    if result.left_out_topics:
+        say(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")

@@ -1,0 +1,40 @@
+"""Clients that a worker process keeps for its next task: connecting takes longer than a small task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+MAX_KEPT: Final = 4
+
+
+class ProcessCache(Generic[C]):
+    """Up to `MAX_KEPT` clients by their settings; a forked process starts with none."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, C] = {}  # the least recently used first
+        os.register_at_fork(after_in_child=self._kept.clear)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, settings: object, make: Callable[[], C]) -> C:
+        """Return the client with these settings; `make` it, and close the least recently used, if needed."""
+        key = msgspec.json.encode(settings)
+        client = self._kept.pop(key, None)
+        if client is None:
+            while len(self._kept) >= MAX_KEPT:
+                self._kept.pop(next(iter(self._kept))).close()
+            client = make()
+        self._kept[key] = client
+        return client
