@@ -13,7 +13,7 @@ from tests.compat.broker.kinds_client import COMMIT, ROLLBACK, UNKNOWN, KindsCli
 from tests.compat.client.subject import Subject, now_ms, running_subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignError, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 CHECK_MS = 1_000
 # Far above what it takes: a busy machine may let everybody wait.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.compat.apache import ApacheBroker, ApacheNamesrv, Broker, CometBroker, CometNamesrv, Server
 from tests.compat.ask import SUCCESS, ask, is_routed
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUERY_CONSUMER_OFFSET = 14
 UPDATE_TOPIC = 17

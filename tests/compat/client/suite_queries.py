@@ -11,7 +11,7 @@ from tests.compat.client.subject import Subject, now_ms
 from tests.compat.client.suite_consuming import wait_for_progress
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, ForeignError, Received, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 
 class LookUpSuite:

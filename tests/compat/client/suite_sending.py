@@ -14,7 +14,7 @@ from msgspec import convert
 
 from tests.compat.client.subject import Subject, now_ms
 from tests.compat.foreign import ForeignClient, ForeignError, Received, Sent, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUEUES = 4
 MESSAGE_ILLEGAL = 13

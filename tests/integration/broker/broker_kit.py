@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 from cometmq.broker.broker import Broker
 from cometmq.remoting.client import RemotingClient
@@ -42,16 +40,6 @@ class Told(NamedTuple):
 
 def told(answer: Command) -> Told:
     return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
-
-
-async def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until the condition holds."""
-    try:
-        async with asyncio.timeout(patience_s):
-            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        pytest.fail(f"not within {patience_s:g} s: {what}")
 
 
 async def idle_share(rounds: int = 3, round_s: float = 0.5) -> float:

@@ -21,7 +21,8 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
 )
 from cometmq.wire.record.record import Record, decode_record
-from tests.integration.broker.broker_kit import BrokerKit, Told, eventually
+from tests.integration.broker.broker_kit import BrokerKit, Told
+from tests.waiting import eventually
 
 TOPIC = "Orders"
 GROUP = "billing"

@@ -38,7 +38,8 @@ from cometmq.wire.json import fastjson
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.record import Record, encode_record
-from tests.integration.client.client_kit import FakeNamesrv, FakeServer, eventually
+from tests.integration.client.client_kit import FakeNamesrv, FakeServer
+from tests.waiting import eventually
 
 TOPIC = "orders"
 GROUP = "billing"

@@ -24,10 +24,10 @@ from cometmq.namesrv.records import BrokerLeft
 from cometmq.namesrv.service import Namesrv
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
-from tests.integration.broker.broker_kit import eventually
 from tests.integration.cli.test_broker_cli import FREE, Start, start  # noqa: F401 - a fixture
 from tests.integration.remoting.certificates import Authority
 from tests.integration.remoting.status_kit import PROMETHEUS, ask
+from tests.waiting import eventually
 
 ACTING = {
     "enableSlaveActingMaster": "true",

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cometmq.store.dispatch.rules import DELAY_TOPIC
-from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker
 from tests.integration.broker.message_kinds_kit import kill
+from tests.waiting import eventually
 
 
 def delivered(kit: BrokerKit, topic: str = "Orders", queue_id: int = 0) -> list[bytes]:

@@ -10,7 +10,8 @@ import pytest
 from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import GetConsumerConnectionListRequest, GetConsumerListByGroupRequest
-from tests.integration.client.consumer_kit import GROUP, TOPIC, Visitor, eventually, running_broker, sql, tags
+from tests.integration.client.consumer_kit import GROUP, TOPIC, Visitor, running_broker, sql, tags
+from tests.waiting import eventually
 
 DIFFERENCE = (
     f"client first subscribes to {TOPIC} with 'paid' (TAG), "

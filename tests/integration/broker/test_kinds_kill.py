@@ -25,6 +25,7 @@ from tests.integration.broker.kinds_load import (
     due_ms,
 )
 from tests.integration.broker.message_kinds_kit import now_ms
+from tests.waiting import eventually
 
 ROUNDS = int(os.environ.get("KINDS_KILL_ROUNDS", "3"))
 SEED = 2026
@@ -71,32 +72,26 @@ async def kill_and_start(load: KindsLoad, life_s: float) -> None:
 
 async def wait_for(load: KindsLoad, topic: str, bodies: set[bytes]) -> list[tuple[bytes, int]]:
     """Wait until all these are in a topic; the bodies and store times of everything there."""
-    missing = bodies
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                found = (await load.everything_in(topic)).values()
-                there = [(bytes(record.body), record.store_timestamp_ms) for record in found]
-                missing = bodies - {body for body, _ in there}
-                if not missing:
-                    return there
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        pytest.fail(f"{len(missing)} of {len(bodies)} are not in {topic}: {sorted(missing)[:10]}")
+    there: list[tuple[bytes, int]] = []
+
+    async def missing() -> list[bytes]:
+        found = (await load.everything_in(topic)).values()
+        there[:] = [(bytes(record.body), record.store_timestamp_ms) for record in found]
+        return sorted(bodies - {body for body, _ in there})
+
+    await eventually(missing, f"{topic} has everything", lambda left: not left, seconds=PATIENCE_S)
+    return there
 
 
 async def wait_until_popped(load: KindsLoad) -> None:
     """Wait until everything that was fed has been popped and acknowledged."""
     ledger = load.ledger
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while ledger.fed - ledger.done:  # noqa: ASYNC110 - what is waited for is the broker's doing
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        left = ledger.fed - ledger.done
-        pytest.fail(
-            f"{len(left)} of {len(ledger.fed)} were never popped and acknowledged: {sorted(left)[:10]}"
-        )
+    await eventually(
+        lambda: sorted(ledger.fed - ledger.done),
+        "everything is popped and acknowledged",
+        lambda left: not left,
+        seconds=PATIENCE_S,
+    )
 
 
 @pytest.mark.timeout(120 + 20 * ROUNDS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
-from tests.integration.broker.broker_kit import ID, BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
 from tests.integration.broker.message_kinds_kit import (
     COMMIT,
     ROLLBACK,
@@ -16,6 +16,7 @@ from tests.integration.broker.message_kinds_kit import (
     transaction,
 )
 from tests.integration.broker.pop_kit import QUICK, Consumer, filled
+from tests.waiting import eventually
 
 NODE = {"cluster": "DefaultCluster", "node_id": "embedded", "node_type": "broker"}
 BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)

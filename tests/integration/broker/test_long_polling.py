@@ -19,11 +19,11 @@ from tests.integration.client.consumer_kit import (
     TOPIC,
     Visit,
     Visitor,
-    eventually,
     running_broker,
     sql,
     tags,
 )
+from tests.waiting import eventually
 
 
 async def held(visit: Visit, count: int = 1) -> None:

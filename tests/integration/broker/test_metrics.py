@@ -23,9 +23,10 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.headers.topic import CreateTopicRequest
-from tests.integration.broker.broker_kit import ID, BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
 from tests.integration.client.consumer_kit import Visitor, tags
 from tests.integration.remoting.status_kit import PROMETHEUS, Samples, ask, scrape, value
+from tests.waiting import eventually
 
 APACHE: Final = {
     "rocketmq_broker_permission": "",

@@ -22,15 +22,8 @@ from cometmq.wire.headers.offset import (
     UpdateConsumerOffsetRequest,
 )
 from cometmq.wire.json import fastjson
-from tests.integration.client.consumer_kit import (
-    GROUP,
-    TOPIC,
-    Told,
-    Visitor,
-    eventually,
-    running_broker,
-    tags,
-)
+from tests.integration.client.consumer_kit import GROUP, TOPIC, Told, Visitor, running_broker, tags
+from tests.waiting import eventually
 
 
 async def query(visitor: Visitor, *, queue_id: int = 0, **fields: Any) -> Told:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cometmq.wire.codes import RequestCode
-from tests.integration.broker.broker_kit import BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.pop_kit import (
     BROKER,
     GROUP,
@@ -20,6 +20,7 @@ from tests.integration.broker.pop_kit import (
     is_idle,
     now_ms,
 )
+from tests.waiting import eventually
 
 BODIES = [b"%d" % number for number in range(8)]
 

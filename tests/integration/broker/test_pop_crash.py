@@ -16,7 +16,7 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import Header
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import BrokerKit, Told, eventually, running_broker, send_header, told
+from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker, send_header, told
 from tests.integration.broker.message_kinds_kit import kill
 from tests.integration.broker.pop_kit import (
     GROUP,
@@ -31,6 +31,7 @@ from tests.integration.broker.pop_kit import (
     stays_empty,
 )
 from tests.integration.broker.test_safety import Hold, start_broker
+from tests.waiting import eventually
 
 BODIES = [b"%02d" % number for number in range(40)]
 REVIVE_LOG = "rmq_sys_REVIVE_LOG"

@@ -16,12 +16,12 @@ from tests.integration.broker.broker_kit import (
     CALL_S,
     BrokerKit,
     Told,
-    eventually,
     running_broker,
     send_header,
     told,
 )
 from tests.unit.store.put.record_bulk_kit import message, request
+from tests.waiting import eventually
 
 HELD, SUBSCRIBED = 2, 4
 """Bits of a pull: it may wait, and says itself what it wants."""

@@ -22,7 +22,8 @@ from cometmq.store.config import StoreConfig
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import PutKVConfigRequest
-from tests.integration.broker.broker_kit import eventually, running_broker
+from tests.integration.broker.broker_kit import running_broker
+from tests.waiting import eventually
 
 
 @asynccontextmanager

@@ -21,7 +21,8 @@ from cometmq.store.status import PutStatus
 from cometmq.testing.embedded import SMALL
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.record.ids import decode_offset_id
-from tests.integration.broker.broker_kit import ID, BrokerKit, eventually, running_broker, send_header
+from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker, send_header
+from tests.waiting import eventually
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 

@@ -12,14 +12,8 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.frame import JSON, ROCKETMQ
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.record.ids import decode_offset_id
-from tests.integration.broker.broker_kit import (
-    BORN_MS,
-    ID,
-    BrokerKit,
-    eventually,
-    running_broker,
-    send_header,
-)
+from tests.integration.broker.broker_kit import BORN_MS, ID, BrokerKit, running_broker, send_header
+from tests.waiting import eventually
 
 BOTH = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."

@@ -19,11 +19,11 @@ from tests.integration.broker.broker_kit import (
     PATIENCE_S,
     BrokerKit,
     Told,
-    eventually,
     running_broker,
     send_header,
     told,
 )
+from tests.waiting import eventually
 
 Send = tuple[str, Mapping[str, str], Mapping[str, object]]
 

@@ -17,16 +17,8 @@ from cometmq.wire.headers.session import (
     HeartbeatRequest,
     UnregisterClientRequest,
 )
-from tests.integration.client.consumer_kit import (
-    GROUP,
-    TOPIC,
-    Told,
-    Visitor,
-    eventually,
-    running_broker,
-    sql,
-    tags,
-)
+from tests.integration.client.consumer_kit import GROUP, TOPIC, Told, Visitor, running_broker, sql, tags
+from tests.waiting import eventually
 
 NOTICE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 

@@ -8,7 +8,7 @@ from cometmq.broker.topics.names import TRANS_OP_HALF_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.headers.send import EndTransactionRequest
-from tests.integration.broker.broker_kit import BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.message_kinds_kit import (
     COMMIT,
     GROUP,
@@ -19,6 +19,7 @@ from tests.integration.broker.message_kinds_kit import (
     transaction,
 )
 from tests.integration.broker.test_send_runs import send_together
+from tests.waiting import eventually
 
 QUIET = {"transactionCheckInterval": "600000", "transactionOpBatchInterval": "50"}
 FAILED = ResponseCode.SYSTEM_ERROR

@@ -14,7 +14,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest
 from cometmq.wire.json import fastjson
 from cometmq.wire.record.ids import encode_offset_id
-from tests.integration.broker.broker_kit import BrokerKit, eventually, running_broker
+from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.message_kinds_kit import (
     COMMIT,
     ROLLBACK,
@@ -27,6 +27,7 @@ from tests.integration.broker.message_kinds_kit import (
     now_ms,
     transaction,
 )
+from tests.waiting import eventually
 
 PATIENT = {"transactionCheckInterval": "600000", "transactionOpBatchInterval": "50"}
 """No checks in the time of a test."""

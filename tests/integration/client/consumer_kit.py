@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -225,10 +224,3 @@ async def running_broker(
         yield visit
     finally:
         await visit.end()
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 -- what is waited for has no event
-            await asyncio.sleep(0.002)

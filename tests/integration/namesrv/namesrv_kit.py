@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -56,16 +56,6 @@ def told(answer: Command) -> Told:
 
 
 OK = Told(0, None, {}, b"")
-
-
-async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        pytest.fail(f"not within {PATIENCE_S:g} s: {what}")
 
 
 class FakeBroker:

@@ -22,10 +22,10 @@ from tests.integration.namesrv.namesrv_kit import (
     Visit,
     both_encodings,
     config_in,
-    eventually,
     plain_connection,
     running_namesrv,
 )
+from tests.waiting import eventually
 
 SERVED = {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319}
 SERVED |= {322, 327, 901, 904}
