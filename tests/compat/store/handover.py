@@ -31,8 +31,7 @@ from tests.compat.apache import (
     free_port,
 )
 from tests.integration.broker.broker_kit import CALL_S, Told, send_header
-from tests.integration.broker.kinds_load import Remote
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     Half,
@@ -42,7 +41,8 @@ from tests.integration.broker.message_kinds_kit import (
     now_ms,
     transaction,
 )
-from tests.integration.broker.pop_kit import BROKER, Consumer, PoppedMessage
+from tests.integration.broker.message_types_load import Remote
+from tests.integration.broker.pop.pop_kit import BROKER, Consumer, PoppedMessage
 from tests.waiting import eventually
 
 TIMED, TRANSACTED, POPPED, GROUP = "Timed", "Transacted", "Popped", "poppers"

@@ -29,9 +29,9 @@ from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties
 from cometmq.wire.record.record import Record
 from tests.integration.broker.broker_kit import DELAYS, BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import COMMIT, Producer, now_ms, transaction
-from tests.integration.broker.pop_kit import GROUP as POP_GROUP
-from tests.integration.broker.pop_kit import QUICK
+from tests.integration.broker.message_types_kit import COMMIT, Producer, now_ms, transaction
+from tests.integration.broker.pop.pop_kit import GROUP as POP_GROUP
+from tests.integration.broker.pop.pop_kit import QUICK
 from tests.integration.cli.cli_kit import Cometmq
 from tests.waiting import eventually
 

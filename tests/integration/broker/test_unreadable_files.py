@@ -16,8 +16,8 @@ import pytest
 from cometmq.broker.topics.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.errors import StoreError
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import transaction
-from tests.integration.broker.pop_kit import QUICK
+from tests.integration.broker.message_types_kit import transaction
+from tests.integration.broker.pop.pop_kit import QUICK
 from tests.waiting import eventually
 
 SETTINGS = {**QUICK, **DELAYS}

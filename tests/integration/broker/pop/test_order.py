@@ -8,8 +8,8 @@ from typing import Any
 
 from cometmq.wire.json import fastjson
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import kill
-from tests.integration.broker.pop_kit import GROUP, QUICK, SAFE, TOPIC, Consumer, Popped, filled
+from tests.integration.broker.message_types_kit import kill
+from tests.integration.broker.pop.pop_kit import GROUP, QUICK, SAFE, TOPIC, Consumer, Popped, filled
 from tests.waiting import eventually
 
 BODIES = [b"%d" % number for number in range(6)]

@@ -15,7 +15,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest
 from cometmq.wire.json import fastjson
 from tests.integration.broker.broker_kit import ID, BrokerKit, Told, running_broker
-from tests.integration.broker.message_kinds_kit import kill, now_ms
+from tests.integration.broker.message_types_kit import kill, now_ms
 from tests.waiting import eventually
 
 SLOT_MS = 100

@@ -9,7 +9,7 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.headers.send import EndTransactionRequest
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     GROUP,
     ROLLBACK,
@@ -18,7 +18,7 @@ from tests.integration.broker.message_kinds_kit import (
     half_of,
     transaction,
 )
-from tests.integration.broker.test_send_runs import send_together
+from tests.integration.broker.send.test_sends_together import send_together
 from tests.waiting import eventually
 
 QUIET = {"transactionCheckInterval": "600000", "transactionOpBatchInterval": "50"}

@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.store.dispatch.rules import DELAY_TOPIC
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import kill
+from tests.integration.broker.message_types_kit import kill
 from tests.waiting import eventually
 
 

@@ -15,7 +15,7 @@ from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest
 from cometmq.wire.json import fastjson
 from cometmq.wire.record.ids import encode_offset_id
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     UNKNOWN,

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.apache import CometBroker
-from tests.integration.broker.kinds_load import (
+from tests.integration.broker.message_types_kit import now_ms
+from tests.integration.broker.message_types_load import (
     BROKER_NAME,
     NORMAL,
     POPPED,
@@ -24,7 +25,6 @@ from tests.integration.broker.kinds_load import (
     KindsLoad,
     due_ms,
 )
-from tests.integration.broker.message_kinds_kit import now_ms
 from tests.waiting import eventually
 
 ROUNDS = int(os.environ.get("KINDS_KILL_ROUNDS", "3"))

@@ -18,7 +18,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.json import fastjson
 from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker
-from tests.integration.broker.pop_kit import GROUP, TOPIC
+from tests.integration.broker.pop.pop_kit import GROUP, TOPIC
 
 
 async def join(kit: BrokerKit, client_id: str, clients: list[RemotingClient]) -> None:

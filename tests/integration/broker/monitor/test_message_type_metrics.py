@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
 from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     Producer,
@@ -15,7 +15,7 @@ from tests.integration.broker.message_kinds_kit import (
     now_ms,
     transaction,
 )
-from tests.integration.broker.pop_kit import QUICK, Consumer, filled
+from tests.integration.broker.pop.pop_kit import QUICK, Consumer, filled
 from tests.waiting import eventually
 
 NODE = {"cluster": "DefaultCluster", "node_id": "embedded", "node_type": "broker"}

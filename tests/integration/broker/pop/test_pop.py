@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.wire.codes import RequestCode
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
-from tests.integration.broker.pop_kit import (
+from tests.integration.broker.pop.pop_kit import (
     BROKER,
     GROUP,
     LONG_MS,

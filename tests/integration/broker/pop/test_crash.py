@@ -17,8 +17,8 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import Header
 from cometmq.wire.json import fastjson
 from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker, send_header, told
-from tests.integration.broker.message_kinds_kit import kill
-from tests.integration.broker.pop_kit import (
+from tests.integration.broker.message_types_kit import kill
+from tests.integration.broker.pop.pop_kit import (
     GROUP,
     LONG_MS,
     QUICK,
@@ -30,7 +30,7 @@ from tests.integration.broker.pop_kit import (
     now_ms,
     stays_empty,
 )
-from tests.integration.broker.test_safety import Hold, start_broker
+from tests.integration.broker.send.test_safety import Hold, start_broker
 from tests.waiting import eventually
 
 BODIES = [b"%02d" % number for number in range(40)]

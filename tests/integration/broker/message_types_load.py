@@ -27,7 +27,7 @@ from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.record.record import Record, decode_record
 from tests.compat.apache import CometBroker
 from tests.integration.broker.broker_kit import CALL_S, BrokerKit, Told, send_header, told
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     Producer,
@@ -36,7 +36,7 @@ from tests.integration.broker.message_kinds_kit import (
     now_ms,
     transaction,
 )
-from tests.integration.broker.pop_kit import Consumer, PoppedMessage
+from tests.integration.broker.pop.pop_kit import Consumer, PoppedMessage
 
 BROKER_NAME = "embedded"
 """The name that the consumers of the kit write into their handles."""
