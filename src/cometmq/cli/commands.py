@@ -1,20 +1,25 @@
-"""The commands of `cometmq`, and the module of each, which is imported when it is used.
+"""The command table of `cometmq`: each command's sentence and module, imported on first use.
 
 Rules kept here:
-- `cometmq --help` imports no command: what it shows of each is in the table here. Each command's own module
-  takes its sentence from the table, too.
-- A module has a Typer `app`, made by `group_app` if it has commands of its own, else by `single_app`.
+- `cometmq --help` imports no command: its sentences and theirs come from this table.
+- A module has a Typer `app`, made by `group_app` if it has subcommands, else by `single_app`.
+- Examples are one block of lines; a paragraph may follow after an empty line.
+- A parameter `link` of a command stands for the options `--namesrv` and `--timeout`.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar, get_type_hints
 
 import typer
 import typer.core
 import typer.main
+
+F = TypeVar("F", bound=Callable[..., None])
 
 COMMANDS: Final = {
     "namesrv": "Run a name server: brokers register with it, clients ask it for the way to a topic.",
@@ -73,15 +78,66 @@ def load(name: str) -> Any:
     return command
 
 
-def group_app(name: str) -> typer.Typer:
-    """The Typer of a command that has commands of its own."""
-    app = typer.Typer(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
-    app.callback()(lambda: None)  # so that it stays a group, however few commands it has
-    return app
+class CommandGroup(typer.Typer):
+    """Registers subcommands with their examples, and with the options that a `link` stands for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
+        self.callback()(lambda: None)  # keeps it a group, however few subcommands it has
+
+    def command(self, name: str | None = None, examples: str = "", **attributes: Any) -> Callable[[F], F]:
+        """Register a subcommand; its help ends with the examples."""
+        register = super().command(name, **{"epilog": _epilog(examples), **attributes})
+
+        def add(function: F) -> F:
+            register(_with_link(function))
+            return function
+
+        return add
 
 
-def single_app(name: str, run: Callable[..., None], epilog: str) -> typer.Typer:
-    """The Typer of a command that is one by itself."""
+def group_app(name: str) -> CommandGroup:
+    """The Typer of a command with subcommands."""
+    return CommandGroup(name)
+
+
+def single_app(name: str, run: Callable[..., None], examples: str) -> typer.Typer:
+    """The Typer of a command without subcommands."""
     app = typer.Typer(add_completion=False)
-    app.command(name, help=COMMANDS[name], epilog=epilog)(run)
+    app.command(name, help=COMMANDS[name], epilog=_epilog(examples))(_with_link(run))
     return app
+
+
+def _epilog(examples: str) -> str:
+    """Typer joins lines of a paragraph, so each example becomes a paragraph."""
+    lines, _, more = examples.strip().partition("\n\n")
+    paragraphs = ["Examples:", *(f"  {line}" for line in lines.splitlines()), *filter(None, [more])]
+    return "\n" + "\n\n".join(paragraphs) + "\n"
+
+
+def _with_link(function: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `link` by the options that make one."""
+    signature = inspect.signature(function)
+    if "link" not in signature.parameters:
+        return function
+    from cometmq.cli.common.connect import TIMEOUT_S, Link, Namesrv, Timeout
+
+    hints = get_type_hints(function, include_extras=True)
+    options = {"namesrv": (Namesrv, ""), "timeout": (Timeout, TIMEOUT_S)}
+    parameters = []
+    for each in signature.parameters.values():
+        if each.name == "link":
+            parameters += [
+                inspect.Parameter(name, each.kind, annotation=hint, default=default)
+                for name, (hint, default) in options.items()
+            ]
+        else:
+            parameters.append(each.replace(annotation=hints[each.name]))
+
+    @wraps(function)
+    def command(*, namesrv: str, timeout: float, **others: Any) -> None:
+        function(link=Link(namesrv, timeout), **others)
+
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command

@@ -7,20 +7,16 @@ made again.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cometmq.cli.commands import COMMANDS, load, single_app
 
-EPILOG = """
-Examples:
-
-  cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
-
-  cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
-
-  cometmq completion fish > ~/.config/fish/completions/cometmq.fish
+EXAMPLES: Final = """
+cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
+cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
+cometmq completion fish > ~/.config/fish/completions/cometmq.fish
 """
 
 
@@ -32,9 +28,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def print_script(
-    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")],
-) -> None:
+def print_script(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")]) -> None:
     """Print the script."""
     words = command_words()
     typer.echo({Shell.BASH: _bash, Shell.ZSH: _zsh, Shell.FISH: _fish}[shell](words))
@@ -118,4 +112,4 @@ def _fish(words: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-app = single_app("completion", print_script, EPILOG)
+app = single_app("completion", print_script, EXAMPLES)

@@ -38,12 +38,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq store inspect ~/store
-
-  cometmq store inspect ~/store --json | jq .log
+    examples="""
+cometmq store inspect ~/store
+cometmq store inspect ~/store --json | jq .log
 """
 )
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
@@ -62,12 +59,9 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq store verify ~/store
-
-  cometmq store verify ~/store -c broker.conf --json
+    examples="""
+cometmq store verify ~/store
+cometmq store verify ~/store -c broker.conf --json
 
 The exit code is 0 if nothing was found, and 1 otherwise.
 """
@@ -102,12 +96,9 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq store dump ~/store --topic orders
-
-  cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
+    examples="""
+cometmq store dump ~/store --topic orders
+cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
 """
 )
 def dump(
@@ -153,12 +144,9 @@ def dump(
 
 @app.command(
     "set-aside",
-    epilog="""
-Examples:
-
-  cometmq store set-aside ~/store
-
-  cometmq store set-aside ~/store --json | jq .records
+    examples="""
+cometmq store set-aside ~/store
+cometmq store set-aside ~/store --json | jq .records
 
 The records are still in the store:
 
@@ -205,22 +193,14 @@ def set_aside(directory: Directory, as_json: AsJson = False) -> None:
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq store rebuild ~/store
-
-  cometmq store rebuild ~/store -c broker.conf --yes --json
+    examples="""
+cometmq store rebuild ~/store
+cometmq store rebuild ~/store -c broker.conf --yes --json
 
 The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
 """
 )
-def rebuild(
-    directory: Directory,
-    config: Config = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+def rebuild(directory: Directory, config: Config = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make the consume queues and the index of a store again from its commit log."""
     from cometmq.ports.clock import SystemClock
     from cometmq.ports.disk import SystemDisk

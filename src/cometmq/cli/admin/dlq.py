@@ -1,7 +1,7 @@
-"""`cometmq dlq`: messages that a group could not consume, and how to send them once more.
+"""`cometmq dlq`: list and show dead letters, and send them once more (redrive).
 
-Rules kept here: `redrive` can be interrupted at any moment and started again; what it then finds already sent
-it does not send again. A message that could not be sent is named with its reason, and makes the exit code 1.
+Rules kept here: `redrive` can be interrupted at any moment and started again, and sends no message twice. A
+message that could not be sent is named with its reason, and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from cometmq.cli.admin.message_view import as_dict, line_of
+from cometmq.cli.admin.message import as_dict, line_of
+from cometmq.cli.admin.message_read import last_messages
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask, run
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask, run
 from cometmq.cli.common.output import (
     FAILED,
     INTERRUPTED,
+    Column,
     confirm,
+    listed,
     note,
     print_json,
-    print_table,
     say,
     time_text,
 )
@@ -38,22 +40,21 @@ Group = Annotated[str, typer.Argument(help="The group that could not consume the
 
 
 MOST_FAILURES: Final = 1_000
-"""So many failures are in the JSON of a run; all of them are counted, and named on standard error."""
+"""The most failures in the JSON; all are counted, and named on standard error."""
 
 
 class DeadLetters(msgspec.Struct, rename="camel"):
     """The dead letters of one group."""
 
-    group: str
-    messages: int
-    redriven: int
-    """Those that `redrive` is done with."""
-    waiting: int
-    last_timestamp: int
+    group: Annotated[str, Column("group")]
+    messages: Annotated[int, Column("dead letters")]
+    redriven: Annotated[int, Column("redriven")]
+    waiting: Annotated[int, Column("waiting")]
+    last_timestamp: Annotated[int, Column("last (UTC)", time_text)]
 
 
 class Redriven(msgspec.Struct, rename="camel"):
-    """What a run of `redrive` did."""
+    """The result of `redrive`."""
 
     group: str
     dry_run: bool
@@ -87,48 +88,32 @@ async def _dead_letters(admin: Admin) -> list[DeadLetters]:
 
 @app.command(
     "list",
-    epilog="""
-Examples:
-
-  cometmq dlq list -n 127.0.0.1:9876
-
-  cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
+    examples="""
+cometmq dlq list -n 127.0.0.1:9876
+cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
 """,
 )
-def list_groups(namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False) -> None:
+def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
     """List the groups that have dead letters."""
-    found = ask(Link(namesrv, timeout), _dead_letters)
-    if as_json:
-        print_json({"groups": found})
-        return
-    titles = ("group", "dead letters", "redriven", "waiting", "last (UTC)")
-    rows = [
-        (each.group, each.messages, each.redriven, each.waiting, time_text(each.last_timestamp))
-        for each in found
-    ]
-    print_table(titles, rows, right=titles[1:4], marked=("group",))
+    found = ask(link, _dead_letters)
+    listed({"groups": found}, DeadLetters, found, as_json=as_json)
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq dlq show billing -n 127.0.0.1:9876
-
-  cometmq dlq show billing --limit 100 --json | jq -r .text
+    examples="""
+cometmq dlq show billing -n 127.0.0.1:9876
+cometmq dlq show billing --limit 100 --json | jq -r .text
 """
 )
 def show(
     group: Group,
     limit: Annotated[int, typer.Option("--limit", "-l", help="The last so many.", min=1)] = 20,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Print the last dead letters of a group, with the topic that each comes from."""
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
-        from cometmq.cli.admin.message_read import last_messages
         from cometmq.client.admin.redrive import dead_letter_topic
 
         topic = dead_letter_topic(group)
@@ -138,7 +123,7 @@ def show(
         held = sum(each.max_offset - each.min_offset for each in (await admin.topic_status(topic)).values())
         return messages, held
 
-    found, held = ask(Link(namesrv, timeout), work)
+    found, held = ask(link, work)
     from cometmq.client.admin.redrive import origin_topic
 
     for message in found:
@@ -151,14 +136,10 @@ def show(
 
 
 @app.command(
-    epilog="""
-Examples:
-
-  cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
-
-  cometmq dlq redrive billing --rate 50 --yes
-
-  cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
+    examples="""
+cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
+cometmq dlq redrive billing --rate 50 --yes
+cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
 
 Each dead letter is sent once, also if the command is interrupted and started again. It stays among the dead
 letters until it expires. The exit code is 1 if some could not be sent; the next run tries those again.
@@ -177,12 +158,10 @@ def redrive(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Send the dead letters of a group to their topics once more."""
-    link = Link(namesrv, timeout)
     if not dry_run:
         where = to or "their original topics"
         confirm(f"Send the dead letters of {group} to {where} once more?", yes=yes)

@@ -13,7 +13,7 @@ from cometmq.cli.bench import spark as bench_spark
 from cometmq.cli.commands import group_app
 
 app = group_app("bench")
-app.command(epilog=bench_producer.EPILOG)(bench_producer.producer)
-app.command(epilog=bench_consumer.EPILOG)(bench_consumer.consumer)
-app.command(epilog=bench_latency.EPILOG)(bench_latency.latency)
-app.command(epilog=bench_spark.EPILOG)(bench_spark.spark)
+app.command(examples=bench_producer.EXAMPLES)(bench_producer.producer)
+app.command(examples=bench_consumer.EXAMPLES)(bench_consumer.consumer)
+app.command(examples=bench_latency.EXAMPLES)(bench_latency.latency)
+app.command(examples=bench_spark.EXAMPLES)(bench_spark.spark)

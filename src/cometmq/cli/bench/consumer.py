@@ -25,7 +25,7 @@ from cometmq.cli.bench.run import (
     run_bench,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
 from cometmq.cli.common.output import UsageError, counted, note, print_json, print_pairs
 from cometmq.model.errors import NotFoundError
 
@@ -33,14 +33,10 @@ if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_consume import ConsumerPlan
 
-EPILOG: Final = """
-Examples:
-
-  cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
-
-  cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
-
-  cometmq bench consumer -t trial --processes 4 --batch 32 --json
+EXAMPLES: Final = """
+cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
+cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
+cometmq bench consumer -t trial --processes 4 --batch 32 --json
 
 Without --group, a group is made for the run and deleted behind it. The age of a message is the time from its
 producer's send to the listener; it means something only if the clocks of both machines agree. The exit code
@@ -82,15 +78,14 @@ def consumer(
         float,
         typer.Option("--wait", help="Give up if nothing comes for so long.", metavar="SECONDS", min=0.1),
     ] = 30.0,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Consume messages with a listener that does nothing, and show how fast they came."""
     from cometmq.cli.bench.load_consume import ConsumerPlan
 
     plan = ConsumerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         group=group or "",
         messages=messages,

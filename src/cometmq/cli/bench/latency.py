@@ -34,7 +34,7 @@ from cometmq.cli.bench.run import (
     run_name,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
 from cometmq.cli.common.output import note, print_json, print_pairs
 from cometmq.model.errors import ClientError
 
@@ -42,14 +42,10 @@ if TYPE_CHECKING:
     from cometmq.cli.bench.load_send import ProducerPlan, Sends
     from cometmq.model.message import StoredMessage
 
-EPILOG: Final = """
-Examples:
-
-  cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
-
-  cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
-
-  cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
+EXAMPLES: Final = """
+cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
+cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
+cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
 
 Latencies count from when a message was due by the rate, not from when it could be sent: what a stall delays
 counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
@@ -109,15 +105,14 @@ def latency(
     ] = 30.0,
     create: Create = False,
     queues: Queues = 8,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Send messages at a fixed rate and consume them, and show how long each took."""
     from cometmq.cli.bench.load_send import ProducerPlan
 
     plan = ProducerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         seconds=seconds,
         size=size,

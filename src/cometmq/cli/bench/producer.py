@@ -27,21 +27,17 @@ from cometmq.cli.bench.run import (
     run_name,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
 from cometmq.cli.common.output import UsageError, counted, print_json, print_pairs
 
 if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_send import ProducerPlan
 
-EPILOG: Final = """
-Examples:
-
-  cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
-
-  cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
-
-  cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
+EXAMPLES: Final = """
+cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
+cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
+cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
 
 With --rate, latencies count from when a message was due, so that a stall shows in all that waited for it. The
 exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.
@@ -72,8 +68,7 @@ def producer(
     compress: Annotated[bool, typer.Option("--compress", help="Compress bodies of 4 KiB and more.")] = False,
     create: Create = False,
     queues: Queues = 8,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Send messages as fast as the system takes them, or at a fixed rate, and show how that went."""
@@ -84,7 +79,7 @@ def producer(
     from cometmq.cli.bench.load_send import ProducerPlan
 
     plan = ProducerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         messages=messages,
         seconds=SECONDS if messages is None and seconds is None else seconds,

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from cometmq.cli.bench.run import Topic, need_topic
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, ask
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
 from cometmq.cli.common.output import counted, note, print_json, print_table
 from cometmq.cli.pipeline.options import Conf, Master, Run, SourceOptions, Verbose, need_spark
 from cometmq.model.errors import ClientError, NotFoundError
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 
     Ranges = dict[MessageQueue, tuple[int, int]]
 
-EPILOG: Final = """
-Examples:
-
-  cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
-
-  cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
-
-  cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
+EXAMPLES: Final = """
+cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
+cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
+cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
 
 It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
 """
@@ -68,8 +64,7 @@ def spark(
     runs: Annotated[
         int, typer.Option("--runs", help="After one that does not count.", metavar="N", min=1)
     ] = 3,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     master: Master = None,
     conf: Conf = None,
     options: SourceOptions = None,
@@ -81,8 +76,8 @@ def spark(
     from cometmq.spark.pipelines.run.jobs import Job
     from cometmq.spark.pipelines.run.streams import plain_errors
 
-    ranges = ask(Link(namesrv, timeout), lambda admin: ranges_of(admin, topic, rows))
-    run = Run("bench", None, namesrv, master, conf, options, as_json, verbose)
+    ranges = ask(link, lambda admin: ranges_of(admin, topic, rows))
+    run = Run("bench", None, link.namesrv, master, conf, options, as_json, verbose)
     reading = run.job(Job).source_options(topic=topic, **_offsets(ranges))
     with run.spark() as session, plain_errors():
         table = session.read.format("rocketmq").options(**reading).load()

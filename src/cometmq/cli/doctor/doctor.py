@@ -8,12 +8,12 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cometmq.cli.commands import single_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Cluster, Link, Namesrv, Timeout, ask
+from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, ask
 from cometmq.cli.common.output import FAILED, counted, note, print_json, say
 from cometmq.cli.common.times import now_ms
 
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from cometmq.cli.doctor.finding import Finding
     from cometmq.client.admin.admin import Admin
 
-EPILOG = """
-Examples:
-
-  cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
-
-  cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
-
-  cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
+EXAMPLES: Final = """
+cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
+cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
+cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
 
 Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if nothing
 was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
@@ -53,8 +49,7 @@ def examine_cluster(
             "--broker", help="Ask the broker at this address, too; may be repeated.", metavar="HOST:PORT"
         ),
     ] = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Examine a cluster."""
@@ -64,7 +59,7 @@ def examine_cluster(
             admin, cluster, sample_s=sample, behind_s=behind, limit=limit, addresses=broker or []
         )
 
-    facts, findings = ask(Link(namesrv, timeout), work)
+    facts, findings = ask(link, work)
     if as_json:
         print_json({"healthy": not findings, "findings": findings, **_counts(facts), "notes": facts.notes})
     else:
@@ -130,4 +125,4 @@ def _show(facts: Facts, findings: list[Finding]) -> None:
     say(f"{found} in {looked}" if findings else f"healthy: {looked}")
 
 
-app = single_app("doctor", examine_cluster, EPILOG)
+app = single_app("doctor", examine_cluster, EXAMPLES)

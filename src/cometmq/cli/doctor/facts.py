@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.cli.admin.topic_data import is_of_users
+from cometmq.cli.admin.topic_data import is_user_topic
 from cometmq.client.admin.base import for_each
 from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import DLQ_PREFIX, is_system_group
@@ -92,7 +92,7 @@ class Facts(msgspec.Struct, kw_only=True):
     def user_topics(self) -> list[str]:
         """The topics that somebody made on purpose."""
         names = {topic for broker in self.masters for topic in broker.topics}
-        return sorted(topic for topic in names if is_of_users(topic, self.own_names))
+        return sorted(topic for topic in names if is_user_topic(topic, self.own_names))
 
 
 async def gather(admin: Admin, cluster: str | None, limit: int, addresses: Sequence[str] = ()) -> Facts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -31,16 +31,11 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-EPILOG = """
-Examples:
-
-  cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
-
-  cometmq broker -c broker.conf                    with RocketMQ's own properties file
-
-  cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
-
-  cometmq broker -c broker.conf -p                 show settings, do not start
+EXAMPLES: Final = """
+cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
+cometmq broker -c broker.conf                    with RocketMQ's own properties file
+cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
+cometmq broker -c broker.conf -p                 show settings, do not start
 """
 
 log = logging.getLogger("cometmq.broker")
@@ -189,4 +184,4 @@ def boot_facts(broker: Broker) -> dict[str, object]:
     }
 
 
-app = single_app("broker", run_broker, EPILOG)
+app = single_app("broker", run_broker, EXAMPLES)

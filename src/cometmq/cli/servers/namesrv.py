@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -33,16 +33,11 @@ from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
 
-EPILOG = """
-Examples:
-
-  cometmq namesrv                      on port 9876, state in ~/namesrv
-
-  cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
-
-  cometmq namesrv --port 9877 --set orderMessageEnable=true
-
-  COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
+EXAMPLES: Final = """
+cometmq namesrv                      on port 9876, state in ~/namesrv
+cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
+cometmq namesrv --port 9877 --set orderMessageEnable=true
+COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
 """
 
 log = logging.getLogger("cometmq.namesrv")
@@ -128,4 +123,4 @@ def _serve(config: NamesrvConfig, settings: NamesrvSettings, *, as_json: bool) -
     run(serve(build, ready, log))
 
 
-app = single_app("namesrv", run_namesrv, EPILOG)
+app = single_app("namesrv", run_namesrv, EXAMPLES)

@@ -40,16 +40,11 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-EPILOG = """
-Examples:
-
-  cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
-
-  cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
-
-  cometmq standalone --brokers 3           three brokers, in processes of their own
-
-  cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
+EXAMPLES: Final = """
+cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
+cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
+cometmq standalone --brokers 3           three brokers, in processes of their own
+cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
 """
 
 PORT_DISTANCE: Final = 10
@@ -268,4 +263,4 @@ def _reachable(namesrv: Namesrv) -> str:
     return f"{'127.0.0.1' if host in _ANY else host}:{namesrv.port}"
 
 
-app = single_app("standalone", run_standalone, EPILOG)
+app = single_app("standalone", run_standalone, EXAMPLES)
