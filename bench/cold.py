@@ -61,7 +61,7 @@ def measure(
     run = ColdRun()
     begun_bytes = _read_bytes(contestant)
     for number in range(rounds):
-        run.alone_ms.append(contestant.run(SENDING, frames, seconds).p99_ms)
+        run.alone_ms.append(contestant.run(SENDING, frames, seconds).latency_ms.p99)
         part = cold_pull_frames(COLD, number * messages // rounds, messages // rounds)
         run.beside_ms.append(_send_beside_reader(contestant, frames, part, seconds))
         alone, beside = f"{run.alone_ms[-1]:.2f} ms", f"{run.beside_ms[-1]:.2f} ms"
@@ -102,7 +102,7 @@ def _send_beside_reader(
 ) -> float:
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(contestant.run, READING, part, seconds)
-        p99_ms = contestant.run(SENDING, frames, seconds).p99_ms
+        p99_ms = contestant.run(SENDING, frames, seconds).latency_ms.p99
         if reading.result().requests == 0:
             raise BenchmarkError(f"{contestant.name} answered no cold read")
     return p99_ms

@@ -32,7 +32,7 @@ from bench.frames import (
     read_answer,
     renumbered,
 )
-from bench.latency import FINE_US, LatencyHistogram
+from cometmq.cli.bench.figures import Latencies
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ _MAX_HEAD_BYTES = 512
 class Tally:
     """What all connections of a load counted together."""
 
-    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    latency: Latencies = field(default_factory=Latencies)
     answers: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -226,7 +226,8 @@ class LoadConnection:
         """Take every whole answer out of the buffer; the number of requests answered."""
         buffer, filled = self._inbox.buffer, self._inbox.filled
         unpack_from, success = self._shape.unpack_from, self._shape.head
-        sent_at_ns, fine = self._sent_at_ns, self._tally.latency.fine
+        sent_at_ns = self._sent_at_ns
+        counts: dict[int, int] = {}  # by time of sending: requests that were sent together share it
         position = answered = 0
         while filled - position >= 8:
             length, head, digits = unpack_from(buffer, position)
@@ -241,12 +242,10 @@ class LoadConnection:
                 if digits:
                     raise self._lost(f"an answer to opaque {digits.decode()}, which was not asked")
                 continue
-            latency_us = (now_ns - sent_ns) // 1000
-            if latency_us < FINE_US:
-                fine[latency_us] += 1
-            else:
-                self._tally.latency.record(latency_us)
+            counts[sent_ns] = counts.get(sent_ns, 0) + 1
             answered += 1
+        for sent_ns, count in counts.items():
+            self._tally.latency.took_us((now_ns - sent_ns) // 1000, count)
         self._drop(position)
         self._tally.answers += answered
         return answered

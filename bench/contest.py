@@ -133,7 +133,7 @@ def take_turns(
             for contestant in contestants if number % 2 == 0 else reversed(contestants):
                 result = contestant.measure(load, frames, seconds)
                 what = f"round {number + 1} of {rounds}, {load}, {contestant.name}"
-                say(f"{what}: {result.rate:,.0f}/s, p99 {result.p99_ms:.2f} ms")
+                say(f"{what}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
 
 
 def figures(apache: Contestant, comet: Contestant) -> Iterator[Figure]:
@@ -147,7 +147,7 @@ def figures(apache: Contestant, comet: Contestant) -> Iterator[Figure]:
     for load in every:
         yield compared(str(load), "a second", [load], lambda one: one.rate, load.target)
     for load in every:
-        yield compared(f"99th percentile, {load}", "ms", [load], lambda one: one.p99_ms, Target())
+        yield compared(f"99th percentile, {load}", "ms", [load], lambda one: one.latency_ms.p99, Target())
     for load in every:
         cost = partial(_cost, load.messages)
         yield compared(f"CPU a million messages, {load}", "s", [load], cost, Target())

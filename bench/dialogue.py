@@ -18,21 +18,21 @@ process that is watched, too.
 from __future__ import annotations
 
 import argparse
-import json
 import selectors
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from dataclasses import asdict
 from pathlib import Path
+
+import msgspec
 
 from bench.errors import BenchmarkError, LoadError
 from bench.frames import Answer, read_answer
-from bench.latency import LatencyHistogram
 from bench.load_results import LoadResult, Shape, Window, load_result
 from bench.usage import Usage, usage_of
+from cometmq.cli.bench.figures import Latencies
 
 ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 10.0
@@ -116,7 +116,7 @@ class _Load:
         self._going = shape.connections * shape.in_flight
         self._watched = watched
         self.done = 0
-        self.latency = LatencyHistogram()
+        self.latency = Latencies()
         self.sending = True
 
     def ended(self, slot: _Slot, done: int, latency_us: int) -> bytes:
@@ -125,7 +125,7 @@ class _Load:
             self._going -= 1
             return b""
         self.done += done
-        self.latency.record(latency_us)
+        self.latency.took_us(latency_us)
         return slot.start()
 
     def run(self, seconds: float) -> Window:
@@ -185,7 +185,7 @@ def run_dialogues(
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if finished.returncode != 0:
         raise LoadError(finished.stderr.strip() or "the load generator died")
-    return LoadResult(**json.loads(finished.stdout))
+    return msgspec.json.decode(finished.stdout, type=LoadResult)
 
 
 def main() -> int:
@@ -208,7 +208,7 @@ def main() -> int:
     except (BenchmarkError, OSError) as problem:
         print(f"load failed: {problem}", file=sys.stderr)
         return 1
-    print(json.dumps(asdict(result)))
+    print(msgspec.json.encode(result).decode())
     return 0
 
 

@@ -171,7 +171,8 @@ def _measure(
             for contestant, tasks, results, who in asked if number % 2 == 0 else reversed(asked):
                 result = contestant.run(tasks[name].load, tasks[name].frames, effort.seconds)
                 results.setdefault(name, {}).setdefault(size, []).append(result)
-                told = f"{result.rate:,.0f}/s, {result.server_cpu_us:.2f} CPU µs, p99 {result.p99_ms:.2f} ms"
+                told = f"{result.rate:,.0f}/s, {result.server_cpu_us:.2f} CPU µs"
+                told += f", p99 {result.latency_ms.p99:.2f} ms"
                 say(f"{size:,} {kind.over}, {name}, {who}: {told}")
 
 
@@ -210,7 +211,7 @@ def curves(over: str, grown: Grown) -> Iterator[Curve]:
     measures: dict[str, Callable[[LoadResult], float]] = {
         "CPU µs": lambda one: one.server_cpu_us,
         "a second": lambda one: one.rate,
-        "p99 ms": lambda one: one.p99_ms,
+        "p99 ms": lambda one: one.latency_ms.p99,
     }
     for what in grown.ours:
         for unit, of in measures.items():

@@ -106,7 +106,7 @@ def _compared(contestants: Sequence[Contestant], effort: Effort, say: Say) -> It
             for contestant in contestants if number % 2 == 0 else reversed(contestants):
                 result = contestant.keep(load, partial(_run_load, contestant, load, effort.seconds))
                 turn = f"round {number + 1} of {effort.rounds}, {load}, {contestant.name}"
-                say(f"{turn}: {result.rate:,.0f}/s, p99 {result.p99_ms:.2f} ms")
+                say(f"{turn}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
     yield from figures(*contestants)
 
 

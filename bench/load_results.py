@@ -1,41 +1,39 @@
-"""What a load looks like, and what a run of it showed; all load generators speak of both in these words."""
+"""`Shape` and `LoadResult`: the input and the output of every load generator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from bench.latency import LatencyHistogram
+import msgspec
+
 from bench.usage import Usage
+from cometmq.cli.bench.figures import Latencies, Percentiles
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Over how many connections is asked, and how many requests are in flight."""
+    """The number of connections and of requests in flight."""
 
     connections: int
     in_flight: int
     """On each connection; of all together when they take turns."""
     in_turn: bool = False
     idle: int = 0
-    """Connections that are open beside the others."""
+    """Further open connections without requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What a run showed. Latencies are per request, from `send` to the answer's arrival."""
+class LoadResult(msgspec.Struct, frozen=True):
+    """The figures of a run. Latencies are per request, from `send` to the answer's arrival."""
 
     connections: int
     in_flight: int
     requests: int
     seconds: float
     rate: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
-    max_ms: float
+    latency_ms: Percentiles
     errors: int
-    error_codes: dict[str, int] = field(default_factory=dict)
+    error_codes: dict[str, int] = {}
     first_error: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
@@ -46,31 +44,31 @@ class LoadResult:
 
     @property
     def cpu_share(self) -> float:
-        """The part of one core that the generator itself used."""
+        """The share of one core that the generator used."""
         return self.cpu_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def server_cpu_share(self) -> float:
-        """The cores that the server used, as far as somebody looked."""
+        """The cores that the server used; 0 if it was not watched."""
         return self.server_cpu_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def server_cpu_us(self) -> float:
-        """What a request cost the server, in microseconds of processor time."""
+        """Processor time of the server for one request, in microseconds."""
         return self.server_cpu_seconds / self.requests * 1e6 if self.requests else 0.0
 
 
 @dataclass(slots=True)
 class Window:
-    """What a generator noted between the two ends of the measured time."""
+    """The raw figures of the measured time."""
 
     requests: int
     seconds: float
-    latency: LatencyHistogram
+    latency: Latencies
     cpu_seconds: float
     server_before: Usage | None
     server_after: Usage | None
-    """What was seen of the server at both ends, when somebody looked."""
+    """Usage of the server at the begin and at the end, if it was watched."""
     bytes_in: int = 0
     bytes_out: int = 0
 
@@ -86,10 +84,7 @@ def load_result(
         requests=window.requests,
         seconds=window.seconds,
         rate=window.requests / window.seconds,
-        p50_ms=window.latency.percentile_us(0.50) / 1000,
-        p99_ms=window.latency.percentile_us(0.99) / 1000,
-        p999_ms=window.latency.percentile_us(0.999) / 1000,
-        max_ms=window.latency.percentile_us(1.0) / 1000,
+        latency_ms=window.latency.percentiles(),
         errors=sum(error_codes.values()),
         error_codes={str(code): count for code, count in sorted(error_codes.items())},
         first_error=first_error,

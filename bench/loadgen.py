@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import resource
 import select
 import socket
@@ -34,16 +33,17 @@ import sys
 import time
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
+
+import msgspec
 
 from bench.connection import RECEIVE_BUFFER_BYTES, Cycle, LoadConnection, Tally
 from bench.errors import BenchmarkError, LoadError
 from bench.frames import split
-from bench.latency import LatencyHistogram
 from bench.load_results import LoadResult, Shape, Window, load_result
 from bench.usage import usage_of
+from cometmq.cli.bench.figures import Latencies
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ALL_BUFFERS_BYTES = 64 * 1024 * 1024
@@ -87,7 +87,7 @@ class OpenLoad:
                 connection.send_requests(1, time.perf_counter_ns())
                 self._watch(connection)
             self.finish()
-        self.tally.latency = LatencyHistogram()
+        self.tally.latency = Latencies()
         self.tally.answers = self.tally.bytes_in = self.tally.bytes_out = 0
 
     def begin(self) -> None:
@@ -206,7 +206,7 @@ def load_in_this_process(
         cpu_seconds = time.process_time() - cpu_before
         server_after = usage_of(watched) if watched else None
         measured = copy(load.tally)
-        load.tally.latency = LatencyHistogram()
+        load.tally.latency = Latencies()
         load.finish()
     finally:
         load.close()
@@ -243,7 +243,7 @@ def run_load(
     finished = subprocess.run(command, cwd=_ROOT, input=b"".join(frames), capture_output=True, check=False)
     if finished.returncode != 0:
         raise LoadError(finished.stderr.decode(errors="replace").strip() or "the load generator died")
-    return LoadResult(**json.loads(finished.stdout))
+    return msgspec.json.decode(finished.stdout, type=LoadResult)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -303,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BenchmarkError, OSError) as problem:
         print(f"load failed: {problem}", file=sys.stderr)
         return 1
-    print(json.dumps(asdict(result)))
+    print(msgspec.json.encode(result).decode())
     return 0
 
 

@@ -160,7 +160,7 @@ def _take_turns(contestants: Sequence[_Contestant], effort: Effort, say: Say) ->
             for contestant in contestants if number % 2 == 0 else reversed(contestants):
                 result = contestant.measure(shape, effort.seconds)
                 what = f"round {number + 1} of {effort.rounds}, {shape}, {contestant.name}"
-                say(f"{what}: {result.rate:,.0f}/s, p99 {result.p99_ms:.2f} ms")
+                say(f"{what}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
 
 
 def _look_ups(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
@@ -178,8 +178,8 @@ def _look_ups(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
         yield Figure(
             f"99th percentile, {shape}",
             "ms",
-            [result.p99_ms for result in ours],
-            [result.p99_ms for result in theirs],
+            [result.latency_ms.p99 for result in ours],
+            [result.latency_ms.p99 for result in theirs],
         )
 
 

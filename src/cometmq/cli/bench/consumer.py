@@ -52,12 +52,12 @@ class Start(StrEnum):
 
 
 class Consumed(Result, rename="camel", kw_only=True):
-    """What a consumer measured."""
+    """The result of a consumer load."""
 
     group: str
     group_deleted: bool
     from_future: int
-    """How many messages arrived before they were born."""
+    """Messages that arrived before they were born."""
 
 
 def consumer(

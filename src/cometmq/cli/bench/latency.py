@@ -1,11 +1,11 @@
-"""`cometmq bench latency`: how long messages take from being due to being stored, and to a listener.
+"""`cometmq bench latency`: latency from due to stored, and from due to the listener.
 
 Rules kept here:
 - Messages are due at a fixed rate, whatever the system does, and each latency counts from when its message
-  was due. A producer that waited for one answer before it sent the next message would leave out what a stall
-  does to all messages that should have been sent meanwhile.
-- Producer and consumer are in one process, so that one clock measures both ends.
-- It begins when a message has come back out of every queue, so that no connection is made while it measures.
+  was due. A producer that waits for each answer hides a stall's effect on the messages due meanwhile
+  (coordinated omission).
+- Producer and consumer are in one process, so one clock measures both.
+- It begins when a message has come back from every queue, so that no connection is made while it measures.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _IN_FLIGHT: Final = 1_000
 
 
 class Measured(Result, rename="camel", kw_only=True):
-    """What both ends measured; `latency_ms` is that of the sends."""
+    """The result; `latency_ms` is that of the sends."""
 
     rate: float
     received: int
@@ -65,20 +65,20 @@ class Measured(Result, rename="camel", kw_only=True):
 
 
 class Both(NamedTuple):
-    """What was sent, and what came back."""
+    """The figures of producer and consumer."""
 
     sent: Tally
     received: Tally
 
 
 class Arrivals:
-    """The listener of a run: counts the run's own messages, and how long they took."""
+    """The listener: counts the run's own messages and their latencies."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self.tally = Tally()
         self.probes: set[tuple[str, int]] = set()
-        """The queues from which a probe came."""
+        """The queues from which a probe came back."""
 
     async def listen(self, message: StoredMessage) -> None:
         from cometmq.cli.bench.load_send import MARK
@@ -146,8 +146,7 @@ async def _measure(
 ) -> Both:
     from cometmq.cli.bench.load_consume import until
     from cometmq.cli.bench.load_send import Sends
-    from cometmq.cli.bench.loads import watch
-    from cometmq.cli.bench.processes import interrupts
+    from cometmq.cli.bench.processes import interrupts, watch
     from cometmq.client.admin.admin import Admin
     from cometmq.client.consumer.push import PushConsumer
 

@@ -1,10 +1,10 @@
-"""What the commands of `cometmq bench` share: their options, the topic, a group for a while, and results.
+"""Common parts of the `cometmq bench` commands: options, topic, temporary group, progress, results.
 
 Rules kept here:
-- Nothing is left behind that was not asked for: a group that was made for a run is deleted behind it, with
-  its offsets and its retry topic; if that is not allowed, the name is said.
-- Progress goes to standard error every second: one line that changes on a terminal, elsewhere a line each.
-- A run in which something failed has exit code 1, one that was interrupted 130; both show what there is.
+- A group that was made for a run is deleted after it, with its offsets and its retry topic; if that is not
+  allowed, its name is shown.
+- Progress goes to standard error every second: one changing line on a terminal, elsewhere a line each.
+- A run with failures has exit code 1, an interrupted one 130; both show their figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 
 from cometmq.cli.bench.figures import Failure, Percentiles, Tally, progress_text
 from cometmq.cli.common.connect import silence_clients
-from cometmq.cli.common.output import FAILED, INTERRUPTED, note, print_table
+from cometmq.cli.common.output import FAILED, INTERRUPTED, note, print_rows, print_table
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SECONDS: Final = 10.0
-"""How long a load runs if nothing is said."""
+"""The default duration of a load."""
 MOST_SIZE: Final = 4 * 1024 * 1024
 _EVERY_S: Final = 1.0
 
@@ -47,7 +47,7 @@ Processes = Annotated[
 
 
 class Result(msgspec.Struct, rename="camel", kw_only=True):
-    """What every load measured."""
+    """The result of every load."""
 
     topic: str
     messages: int
@@ -79,7 +79,7 @@ def figures_of(tally: Tally) -> dict[str, Any]:
 
 
 def run_bench(work: Coroutine[Any, Any, T]) -> T:
-    """Run a load to its end, on the event loop that clients have."""
+    """Run a load on the event loop of clients."""
     from cometmq.remoting.loop import run
 
     silence_clients()
@@ -87,7 +87,7 @@ def run_bench(work: Coroutine[Any, Any, T]) -> T:
 
 
 def run_name() -> str:
-    """A name that no other run has."""
+    """A unique name."""
     return f"bench-{time.time_ns():x}"
 
 
@@ -95,7 +95,7 @@ def run_name() -> str:
 
 
 async def need_topic(admin: Admin, topic: str, *, create: bool = False, queues: int = 8) -> int:
-    """See that there is a topic; the answer is how many queues can be read."""
+    """Require a topic, or create it; returns the number of its read queues."""
     if create and await admin.topic_route(topic) is None:
         await admin.create_topic(topic, queues=queues)
     route = await admin.topic_route(topic)
@@ -118,7 +118,7 @@ class UsedGroup(msgspec.Struct):
 async def group_for(
     admin: Admin, topic: str, name: str | None, *, earliest: bool
 ) -> AsyncIterator[UsedGroup]:
-    """The group that was named, or one for a while that begins where it is told to."""
+    """The named group, or a temporary one that begins at the first or the last offset."""
     if name is not None:
         yield UsedGroup(name)
         return
@@ -157,7 +157,7 @@ async def _remove(admin: Admin, group: UsedGroup) -> None:
 
 @contextmanager
 def shown_progress(name: str) -> Iterator[Callable[[Tally], None]]:
-    """Somebody to tell how far a load is, as often as one likes."""
+    """A callback for progress, which may be called often."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -184,7 +184,7 @@ class _Ticker:
 
 
 def common_pairs(result: Result) -> list[tuple[str, str | int]]:
-    """What is shown of every load."""
+    """The lines of every load's result."""
     return [
         ("messages", f"{result.messages:,}"),
         ("seconds", f"{result.seconds:.2f}"),
@@ -201,11 +201,10 @@ def print_latencies(rows: Sequence[tuple[str, Percentiles]]) -> None:
 
 
 def print_failures(failures: Sequence[Failure]) -> None:
-    """What failed, and what was said the first time."""
+    """A table of failures by reason."""
     if failures:
         typer.echo()
-        rows = [(each.reason, each.count, each.example) for each in failures]
-        print_table(("failure", "messages", "for example"), rows, right=("messages",), marked=("failure",))
+        print_rows(Failure, failures)
 
 
 def end_with(result: Result, *, ok: bool = True) -> None:

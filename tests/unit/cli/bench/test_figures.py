@@ -46,6 +46,15 @@ def test_short_latencies_are_exact_to_the_microsecond_and_no_percentile_exceeds_
     assert (found.p50, found.p99, found.p999, found.max) == (0.042, 0.042, 0.1, 0.1)
 
 
+def test_percentiles_of_many_short_latencies_and_a_slow_one_are_exact() -> None:
+    latencies = Latencies()
+    for latency_us in [*range(1, 100), 2_000_000]:
+        latencies.took_us(latency_us)
+    found = latencies.percentiles()
+    assert (found.p50, found.p99, found.max) == (0.05, 0.099, 2_000)
+    assert sum(latencies.counts) == 100
+
+
 def test_nothing_measured_is_nothing_and_a_clock_that_is_behind_makes_no_negative_latency() -> None:
     latencies = Latencies()
     assert latencies.percentiles() == Percentiles()
