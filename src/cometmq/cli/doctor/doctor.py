@@ -1,8 +1,8 @@
-"""`cometmq doctor`: what is wrong with a running cluster, seen from where a client is.
+"""`cometmq doctor`: examine a running cluster from a client's side.
 
 Rules kept here:
-- Nothing is changed, on no server.
-- A healthy cluster gets one line and exit code 0; every finding says what to do, and makes it 1.
+- It changes nothing on any server.
+- A healthy cluster gets one line and exit code 0. Every finding has advice, and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from cometmq.cli.common.output import FAILED, counted, note, print_json, say
 from cometmq.cli.common.times import now_ms
 
 if TYPE_CHECKING:
-    from cometmq.cli.doctor.facts import Facts
-    from cometmq.cli.doctor.finding import Finding
+    from cometmq.cli.doctor.facts import Facts, Finding
     from cometmq.client.admin.admin import Admin
 
 EXAMPLES: Final = """
@@ -77,7 +76,7 @@ async def examine(
     limit: int,
     addresses: Sequence[str] = (),
 ) -> tuple[Facts, list[Finding]]:
-    """Gather facts, then run every check on them."""
+    """Gather facts and run all checks."""
     from cometmq.cli.doctor import facts as facts_module
     from cometmq.cli.doctor import groups, servers, topics
 
