@@ -3,7 +3,7 @@
 Rules kept here:
 - `cometmq --help` imports no command: its sentences and theirs come from this table.
 - A module has a Typer `app`, made by `group_app` if it has subcommands, else by `single_app`.
-- Examples are one block of lines; a paragraph may follow after an empty line.
+- The docstring of a command is its help. Lines under "Examples:", and what follows them, become its epilog.
 - A parameter `link` of a command stands for the options `--namesrv` and `--timeout`.
 """
 
@@ -79,18 +79,18 @@ def load(name: str) -> Any:
 
 
 class CommandGroup(typer.Typer):
-    """Registers subcommands with their examples, and with the options that a `link` stands for."""
+    """Registers subcommands: their docstrings as help, and options in the place of a `link`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
         self.callback()(lambda: None)  # keeps it a group, however few subcommands it has
 
-    def command(self, name: str | None = None, examples: str = "", **attributes: Any) -> Callable[[F], F]:
-        """Register a subcommand; its help ends with the examples."""
-        register = super().command(name, **{"epilog": _epilog(examples), **attributes})
+    def command(self, name: str | None = None, **attributes: Any) -> Callable[[F], F]:
+        """Register a subcommand."""
 
         def add(function: F) -> F:
-            register(_with_link(function))
+            register = super(CommandGroup, self).command
+            register(name, **{**_texts(function), **attributes})(_with_link(function))
             return function
 
         return add
@@ -101,18 +101,21 @@ def group_app(name: str) -> CommandGroup:
     return CommandGroup(name)
 
 
-def single_app(name: str, run: Callable[..., None], examples: str) -> typer.Typer:
+def single_app(name: str, run: Callable[..., None]) -> typer.Typer:
     """The Typer of a command without subcommands."""
     app = typer.Typer(add_completion=False)
-    app.command(name, help=COMMANDS[name], epilog=_epilog(examples))(_with_link(run))
+    app.command(name, **{**_texts(run), "help": COMMANDS[name]})(_with_link(run))
     return app
 
 
-def _epilog(examples: str) -> str:
-    """Typer joins lines of a paragraph, so each example becomes a paragraph."""
-    lines, _, more = examples.strip().partition("\n\n")
-    paragraphs = ["Examples:", *(f"  {line}" for line in lines.splitlines()), *filter(None, [more])]
-    return "\n" + "\n\n".join(paragraphs) + "\n"
+def _texts(function: Callable[..., None]) -> dict[str, Any]:
+    """Help and epilog from a docstring; Typer joins the lines of a paragraph, so each example becomes one."""
+    about, _, rest = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
+    if not rest:
+        return {}
+    examples, _, more = rest.partition("\n\n")
+    paragraphs = ["Examples:", *examples.splitlines(), *filter(None, [more])]
+    return {"help": about, "epilog": "\n" + "\n\n".join(paragraphs) + "\n"}
 
 
 def _with_link(function: Callable[..., None]) -> Callable[..., None]:

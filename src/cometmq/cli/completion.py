@@ -7,17 +7,11 @@ made again.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from cometmq.cli.commands import COMMANDS, load, single_app
-
-EXAMPLES: Final = """
-cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
-cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
-cometmq completion fish > ~/.config/fish/completions/cometmq.fish
-"""
 
 
 class Shell(StrEnum):
@@ -29,7 +23,13 @@ class Shell(StrEnum):
 
 
 def print_script(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")]) -> None:
-    """Print the script."""
+    """Print the script.
+
+    Examples:
+      cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
+      cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
+      cometmq completion fish > ~/.config/fish/completions/cometmq.fish
+    """
     words = command_words()
     typer.echo({Shell.BASH: _bash, Shell.ZSH: _zsh, Shell.FISH: _fish}[shell](words))
 
@@ -112,4 +112,4 @@ def _fish(words: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-app = single_app("completion", print_script, EXAMPLES)
+app = single_app("completion", print_script)

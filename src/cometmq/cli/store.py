@@ -37,14 +37,14 @@ Config = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
-@app.command(
-    examples="""
-cometmq store inspect ~/store
-cometmq store inspect ~/store --json | jq .log
-"""
-)
+@app.command()
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs."""
+    """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs.
+
+    Examples:
+      cometmq store inspect ~/store
+      cometmq store inspect ~/store --json | jq .log
+    """
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tools.inspect import inspect_store
     from cometmq.store.tools.survey import alone_with
@@ -58,16 +58,16 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
         _show_summary(summary)
 
 
-@app.command(
-    examples="""
-cometmq store verify ~/store
-cometmq store verify ~/store -c broker.conf --json
-
-The exit code is 0 if nothing was found, and 1 otherwise.
-"""
-)
+@app.command()
 def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Read every file of a store that is not in use, change none, and report what is not right."""
+    """Read every file of a store that is not in use, change none, and report what is not right.
+
+    Examples:
+      cometmq store verify ~/store
+      cometmq store verify ~/store -c broker.conf --json
+
+    The exit code is 0 if nothing was found, and 1 otherwise.
+    """
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tools.survey import alone_with
     from cometmq.store.tools.verify import verify_store
@@ -95,12 +95,7 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
         raise typer.Exit(1)
 
 
-@app.command(
-    examples="""
-cometmq store dump ~/store --topic orders
-cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
-"""
-)
+@app.command()
 def dump(
     directory: Directory,
     topic: Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")],
@@ -113,7 +108,12 @@ def dump(
     ] = None,
     config: Config = None,
 ) -> None:
-    """Print the messages of a topic, one JSON document a line. Also while a broker runs."""
+    """Print the messages of a topic, one JSON document a line. Also while a broker runs.
+
+    Examples:
+      cometmq store dump ~/store --topic orders
+      cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
+    """
     import msgspec
 
     from cometmq.ports.disk import SystemDisk
@@ -142,19 +142,18 @@ def dump(
         sys.stdout.buffer.flush()
 
 
-@app.command(
-    "set-aside",
-    examples="""
-cometmq store set-aside ~/store
-cometmq store set-aside ~/store --json | jq .records
-
-The records are still in the store:
-
-  cometmq store dump ~/store --topic TOPIC --queue N --from OFFSET --limit 1
-""",
-)
+@app.command("set-aside")
 def set_aside(directory: Directory, as_json: AsJson = False) -> None:
-    """Show the records that the broker could not process, and set aside. Also while it runs."""
+    """Show the records that the broker could not process, and set aside. Also while it runs.
+
+    Examples:
+      cometmq store set-aside ~/store
+      cometmq store set-aside ~/store --json | jq .records
+
+    The records are still in the store:
+
+      cometmq store dump ~/store --topic TOPIC --queue N --from OFFSET --limit 1
+    """
     from cometmq.broker.set_aside import SetAsideTable
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
@@ -192,16 +191,16 @@ def set_aside(directory: Directory, as_json: AsJson = False) -> None:
     say(f"{counted(total, 'record')} since the store was made: {by_service}")
 
 
-@app.command(
-    examples="""
-cometmq store rebuild ~/store
-cometmq store rebuild ~/store -c broker.conf --yes --json
-
-The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
-"""
-)
+@app.command()
 def rebuild(directory: Directory, config: Config = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Make the consume queues and the index of a store again from its commit log."""
+    """Make the consume queues and the index of a store again from its commit log.
+
+    Examples:
+      cometmq store rebuild ~/store
+      cometmq store rebuild ~/store -c broker.conf --yes --json
+
+    The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
+    """
     from cometmq.ports.clock import SystemClock
     from cometmq.ports.disk import SystemDisk
     from cometmq.ports.folders import SystemFolders

@@ -116,15 +116,14 @@ def _integer(info: dict[str, str], name: str) -> int:
         return 0
 
 
-@app.command(
-    "list",
-    examples="""
-cometmq cluster list -n 127.0.0.1:9876
-cometmq cluster list --json | jq -r '.brokers[].address'
-""",
-)
+@app.command("list")
 def list_brokers(cluster: Cluster = None, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """List the brokers that the name server knows, without asking them anything."""
+    """List the brokers that the name server knows, without asking them anything.
+
+    Examples:
+      cometmq cluster list -n 127.0.0.1:9876
+      cometmq cluster list --json | jq -r '.brokers[].address'
+    """
     found = ask(link, lambda admin: broker_lines(admin, cluster))
     if as_json:
         print_json({"brokers": found})
@@ -136,14 +135,7 @@ def list_brokers(cluster: Cluster = None, link: Link = NO_LINK, as_json: AsJson 
     print_table(("cluster", "broker", "id", "role", "address"), rows, right=("id",), marked=("broker",))
 
 
-@app.command(
-    examples="""
-cometmq cluster status -n 127.0.0.1:9876
-cometmq cluster status --watch 2
-
-The exit code is 1 if a broker does not answer.
-"""
-)
+@app.command()
 def status(
     cluster: Cluster = None,
     every: Watch = None,
@@ -151,7 +143,14 @@ def status(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show how all brokers are: version, messages a second, disk."""
+    """Show how all brokers are: version, messages a second, disk.
+
+    Examples:
+      cometmq cluster status -n 127.0.0.1:9876
+      cometmq cluster status --watch 2
+
+    The exit code is 1 if a broker does not answer.
+    """
     lost: list[bool] = []
 
     async def statuses(admin: Admin) -> list[BrokerStatus]:
@@ -170,14 +169,14 @@ def status(
         raise typer.Exit(FAILED)
 
 
-@app.command(
-    examples="""
-cometmq cluster show broker-a -n 127.0.0.1:9876
-cometmq cluster show broker-a --json | jq .info.commitLogDiskRatio
-"""
-)
+@app.command()
 def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show everything that a broker says about its state."""
+    """Show everything that a broker says about its state.
+
+    Examples:
+      cometmq cluster show broker-a -n 127.0.0.1:9876
+      cometmq cluster show broker-a --json | jq .info.commitLogDiskRatio
+    """
 
     async def info(admin: Admin) -> tuple[str, dict[str, str]]:
         address = await address_of(admin, broker)
@@ -190,30 +189,28 @@ def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> N
         print_pairs(values.items())
 
 
-@app.command(
-    "wipe-write",
-    examples="""
-cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
-cometmq cluster wipe-write broker-a --yes --json
-""",
-)
+@app.command("wipe-write")
 def wipe_write(broker: BrokerName, yes: Yes = False, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Have producers send nothing more to a broker; consumers go on reading."""
+    """Have producers send nothing more to a broker; consumers go on reading.
+
+    Examples:
+      cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
+      cometmq cluster wipe-write broker-a --yes --json
+    """
     ask(link, lambda admin: address_of(admin, broker))
     confirm(f"Have producers send nothing more to {broker}?", yes=yes)
     count = ask(link, lambda admin: admin.wipe_write_permission(broker))
     _told_change(broker, count, "takes no messages any more", as_json=as_json)
 
 
-@app.command(
-    "add-write",
-    examples="""
-cometmq cluster add-write broker-a -n 127.0.0.1:9876
-cometmq cluster add-write broker-a --json
-""",
-)
+@app.command("add-write")
 def add_write(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Let producers send to a broker again."""
+    """Let producers send to a broker again.
+
+    Examples:
+      cometmq cluster add-write broker-a -n 127.0.0.1:9876
+      cometmq cluster add-write broker-a --json
+    """
 
     async def add(admin: Admin) -> int:
         await address_of(admin, broker)

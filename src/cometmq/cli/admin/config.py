@@ -89,15 +89,7 @@ def _shown(key: str, value: str | None) -> str | None:
     return _HIDDEN if value and key.lower().endswith(("password", "secretkey")) else value
 
 
-@app.command(
-    examples="""
-cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
-cometmq config get fileReservedTime flushDiskType --broker broker-a
-cometmq config get --name-servers --json | jq '.servers'
-
-The exit code is 4 if no server has a key that was asked for.
-"""
-)
+@app.command()
 def get(
     keys: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="[KEY]...")] = None,
     broker: Broker = None,
@@ -105,7 +97,15 @@ def get(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings of running servers."""
+    """Show the settings of running servers.
+
+    Examples:
+      cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
+      cometmq config get fileReservedTime flushDiskType --broker broker-a
+      cometmq config get --name-servers --json | jq '.servers'
+
+    The exit code is 4 if no server has a key that was asked for.
+    """
     found = ask(link, lambda admin: _settings(admin, broker, name_servers=name_servers))
     known = sorted({key for table in found.values() for key in table})
     for key in keys or ():
@@ -131,16 +131,7 @@ def _nearest(key: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-@app.command(
-    "set",
-    examples="""
-cometmq config set fileReservedTime=48 --broker broker-a -n 127.0.0.1:9876
-cometmq config set autoCreateTopicEnable=false --all --yes
-cometmq config set orderMessageEnable=true --name-servers --yes
-
-A broker keeps the change in its configuration file. Some settings count from its next start only.
-""",
-)
+@app.command("set")
 def set_values(
     assignments: Annotated[list[str], typer.Argument(help="What is to be set.", metavar="KEY=VALUE...")],
     broker: Broker = None,
@@ -150,7 +141,15 @@ def set_values(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of running servers."""
+    """Change settings of running servers.
+
+    Examples:
+      cometmq config set fileReservedTime=48 --broker broker-a -n 127.0.0.1:9876
+      cometmq config set autoCreateTopicEnable=false --all --yes
+      cometmq config set orderMessageEnable=true --name-servers --yes
+
+    A broker keeps the change in its configuration file. Some settings count from its next start only.
+    """
     if (broker is not None) + every + name_servers != 1:
         raise UsageError("say whose settings these are: --broker BROKER, --all or --name-servers")
     changes = pairs_of(assignments, "fileReservedTime=48")
@@ -189,15 +188,7 @@ def _show_changes(
                 raise ClientError(f"{server} has {key}={after[server].get(key)} all the same; see its log")
 
 
-@app.command(
-    examples="""
-cometmq config diff -n 127.0.0.1:9876                          between all brokers
-cometmq config diff --broker broker-a --defaults               what was changed on one
-cometmq config diff --json | jq '.differences[].key'
-
-The exit code is 1 if there are differences.
-"""
-)
+@app.command()
 def diff(
     broker: Broker = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="Against the defaults.")] = False,
@@ -205,7 +196,15 @@ def diff(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show in what the settings of brokers differ, from each other or from the defaults."""
+    """Show in what the settings of brokers differ, from each other or from the defaults.
+
+    Examples:
+      cometmq config diff -n 127.0.0.1:9876                          between all brokers
+      cometmq config diff --broker broker-a --defaults               what was changed on one
+      cometmq config diff --json | jq '.differences[].key'
+
+    The exit code is 1 if there are differences.
+    """
 
     async def tables(admin: Admin) -> dict[str, Table]:
         if broker is not None or defaults:

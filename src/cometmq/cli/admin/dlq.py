@@ -86,32 +86,31 @@ async def _dead_letters(admin: Admin) -> list[DeadLetters]:
     return list((await for_each(groups, of)).values())
 
 
-@app.command(
-    "list",
-    examples="""
-cometmq dlq list -n 127.0.0.1:9876
-cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
-""",
-)
+@app.command("list")
 def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """List the groups that have dead letters."""
+    """List the groups that have dead letters.
+
+    Examples:
+      cometmq dlq list -n 127.0.0.1:9876
+      cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
+    """
     found = ask(link, _dead_letters)
     listed({"groups": found}, DeadLetters, found, as_json=as_json)
 
 
-@app.command(
-    examples="""
-cometmq dlq show billing -n 127.0.0.1:9876
-cometmq dlq show billing --limit 100 --json | jq -r .text
-"""
-)
+@app.command()
 def show(
     group: Group,
     limit: Annotated[int, typer.Option("--limit", "-l", help="The last so many.", min=1)] = 20,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last dead letters of a group, with the topic that each comes from."""
+    """Print the last dead letters of a group, with the topic that each comes from.
+
+    Examples:
+      cometmq dlq show billing -n 127.0.0.1:9876
+      cometmq dlq show billing --limit 100 --json | jq -r .text
+    """
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
         from cometmq.client.admin.redrive import dead_letter_topic
@@ -135,16 +134,7 @@ def show(
         note(f"these are the last {len(found)} of {held}; --limit shows more")
 
 
-@app.command(
-    examples="""
-cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
-cometmq dlq redrive billing --rate 50 --yes
-cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
-
-Each dead letter is sent once, also if the command is interrupted and started again. It stays among the dead
-letters until it expires. The exit code is 1 if some could not be sent; the next run tries those again.
-"""
-)
+@app.command()
 def redrive(
     group: Group,
     to: Annotated[
@@ -161,7 +151,17 @@ def redrive(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send the dead letters of a group to their topics once more."""
+    """Send the dead letters of a group to their topics once more.
+
+    Examples:
+      cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
+      cometmq dlq redrive billing --rate 50 --yes
+      cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
+
+    Each dead letter is sent once, also if the command is interrupted and started again. It stays among the
+    dead letters until it expires. The exit code is 1 if some could not be sent; the next run tries those
+    again.
+    """
     if not dry_run:
         where = to or "their original topics"
         confirm(f"Send the dead letters of {group} to {where} once more?", yes=yes)

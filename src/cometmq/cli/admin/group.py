@@ -29,25 +29,24 @@ if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
 app = group_app("group")
-app.command(examples=group_offsets.RESET_EXAMPLES)(group_offsets.reset)
-app.command(examples=group_offsets.SKIP_EXAMPLES)(group_offsets.skip)
-app.command(examples=group_offsets.CLONE_EXAMPLES)(group_offsets.clone)
+app.command()(group_offsets.reset)
+app.command()(group_offsets.skip)
+app.command()(group_offsets.clone)
 
 
-@app.command(
-    "list",
-    examples="""
-cometmq group list -n 127.0.0.1:9876
-cometmq group list --all --json | jq -r '.groups[].group'
-""",
-)
+@app.command("list")
 def list_groups(
     cluster: Cluster = None,
     every_group: Annotated[bool, typer.Option("--all", help="Those of the system, too.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """List consumer groups and how they are set up."""
+    """List consumer groups and how they are set up.
+
+    Examples:
+      cometmq group list -n 127.0.0.1:9876
+      cometmq group list --all --json | jq -r '.groups[].group'
+    """
     found: list[GroupLine] = ask(link, lambda admin: group_lines(admin, cluster))
     shown = [each for each in found if every_group or not each.system]
     hidden = len(found) - len(shown)
@@ -56,13 +55,7 @@ def list_groups(
         note(f"{hidden} groups of the system are not shown; --all shows them")
 
 
-@app.command(
-    examples="""
-cometmq group progress -n 127.0.0.1:9876                 all groups, the largest lag first
-cometmq group progress billing --watch 2
-cometmq group progress billing --topic orders --json | jq .lag
-"""
-)
+@app.command()
 def progress(
     group: Annotated[str | None, typer.Argument(help="One group, by queue.", metavar="[GROUP]")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", metavar="TOPIC")] = None,
@@ -72,7 +65,13 @@ def progress(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far groups are, and how many messages wait for them."""
+    """Show how far groups are, and how many messages wait for them.
+
+    Examples:
+      cometmq group progress -n 127.0.0.1:9876                 all groups, the largest lag first
+      cometmq group progress billing --watch 2
+      cometmq group progress billing --topic orders --json | jq .lag
+    """
     compact = every is not None
     if group is None:
 
@@ -97,16 +96,16 @@ def progress(
     watch(link, one, show, every, times)
 
 
-@app.command(
-    examples="""
-cometmq group members billing -n 127.0.0.1:9876
-cometmq group members billing --json | jq '.members[].queues'
-
-The exit code is 4 if no member is connected.
-"""
-)
+@app.command()
 def members(group: Group, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show who is in a group, and what each member reads."""
+    """Show who is in a group, and what each member reads.
+
+    Examples:
+      cometmq group members billing -n 127.0.0.1:9876
+      cometmq group members billing --json | jq '.members[].queues'
+
+    The exit code is 4 if no member is connected.
+    """
     found: GroupMembers = ask(link, lambda admin: members_of(admin, group))
     if not found.members:
         raise NotFoundError(f"no member of group {group} is connected; see: cometmq group progress {group}")
@@ -117,15 +116,7 @@ def members(group: Group, link: Link = NO_LINK, as_json: AsJson = False) -> None
         note(f"the subscriptions of this group differ: {found.difference}")
 
 
-@app.command(
-    examples="""
-cometmq group create billing --retries 5 -n 127.0.0.1:9876
-cometmq group create audit --no-broadcast --json
-
-A group that exists gets these settings, which is asked about if it has others. Most brokers make groups by
-themselves when the first member comes.
-"""
-)
+@app.command()
 def create(
     group: Group,
     retries: Annotated[
@@ -139,7 +130,15 @@ def create(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Create a group on every broker, or change its settings."""
+    """Create a group on every broker, or change its settings.
+
+    Examples:
+      cometmq group create billing --retries 5 -n 127.0.0.1:9876
+      cometmq group create audit --no-broadcast --json
+
+    A group that exists gets these settings, which is asked about if it has others. Most brokers make groups
+    by themselves when the first member comes.
+    """
 
     from cometmq.model.subscription import SubscriptionGroupConfig
 
@@ -171,12 +170,7 @@ def create(
     told(made, sentence, as_json=as_json)
 
 
-@app.command(
-    examples="""
-cometmq group delete billing -n 127.0.0.1:9876
-cometmq group delete billing --offsets --yes
-"""
-)
+@app.command()
 def delete(
     group: Group,
     offsets: Annotated[bool, typer.Option("--offsets", help="Forget how far it is, too.")] = False,
@@ -185,7 +179,12 @@ def delete(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a group from every broker."""
+    """Delete a group from every broker.
+
+    Examples:
+      cometmq group delete billing -n 127.0.0.1:9876
+      cometmq group delete billing --offsets --yes
+    """
     ask(link, lambda admin: check_group_exists(admin, group))
     also = " and how far it is" if offsets else ""
     confirm(f"Delete group {group}{also}?", yes=yes)

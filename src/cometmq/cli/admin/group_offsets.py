@@ -5,7 +5,7 @@ Rules kept here: a change of offsets asks first, and shows each queue before and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,20 +30,6 @@ Group = Annotated[str, typer.Argument(help="The consumer group.", metavar="GROUP
 Topic = Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
-RESET_EXAMPLES: Final = """
-cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
-cometmq group reset billing --topic orders --to earliest --dry-run
-cometmq group reset billing --topic orders --to 2025-01-31T12:00:00 --yes
-"""
-SKIP_EXAMPLES: Final = """
-cometmq group skip billing --topic orders -n 127.0.0.1:9876
-cometmq group skip billing --topic orders --dry-run
-"""
-CLONE_EXAMPLES: Final = """
-cometmq group clone billing billing-v2 --topic orders -n 127.0.0.1:9876
-cometmq group clone billing billing-v2 --topic orders --yes --json
-"""
-
 
 def reset(
     group: Group,
@@ -56,7 +42,13 @@ def reset(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group go on at another place of a topic."""
+    """Have a group go on at another place of a topic.
+
+    Examples:
+      cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
+      cometmq group reset billing --topic orders --to earliest --dry-run
+      cometmq group reset billing --topic orders --to 2025-01-31T12:00:00 --yes
+    """
     timestamp_ms = {"earliest": 0, "latest": -1}.get(to)
     when = parse_time(to) if timestamp_ms is None else timestamp_ms
     _reset(link, group, topic, when, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -70,7 +62,12 @@ def skip(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group leave out what waits for it, and go on with what comes next."""
+    """Have a group leave out what waits for it, and go on with what comes next.
+
+    Examples:
+      cometmq group skip billing --topic orders -n 127.0.0.1:9876
+      cometmq group skip billing --topic orders --dry-run
+    """
     _reset(link, group, topic, -1, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -102,7 +99,12 @@ def clone(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group go on in a topic where another one is."""
+    """Let a group go on in a topic where another one is.
+
+    Examples:
+      cometmq group clone billing billing-v2 --topic orders -n 127.0.0.1:9876
+      cometmq group clone billing billing-v2 --topic orders --yes --json
+    """
 
     async def check(admin: Admin) -> None:
         from cometmq.client.admin.base import for_each

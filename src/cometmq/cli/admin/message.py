@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cometmq.store.tools.dump import MessageDict
 
 app = group_app("message")
-app.command(examples=message_send.SEND_EXAMPLES)(message_send.send)
+app.command()(message_send.send)
 
 SHOWN_OF_BODY: Final = 200
 
@@ -48,13 +48,7 @@ def _expression(tags: str, sql: str | None) -> Expression:
     return tags if sql is None else SqlExpression(sql)
 
 
-@app.command(
-    examples="""
-cometmq message tail orders -n 127.0.0.1:9876                   the last ten
-cometmq message tail orders --follow --tags 'paid || refunded'
-cometmq message tail orders --limit 100 --json | jq -r .text
-"""
-)
+@app.command()
 def tail(
     topic: Topic,
     limit: Annotated[int, typer.Option("--limit", "-l", help="So many of the last.", min=0)] = 10,
@@ -67,7 +61,13 @@ def tail(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last messages of a topic, and with --follow those that still come."""
+    """Print the last messages of a topic, and with --follow those that still come.
+
+    Examples:
+      cometmq message tail orders -n 127.0.0.1:9876                   the last ten
+      cometmq message tail orders --follow --tags 'paid || refunded'
+      cometmq message tail orders --limit 100 --json | jq -r .text
+    """
     expression = _expression(tags, sql)
     shown = 0
 
@@ -89,15 +89,7 @@ def tail(
     ask(link, work)
 
 
-@app.command(
-    examples="""
-cometmq message get 7F00000100002A9F0000000000000000 -n 127.0.0.1:9876       by its offset id
-cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders          by the producer's id
-cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders --json | jq -r .text
-
-The exit code is 4 if there is no such message.
-"""
-)
+@app.command()
 def get(
     msg_id: Annotated[str, typer.Argument(help="One of its two ids.", metavar="ID")],
     topic: Annotated[
@@ -106,7 +98,15 @@ def get(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show one message."""
+    """Show one message.
+
+    Examples:
+      cometmq message get 7F00000100002A9F0000000000000000 -n 127.0.0.1:9876       by its offset id
+      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders          by the producer's id
+      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders --json | jq -r .text
+
+    The exit code is 4 if there is no such message.
+    """
 
     async def find(admin: Admin) -> StoredMessage | None:
         found = None if topic is None else await admin.message_by_id(topic, msg_id)
@@ -147,15 +147,7 @@ async def _by_offset_id(admin: Admin, msg_id: str) -> StoredMessage | None:
     return replace(found, broker_name=names[address])
 
 
-@app.command(
-    examples="""
-cometmq message find orders --key 42 -n 127.0.0.1:9876
-cometmq message find orders --from 10m                          of the last ten minutes
-cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05 --limit 1000 --json
-
-The exit code is 4 if nothing was found.
-"""
-)
+@app.command()
 def find(
     topic: Topic,
     key: Annotated[str | None, typer.Option("--key", help="With this key.", metavar="KEY")] = None,
@@ -169,7 +161,15 @@ def find(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by a key, or by the time at which they were stored; the oldest come first."""
+    """Find messages by a key, or by the time at which they were stored; the oldest come first.
+
+    Examples:
+      cometmq message find orders --key 42 -n 127.0.0.1:9876
+      cometmq message find orders --from 10m                          of the last ten minutes
+      cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05 --limit 1000 --json
+
+    The exit code is 4 if nothing was found.
+    """
     if key is None and begin is None:
         raise UsageError("say what is to be found: --key KEY, or --from WHEN")
     if key is not None and (tags != "*" or sql is not None):
@@ -194,14 +194,7 @@ def find(
         raise NotFoundError(f"no such message was found in topic {topic}")
 
 
-@app.command(
-    examples="""
-cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876
-cometmq message trace 7F00000100002A9F0000000000000000 --json | jq .consumptions
-
-Producers and consumers write traces if their enable_trace is set. The exit code is 4 if nothing was found.
-"""
-)
+@app.command()
 def trace(
     msg_id: Annotated[str, typer.Argument(help="The id that the producer gave it.", metavar="ID")],
     topic: Annotated[
@@ -210,7 +203,15 @@ def trace(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of a message: who sent it, who consumed it, when, and how that ended."""
+    """Show what became of a message: who sent it, who consumed it, when, and how that ended.
+
+    Examples:
+      cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876
+      cometmq message trace 7F00000100002A9F0000000000000000 --json | jq .consumptions
+
+    Producers and consumers write traces if their enable_trace is set. The exit code is 4 if nothing was
+    found.
+    """
 
     async def work(admin: Admin) -> MessageTrace:
         from cometmq.client.names import TRACE_TOPIC

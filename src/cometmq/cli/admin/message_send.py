@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from cometmq.client.producer.send_result import SendReceipt
 
 Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
-
-SEND_EXAMPLES: Final = """
-cometmq message send orders '{"id": 42}' --tag paid --key 42 -n 127.0.0.1:9876
-cometmq message send orders --file order.json --property region=EU --delay 10000
-seq 1000 | cometmq message send numbers --lines
-"""
 
 
 def send(
@@ -52,7 +46,13 @@ def send(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message, or one for each line of the input."""
+    """Send a message, or one for each line of the input.
+
+    Examples:
+      cometmq message send orders '{"id": 42}' --tag paid --key 42 -n 127.0.0.1:9876
+      cometmq message send orders --file order.json --property region=EU --delay 10000
+      seq 1000 | cometmq message send numbers --lines
+    """
     named = pairs_of(properties or [], "--property region=EU")
 
     def show(receipt: SendReceipt) -> None:

@@ -40,25 +40,23 @@ Permission = Annotated[
     str | None, typer.Option("--perm", help="What is allowed: rw, r, w or none.", metavar="PERM")
 ]
 Attributes = Annotated[
-    str | None,
-    typer.Option("--attributes", help="Changes, such as +message.type=FIFO.", metavar="CHANGES"),
+    str | None, typer.Option("--attributes", help="Changes, such as +message.type=FIFO.", metavar="CHANGES")
 ]
 
 
-@app.command(
-    "list",
-    examples="""
-cometmq topic list -n 127.0.0.1:9876
-cometmq topic list --all --json | jq -r '.topics[].topic'
-""",
-)
+@app.command("list")
 def list_topics(
     cluster: Cluster = None,
     every_topic: Annotated[bool, typer.Option("--all", help="Those of the system, too.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """List topics, with their queues on all brokers together."""
+    """List topics, with their queues on all brokers together.
+
+    Examples:
+      cometmq topic list -n 127.0.0.1:9876
+      cometmq topic list --all --json | jq -r '.topics[].topic'
+    """
     found: list[TopicLine] = ask(link, lambda admin: topic_lines(admin, cluster))
     shown = [each for each in found if every_topic or not each.system]
     hidden = len(found) - len(shown)
@@ -67,14 +65,14 @@ def list_topics(
         note(f"{hidden} topics of the system, of retries and of dead letters are not shown; --all shows them")
 
 
-@app.command(
-    examples="""
-cometmq topic show orders -n 127.0.0.1:9876
-cometmq topic show orders --json | jq .brokers
-"""
-)
+@app.command()
 def show(topic: Topic, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show where a topic is: its queues, permissions and addresses, and the groups that read it."""
+    """Show where a topic is: its queues, permissions and addresses, and the groups that read it.
+
+    Examples:
+      cometmq topic show orders -n 127.0.0.1:9876
+      cometmq topic show orders --json | jq .brokers
+    """
 
     async def view(admin: Admin) -> TopicView:
         brokers = await broker_topics_of(admin, topic)
@@ -85,16 +83,16 @@ def show(topic: Topic, link: Link = NO_LINK, as_json: AsJson = False) -> None:
     listed(found, BrokerTopic, found.brokers, as_json=as_json, closing=closing)
 
 
-@app.command(
-    examples="""
-cometmq topic status orders -n 127.0.0.1:9876
-cometmq topic status orders --watch 1
-"""
-)
+@app.command()
 def status(
     topic: Topic, every: Watch = None, times: Times = None, link: Link = NO_LINK, as_json: AsJson = False
 ) -> None:
-    """Show what each queue of a topic holds."""
+    """Show what each queue of a topic holds.
+
+    Examples:
+      cometmq topic status orders -n 127.0.0.1:9876
+      cometmq topic status orders --watch 1
+    """
 
     def show(queues: list[QueueLine]) -> None:
         total = sum(each.messages for each in queues)
@@ -105,14 +103,7 @@ def status(
     watch(link, lambda admin: queue_lines(admin, topic), show, every, times)
 
 
-@app.command(
-    examples="""
-cometmq topic create orders --queues 8 -n 127.0.0.1:9876
-cometmq topic create payments --queues 4 --order --attributes +message.type=FIFO
-
-The exit code is 1 if the topic exists already; change it with "topic update".
-"""
-)
+@app.command()
 def create(
     topic: Topic,
     queues: Annotated[int, typer.Option("--queues", help="Queues on each broker.", min=1)] = 8,
@@ -123,7 +114,14 @@ def create(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic on every broker of the cluster."""
+    """Create a topic on every broker of the cluster.
+
+    Examples:
+      cometmq topic create orders --queues 8 -n 127.0.0.1:9876
+      cometmq topic create payments --queues 4 --order --attributes +message.type=FIFO
+
+    The exit code is 1 if the topic exists already; change it with "topic update".
+    """
     allowed = parse_permission(perm or "rw")
 
     async def work(admin: Admin) -> list[BrokerTopic]:
@@ -137,17 +135,7 @@ def create(
     _told_change(TopicView(topic, ask(link, work)), "was created", as_json=as_json)
 
 
-@app.command(
-    examples="""
-cometmq topic update orders --queues 16 -n 127.0.0.1:9876
-cometmq topic update orders --perm r               no more messages; consumers finish what is there
-cometmq topic update orders --broker broker-a --queues 4       also makes it there
-cometmq topic update orders --write-queues 4       consumers still read the others
-
-What is not named stays as it is. If a queue would go that groups have not read to its end, it is shown and
-asked about. The exit code is 4 if there is no such topic.
-"""
-)
+@app.command()
 def update(
     topic: Topic,
     queues: Annotated[int | None, typer.Option("--queues", help="Queues on each broker.", min=1)] = None,
@@ -164,7 +152,17 @@ def update(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Change a topic: its queues, what is allowed, its attributes."""
+    """Change a topic: its queues, what is allowed, its attributes.
+
+    Examples:
+      cometmq topic update orders --queues 16 -n 127.0.0.1:9876
+      cometmq topic update orders --perm r               no more messages; consumers finish what is there
+      cometmq topic update orders --broker broker-a --queues 4       also makes it there
+      cometmq topic update orders --write-queues 4       consumers still read the others
+
+    What is not named stays as it is. If a queue would go that groups have not read to its end, it is shown
+    and asked about. The exit code is 4 if there is no such topic.
+    """
     allowed = None if perm is None else parse_permission(perm)
     sent_to = queues if write_queues is None else write_queues
     changes = {"read_queue_nums": queues, "write_queue_nums": sent_to, "perm": allowed, "order": order}
@@ -216,18 +214,18 @@ def _told_change(view: TopicView, what: str, *, as_json: bool) -> None:
     told(view, f"topic {view.topic} {what}: {where}", as_json=as_json)
 
 
-@app.command(
-    examples="""
-cometmq topic delete orders -n 127.0.0.1:9876
-cometmq topic delete orders --yes --json
-
-The messages are gone, too, and so is how far groups were in them.
-"""
-)
+@app.command()
 def delete(
     topic: Topic, yes: Yes = False, cluster: Cluster = None, link: Link = NO_LINK, as_json: AsJson = False
 ) -> None:
-    """Delete a topic and its messages."""
+    """Delete a topic and its messages.
+
+    Examples:
+      cometmq topic delete orders -n 127.0.0.1:9876
+      cometmq topic delete orders --yes --json
+
+    The messages are gone, too, and so is how far groups were in them.
+    """
 
     async def count(admin: Admin) -> int:
         await require_route(admin, topic)

@@ -6,7 +6,7 @@ from cometmq.cli.bench import consumer, latency, producer, spark
 from cometmq.cli.commands import group_app
 
 app = group_app("bench")
-app.command(examples=producer.EXAMPLES)(producer.producer)
-app.command(examples=consumer.EXAMPLES)(consumer.consumer)
-app.command(examples=latency.EXAMPLES)(latency.latency)
-app.command(examples=spark.EXAMPLES)(spark.spark)
+app.command()(producer.producer)
+app.command()(consumer.consumer)
+app.command()(latency.latency)
+app.command()(spark.spark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,16 +32,6 @@ from cometmq.model.errors import NotFoundError
 if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_consume import ConsumerPlan
-
-EXAMPLES: Final = """
-cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
-cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
-cometmq bench consumer -t trial --processes 4 --batch 32 --json
-
-Without --group, a group is made for the run and deleted behind it. The age of a message is the time from its
-producer's send to the listener; it means something only if the clocks of both machines agree. The exit code
-is 4 if no message came, and 1 if fewer came than --messages says.
-"""
 
 
 class Start(StrEnum):
@@ -81,7 +71,17 @@ def consumer(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Consume messages with a listener that does nothing, and show how fast they came."""
+    """Consume messages with a listener that does nothing, and show how fast they came.
+
+    Examples:
+      cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
+      cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
+      cometmq bench consumer -t trial --processes 4 --batch 32 --json
+
+    Without --group, a group is made for the run and deleted behind it. The age of a message is the time from
+    its producer's send to the listener; it means something only if the clocks of both machines agree. The
+    exit code is 4 if no message came, and 1 if fewer came than --messages says.
+    """
     from cometmq.cli.bench.load_consume import ConsumerPlan
 
     plan = ConsumerPlan(

@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from cometmq.cli.bench.load_send import ProducerPlan, Sends
     from cometmq.model.message import StoredMessage
 
-EXAMPLES: Final = """
-cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
-cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
-cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
-
-Latencies count from when a message was due by the rate, not from when it could be sent: what a stall delays
-counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
-"""
-
 _PROBE: Final = "probe"
 _IN_FLIGHT: Final = 1_000
 
@@ -108,7 +99,16 @@ def latency(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages at a fixed rate and consume them, and show how long each took."""
+    """Send messages at a fixed rate and consume them, and show how long each took.
+
+    Examples:
+      cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
+      cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
+      cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
+
+    Latencies count from when a message was due by the rate, not from when it could be sent: what a stall
+    delays counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
+    """
     from cometmq.cli.bench.load_send import ProducerPlan
 
     plan = ProducerPlan(

@@ -140,13 +140,7 @@ class _Worker:
     @classmethod
     async def start(cls, plan: Plan) -> _Worker:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            WORKER,
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=LONGEST_LINE,
-            start_new_session=True,
+            sys.executable, "-m", WORKER, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE, start_new_session=True
         )
         worker = cls(process)
         worker._write(msgspec.json.encode(plan))

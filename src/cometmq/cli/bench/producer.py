@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_send import ProducerPlan
 
-EXAMPLES: Final = """
-cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
-cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
-cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
-
-With --rate, latencies count from when a message was due, so that a stall shows in all that waited for it. The
-exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.
-"""
-
 
 def producer(
     topic: Topic,
@@ -71,7 +62,16 @@ def producer(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages as fast as the system takes them, or at a fixed rate, and show how that went."""
+    """Send messages as fast as the system takes them, or at a fixed rate, and show how that went.
+
+    Examples:
+      cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
+      cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
+      cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
+
+    With --rate, latencies count from when a message was due, so that a stall shows in all that waited for
+    it. The exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.
+    """
     if messages is not None and messages < processes:
         raise UsageError(
             f"{counted(messages, 'message')} cannot be shared by {processes} processes; use fewer of these"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from cometmq.model.queue import MessageQueue
 
     Ranges = dict[MessageQueue, tuple[int, int]]
-
-EXAMPLES: Final = """
-cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
-cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
-cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
-
-It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
-"""
 
 
 class SparkRun(msgspec.Struct, rename="camel"):
@@ -71,7 +63,15 @@ def spark(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a topic with Spark's source rocketmq, several times, and show how fast that is."""
+    """Read a topic with Spark's source rocketmq, several times, and show how fast that is.
+
+    Examples:
+      cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
+      cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
+      cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
+
+    It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
+    """
     need_spark()
     from cometmq.spark.pipelines.run.jobs import Job
     from cometmq.spark.pipelines.run.streams import plain_errors

@@ -8,7 +8,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,15 +20,6 @@ from cometmq.cli.common.times import now_ms
 if TYPE_CHECKING:
     from cometmq.cli.doctor.facts import Facts, Finding
     from cometmq.client.admin.admin import Admin
-
-EXAMPLES: Final = """
-cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
-cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
-cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
-
-Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if nothing
-was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
-"""
 
 
 def examine_cluster(
@@ -51,7 +42,16 @@ def examine_cluster(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Examine a cluster."""
+    """Examine a cluster.
+
+    Examples:
+      cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
+      cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
+      cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
+
+    Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if
+    nothing was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
+    """
 
     async def work(admin: Admin) -> tuple[Facts, list[Finding]]:
         return await examine(
@@ -124,4 +124,4 @@ def _show(facts: Facts, findings: list[Finding]) -> None:
     say(f"{found} in {looked}" if findings else f"healthy: {looked}")
 
 
-app = single_app("doctor", examine_cluster, EXAMPLES)
+app = single_app("doctor", examine_cluster)

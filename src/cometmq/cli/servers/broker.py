@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,13 +35,6 @@ from cometmq.remoting.loop import run
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
-
-EXAMPLES: Final = """
-cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
-cometmq broker -c broker.conf                    with RocketMQ's own properties file
-cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
-cometmq broker -c broker.conf -p                 show settings, do not start
-"""
 
 log = logging.getLogger("cometmq.broker")
 
@@ -72,7 +65,14 @@ def run_broker(
     log_level: LogLevel = "info",
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Read the settings, build the broker, run it until a signal stops it."""
+    """Read the settings, build the broker, run it until a signal stops it.
+
+    Examples:
+      cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
+      cometmq broker -c broker.conf                    with RocketMQ's own properties file
+      cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
+      cometmq broker -c broker.conf -p                 show settings, do not start
+    """
     flags = assignment_layer(assignments or [])
     for key, value in (("namesrvAddr", namesrv), ("listenPort", port), ("bindAddress", bind)):
         if value is not None:
@@ -168,4 +168,4 @@ def boot_facts(broker: Broker) -> dict[str, object]:
     }
 
 
-app = single_app("broker", run_broker, EXAMPLES)
+app = single_app("broker", run_broker)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
@@ -38,13 +38,6 @@ from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.service import Namesrv
 from cometmq.remoting.loop import run
 
-EXAMPLES: Final = """
-cometmq namesrv                      on port 9876, state in ~/namesrv
-cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
-cometmq namesrv --port 9877 --set orderMessageEnable=true
-COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
-"""
-
 log = logging.getLogger("cometmq.namesrv")
 
 
@@ -58,7 +51,14 @@ def run_namesrv(
     log_level: LogLevel = "info",
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Read the settings, build the server, run it until a signal stops it."""
+    """Read the settings, build the server, run it until a signal stops it.
+
+    Examples:
+      cometmq namesrv                      on port 9876, state in ~/namesrv
+      cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
+      cometmq namesrv --port 9877 --set orderMessageEnable=true
+      COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
+    """
     flags = assignment_layer(assignments or [])
     flags |= {
         key: str(value) for key, value in (("listenPort", port), ("bindAddress", bind)) if value is not None
@@ -110,4 +110,4 @@ def _stored_elsewhere(config: Path | None, settings: NamesrvConfig) -> list[str]
     return [f"{path} has settings that were stored by request; they are read with -c {path} only"]
 
 
-app = single_app("namesrv", run_namesrv, EXAMPLES)
+app = single_app("namesrv", run_namesrv)

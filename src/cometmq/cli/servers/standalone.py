@@ -42,13 +42,6 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-EXAMPLES: Final = """
-cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
-cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
-cometmq standalone --brokers 3           three brokers, in processes of their own
-cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
-"""
-
 PORT_DISTANCE: Final = 10
 """The distance between the main ports of several brokers."""
 READY_S: Final = 60.0
@@ -82,7 +75,14 @@ def run_standalone(
     log_level: LogLevel = "warning",
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Build everything, run it until a signal stops it."""
+    """Build everything, run it until a signal stops it.
+
+    Examples:
+      cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
+      cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
+      cometmq standalone --brokers 3           three brokers, in processes of their own
+      cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
+    """
     set_up_logging(log_level, log_format)
     raise_file_limit()
     root = (data or Path.home() / "cometmq").absolute()
@@ -249,4 +249,4 @@ def _reachable(namesrv: Namesrv) -> str:
     return f"{'127.0.0.1' if host in _ANY else host}:{namesrv.port}"
 
 
-app = single_app("standalone", run_standalone, EXAMPLES)
+app = single_app("standalone", run_standalone)
