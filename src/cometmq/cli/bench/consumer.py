@@ -16,17 +16,15 @@ from cometmq.cli.bench.run import (
     Seconds,
     Topic,
     UsedGroup,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     group_for,
     need_topic,
-    print_latencies,
     run_bench,
     shown_progress,
 )
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link
-from cometmq.cli.common.output import UsageError, counted, note, print_json, print_pairs
+from cometmq.cli.common.output import UsageError, counted
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -110,14 +108,17 @@ def consumer(
         from_future=tally.early,
         **figures_of(tally),
     )
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    notes = []
+    if result.from_future and not as_json:
+        notes.append(
+            f"{result.from_future:,} messages came before they were sent; the clocks of the machines differ"
+        )
     is_short = messages is not None and tally.messages < messages and seconds is None
     if is_short and not stop.is_set():
-        note(f"these are fewer than {messages}: nothing more came for {wait:g} s")
-    end_with(result, ok=not is_short)
+        notes.append(f"these are fewer than {messages}: nothing more came for {wait:g} s")
+    latencies = [("age when consumed", result.latency_ms)]
+    pairs = [("group", result.group)]
+    finish(result, pairs=pairs, latencies=latencies, as_json=as_json, notes=notes, ok=not is_short)
 
 
 async def _consume(plan: ConsumerPlan, processes: int, stop: asyncio.Event) -> tuple[Tally, UsedGroup]:
@@ -138,10 +139,3 @@ async def _consume(plan: ConsumerPlan, processes: int, stop: asyncio.Event) -> t
             with shown_progress("consumer") as tell:
                 tally = await run_loads(plans, stop, tell, enough=plan.messages, queues=queues)
     return tally, used
-
-
-def _show(result: Consumed) -> None:
-    print_pairs([*common_pairs(result), ("group", result.group)])
-    print_latencies([("age when consumed", result.latency_ms)])
-    if result.from_future:
-        note(f"{result.from_future:,} messages came before they were sent; the clocks of the machines differ")

@@ -23,19 +23,15 @@ from cometmq.cli.bench.run import (
     Result,
     Size,
     Topic,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     group_for,
     need_topic,
-    print_failures,
-    print_latencies,
     run_bench,
     run_name,
     shown_progress,
 )
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link
-from cometmq.cli.common.output import note, print_json, print_pairs
 from cometmq.model.errors import ClientError
 
 if TYPE_CHECKING:
@@ -132,13 +128,18 @@ def latency(
         interrupted=stop.is_set(),
         **figures_of(both.sent),
     )
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    pairs = [
+        ("asked for", f"{result.rate:,.0f}/s"),
+        ("failed", f"{result.failed:,}"),
+        ("missing", f"{result.missing:,}"),
+    ]
+    latencies = [("due until stored", result.latency_ms), ("due until consumed", result.delivery_ms)]
+    notes = []
     if result.missing:
-        note(f"{result.missing:,} messages were stored and did not come to the listener within {wait:g} s")
-    end_with(result, ok=not result.missing)
+        notes = [
+            f"{result.missing:,} messages were stored and did not come to the listener within {wait:g} s"
+        ]
+    finish(result, pairs=pairs, latencies=latencies, as_json=as_json, notes=notes, ok=not result.missing)
 
 
 async def _measure(
@@ -181,14 +182,3 @@ async def _probe(sends: Sends, arrivals: Arrivals, wait_s: float) -> None:
             f"messages of {len(queues) - len(arrivals.probes)} of the {len(queues)} queues of {topic} did "
             f"not come to a consumer within {wait_s:g} s; look for what is wrong with: cometmq doctor"
         )
-
-
-def _show(result: Measured) -> None:
-    more = [
-        ("asked for", f"{result.rate:,.0f}/s"),
-        ("failed", f"{result.failed:,}"),
-        ("missing", f"{result.missing:,}"),
-    ]
-    print_pairs([*common_pairs(result), *more])
-    print_latencies([("due until stored", result.latency_ms), ("due until consumed", result.delivery_ms)])
-    print_failures(result.failures)

@@ -17,18 +17,15 @@ from cometmq.cli.bench.run import (
     Seconds,
     Size,
     Topic,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     need_topic,
-    print_failures,
-    print_latencies,
     run_bench,
     run_name,
     shown_progress,
 )
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link
-from cometmq.cli.common.output import UsageError, counted, print_json, print_pairs
+from cometmq.cli.common.output import UsageError, counted
 
 if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
@@ -95,11 +92,8 @@ def producer(
     stop = asyncio.Event()
     tally = run_bench(_produce(plan, processes, stop, create=create, queues=queues))
     result = Result(topic=topic, processes=processes, interrupted=stop.is_set(), **figures_of(tally))
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
-    end_with(result)
+    pairs = [("failed", f"{result.failed:,}")]
+    finish(result, pairs=pairs, latencies=[("sent until stored", result.latency_ms)], as_json=as_json)
 
 
 async def _produce(
@@ -129,9 +123,3 @@ def shares_of(plan: ProducerPlan, processes: int) -> list[ProducerPlan]:
         )
         for number in range(processes)
     ]
-
-
-def _show(result: Result) -> None:
-    print_pairs([*common_pairs(result), ("failed", f"{result.failed:,}")])
-    print_latencies([("sent until stored", result.latency_ms)])
-    print_failures(result.failures)

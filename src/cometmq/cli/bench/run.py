@@ -20,7 +20,15 @@ import typer
 
 from cometmq.cli.bench.figures import Failure, Percentiles, Tally, progress_text
 from cometmq.cli.common.connect import silence_clients
-from cometmq.cli.common.output import FAILED, INTERRUPTED, note, print_rows, print_table
+from cometmq.cli.common.output import (
+    FAILED,
+    INTERRUPTED,
+    note,
+    print_json,
+    print_pairs,
+    print_rows,
+    print_table,
+)
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -183,32 +191,35 @@ class _Ticker:
         self._last_s, self._messages = now, tally.messages
 
 
-def common_pairs(result: Result) -> list[tuple[str, str | int]]:
-    """The lines of every load's result."""
-    return [
-        ("messages", f"{result.messages:,}"),
-        ("seconds", f"{result.seconds:.2f}"),
-        ("messages/s", f"{result.messages_per_second:,.0f}"),
-        ("MB/s", f"{result.bytes_per_second / 1e6:,.2f}"),
-        ("CPU s per million", f"{result.cpu_seconds_per_million:,.1f}"),
-    ]
-
-
-def print_latencies(rows: Sequence[tuple[str, Percentiles]]) -> None:
-    typer.echo()
-    titles = ("latency (ms)", "p50", "p90", "p99", "p99.9", "max")
-    print_table(titles, [(name, *found.cells()) for name, found in rows], right=titles[1:])
-
-
-def print_failures(failures: Sequence[Failure]) -> None:
-    """A table of failures by reason."""
-    if failures:
+def finish(
+    result: Result,
+    *,
+    pairs: Sequence[tuple[str, str]],
+    latencies: Sequence[tuple[str, Percentiles]],
+    as_json: bool,
+    notes: Sequence[str] = (),
+    ok: bool = True,
+) -> None:
+    """Show the result of a run, and end with its exit code."""
+    if as_json:
+        print_json(result)
+    else:
+        common = [
+            ("messages", f"{result.messages:,}"),
+            ("seconds", f"{result.seconds:.2f}"),
+            ("messages/s", f"{result.messages_per_second:,.0f}"),
+            ("MB/s", f"{result.bytes_per_second / 1e6:,.2f}"),
+            ("CPU s per million", f"{result.cpu_seconds_per_million:,.1f}"),
+        ]
+        print_pairs([*common, *pairs])
         typer.echo()
-        print_rows(Failure, failures)
-
-
-def end_with(result: Result, *, ok: bool = True) -> None:
-    """The exit code of a run."""
+        titles = ("latency (ms)", "p50", "p90", "p99", "p99.9", "max")
+        print_table(titles, [(name, *found.cells()) for name, found in latencies], right=titles[1:])
+        if result.failures:
+            typer.echo()
+            print_rows(Failure, result.failures)
+    for each in notes:
+        note(each)
     if result.interrupted:
         note("interrupted; this is what was measured until then")
         raise typer.Exit(INTERRUPTED)
