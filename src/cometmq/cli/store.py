@@ -1,10 +1,10 @@
-"""`cometmq store`: look at a store directory, verify it, print its messages, make its queues again.
+"""`cometmq store`: inspect and verify a store directory, dump its messages, rebuild its queues and index.
 
 Rules kept here:
-- Everything but `rebuild` only reads, and opens files for reading only. `inspect`, `dump` and `set-aside`
-  also read the store of a running broker; `verify` does not, because it would take changes for damage.
+- All commands but `rebuild` open files for reading only. `inspect`, `dump` and `set-aside` also read the
+  store of a running broker; `verify` does not, because it would take changes for damage.
 - Data goes to standard output, everything else to standard error.
-- What the commands need is imported when they run: `cometmq --help` needs none of it.
+- Commands import what they need when they run: `cometmq --help` needs none of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import Yes
+from cometmq.cli.common.connect import AsJson, Yes
 from cometmq.cli.common.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.peer_text import escaped, escaped_json
@@ -34,7 +34,6 @@ Config = Annotated[
     Path | None,
     typer.Option("-c", "--config", help="The broker's properties file, if it is at hand.", metavar="FILE"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.command()
@@ -241,7 +240,7 @@ def store_settings(config: Path | None) -> StoreConfig | None:
 def _one_line_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # whoever read the output has had enough
+    except BrokenPipeError:  # the reader of the output has ended
         sys.stderr.close()
         raise typer.Exit(0) from None
     except OSError as error:

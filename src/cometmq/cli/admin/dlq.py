@@ -6,7 +6,7 @@ message that could not be sent is named with its reason, and makes the exit code
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -174,39 +174,29 @@ def redrive(
         elif dry_run and step.outcome == "wouldSend" and not as_json:
             say(f"{line_of(step.dead)}  to {step.topic}")
 
+    async def work() -> bool:
+        from cometmq.client.admin.admin import Admin
+        from cometmq.client.admin.redrive import Redrive, RedriveProducer
+
+        options, timeout_ms = link.options(), int(link.timeout_s * 1000)
+        async with AsyncExitStack() as stack:
+            admin = await stack.enter_async_context(Admin(**options))
+            producer = None
+            if not dry_run:
+                made = RedriveProducer(
+                    "cometmq-redrive", send_timeout_ms=timeout_ms, retry_times=0, **options
+                )
+                producer = await stack.enter_async_context(made)
+            return await Redrive(admin, producer, group, to=to, rate=rate, limit=limit).run(report)
+
     try:
-        result.complete = not run(_redrive(link, group, to, rate, limit, dry_run, report))
+        result.complete = not run(work())
     except KeyboardInterrupt:
         _show_result(result, as_json=as_json)
         raise typer.Exit(INTERRUPTED) from None
     _show_result(result, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
-
-
-async def _redrive(
-    link: Link,
-    group: str,
-    to: str | None,
-    rate: float | None,
-    limit: int | None,
-    dry_run: bool,
-    report: Callable[[Step], None],
-) -> bool:
-    from contextlib import AsyncExitStack
-
-    from cometmq.client.admin.admin import Admin
-    from cometmq.client.admin.redrive import Redrive, RedriveProducer
-
-    options = link.options()
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(Admin(**options))
-        producer = None
-        if not dry_run:
-            timeout_ms = int(link.timeout_s * 1000)
-            made = RedriveProducer("cometmq-redrive", send_timeout_ms=timeout_ms, retry_times=0, **options)
-            producer = await stack.enter_async_context(made)
-        return await Redrive(admin, producer, group, to=to, rate=rate, limit=limit).run(report)
 
 
 def _count(result: Redriven, step: Step) -> None:

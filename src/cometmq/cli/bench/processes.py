@@ -134,7 +134,9 @@ class _Worker:
     _decoder: Final = decoder_of(WorkerMessage)
 
     def __init__(self, process: Process) -> None:
-        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self.tally = Tally()
 
     @classmethod
@@ -147,12 +149,10 @@ class _Worker:
         return worker
 
     def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + b"\n")
+        self._stdin.write(line + b"\n")
 
     async def _read(self) -> WorkerMessage | None:
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        line = await self._stdout.readline()
         if not line:
             return None
         message = self._decoder.decode(line)
@@ -184,24 +184,19 @@ class _Worker:
 
     def stop(self) -> None:
         """Tell it to end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
 
     async def end(self) -> None:
-        """See that it is gone."""
+        """Tell it to end, and wait until it is gone."""
         self.stop()
         try:
             async with asyncio.timeout(_END_S):
-                while await self._read_rest():
+                while await self._stdout.read(LONGEST_LINE):
                     pass
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
-
-    async def _read_rest(self) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.read(LONGEST_LINE)
 
 
 async def _run_apart(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST_MEMBERS: Final = 50
 _RUNTIME: Final = re.compile(r"(-?\d+) days?, (-?\d+) hours?, (-?\d+) minutes?, (-?\d+) seconds?")
 
+T = TypeVar("T")
 Progress = dict[str, dict[MessageQueue, QueueProgress]]
 
 
@@ -156,6 +157,14 @@ async def _ask_namesrv(admin: Admin, address: str) -> ClusterInfo | CometError:
         return error
 
 
+async def _attempt(answer: Awaitable[T]) -> T | None:
+    """The answer of a server; None if it refuses or cannot be reached."""
+    try:
+        return await answer
+    except CometError:
+        return None
+
+
 async def _ask_broker(admin: Admin, broker: BrokerFacts) -> None:
     try:
         begun = time.time_ns() // 1_000_000
@@ -186,24 +195,10 @@ async def _ask_about_topics(admin: Admin, facts: Facts, limit: int) -> None:
     if len(topics) > limit:
         facts.notes.append(f"only {limit} of {len(topics)} topics were looked at; --limit changes that")
     names = [broker.name for broker in facts.masters]
-    routes = await for_each([*topics[:limit], *names], lambda topic: _route(admin, topic))
+    routes = await for_each([*topics[:limit], *names], lambda topic: _attempt(admin.topic_route(topic)))
     facts.routes = {topic: route for topic, route in routes.items() if route is not None}
-    statuses = await for_each(topics[:limit], lambda topic: _status(admin, topic))
+    statuses = await for_each(topics[:limit], lambda topic: _attempt(admin.topic_status(topic)))
     facts.statuses = {topic: status for topic, status in statuses.items() if status is not None}
-
-
-async def _route(admin: Admin, topic: str) -> TopicRoute | None:
-    try:
-        return await admin.topic_route(topic)
-    except CometError:
-        return None
-
-
-async def _status(admin: Admin, topic: str) -> dict[MessageQueue, QueueStatus] | None:
-    try:
-        return await admin.topic_status(topic)
-    except CometError:  # one of its brokers is away, a finding of its own
-        return None
 
 
 async def _ask_about_groups(admin: Admin, facts: Facts, limit: int) -> None:
@@ -223,23 +218,18 @@ async def _group(admin: Admin, facts: Facts, group: str) -> GroupFacts:
     connections: dict[str, GroupConnection] = {}
     members: dict[str, MemberInfo] = {}
     for broker in facts.masters:
-        try:
-            connection = await admin.group_connection(broker.address, group)
-        except CometError:
-            continue
+        connection = await _attempt(admin.group_connection(broker.address, group))
         if connection is None:
             continue
         connections[broker.name] = connection
         if len(connection.connection_set) < 2:
             continue  # alone, nobody can differ from others
         for member in connection.connection_set[:MOST_MEMBERS]:
-            if member.client_id not in members:
-                try:
-                    members[member.client_id] = await admin.member_info(
-                        broker.address, group, member.client_id
-                    )
-                except CometError:  # an old client, or one that is just leaving
-                    continue
+            id_ = member.client_id
+            if id_ not in members and (
+                info := await _attempt(admin.member_info(broker.address, group, id_))
+            ):  # old clients, and those that are just leaving, have none
+                members[id_] = info
     return GroupFacts(connections=connections, members=members)
 
 
@@ -247,11 +237,8 @@ async def progress_of(admin: Admin, facts: Facts) -> Progress:
     """The progress of all groups, without dead letters, which nobody has to read."""
     progress: Progress = {}
     for broker in facts.masters:
-        try:
-            table = await admin.broker_progress(broker.address)
-        except CometError:
-            continue
-        for group, queues in table.items():
+        table = await _attempt(admin.broker_progress(broker.address))
+        for group, queues in (table or {}).items():
             if group in facts.groups:
                 kept = {queue: at for queue, at in queues.items() if not queue.topic.startswith(DLQ_PREFIX)}
                 progress.setdefault(group, {}).update(kept)
