@@ -6,7 +6,6 @@ With Apache's the suites show that what they demand of a broker is what Apache's
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,7 +89,3 @@ def running_subject(home: Path, settings: Mapping[str, str] = {}) -> Iterator[Su
     ):
         broker.wait_registered(namesrv.address)
         yield Subject(namesrv, broker)
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)

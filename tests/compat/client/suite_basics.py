@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import DELIVERY_SECONDS, ForeignClient, fresh
 from tests.waiting import wait_until

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import convert
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, Received, fresh
 from tests.waiting import wait_until

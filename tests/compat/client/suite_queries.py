@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_consuming import wait_for_progress
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, ForeignError, Received, fresh

@@ -24,13 +24,14 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import RecallMessageRequest
 from cometmq.wire.record.record import Record
+from tests.answers import Told, now_ms
 from tests.compat.apache import (
     BROKER_PORT_OFFSETS,
     ApacheBroker,
     CometBroker,
     free_port,
 )
-from tests.integration.broker.broker_kit import CALL_S, Told, send_header
+from tests.integration.broker.broker_kit import CALL_S, send_header
 from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
@@ -38,7 +39,6 @@ from tests.integration.broker.message_types_kit import (
     Producer,
     Question,
     half_of,
-    now_ms,
     transaction,
 )
 from tests.integration.broker.message_types_load import Remote

@@ -7,19 +7,18 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from cometmq.broker.broker import Broker
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command
 from cometmq.wire.header.header import Header
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.properties import encode_properties, format_properties
 from cometmq.wire.record.record import Record, decode_record
+from tests.answers import Told, told
 
 PATIENCE_S = 30.0
 CALL_S = 20.0
@@ -27,19 +26,6 @@ CALL_S = 20.0
 DELAYS = {"messageDelayLevel": "1s 2s 3s 4s 5s"}
 BORN_MS = 1_700_000_000_000
 ID = "7F0000010000000000000000000000010000"
-
-
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
 
 
 async def idle_share(rounds: int = 3, round_s: float = 0.5) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +22,11 @@ from cometmq.wire.headers.send import (
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.record.ids import decode_offset_id
 from cometmq.wire.record.record import Record, decode_record
-from tests.integration.broker.broker_kit import CALL_S, BrokerKit, Told, told
+from tests.answers import Told, told
+from tests.integration.broker.broker_kit import CALL_S, BrokerKit
 
 GROUP = "shop"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Half(NamedTuple):

@@ -25,15 +25,15 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import Header
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.record.record import Record, decode_record
+from tests.answers import Told, now_ms, told
 from tests.compat.apache import CometBroker
-from tests.integration.broker.broker_kit import CALL_S, BrokerKit, Told, send_header, told
+from tests.integration.broker.broker_kit import CALL_S, BrokerKit, send_header
 from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     Producer,
     Question,
     half_of,
-    now_ms,
     transaction,
 )
 from tests.integration.broker.pop.pop_kit import Consumer, PoppedMessage

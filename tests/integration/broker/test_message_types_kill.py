@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.answers import now_ms
 from tests.compat.apache import CometBroker
-from tests.integration.broker.message_types_kit import now_ms
 from tests.integration.broker.message_types_load import (
     BROKER_NAME,
     NORMAL,

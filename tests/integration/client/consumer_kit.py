@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
@@ -31,35 +31,12 @@ from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.headers.session import HeartbeatRequest, UnregisterClientRequest
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.properties import format_properties
-from cometmq.wire.record.record import decode_record
+from tests.answers import Told, told
 
 PATIENCE_S = 30.0
 TOPIC = "Orders"
 GROUP = "billing"
 COMMIT, HOLD, BRINGS_SUBSCRIPTION = 1, 2, 4
-
-
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """The bodies of the messages in the answer."""
-        found, at = [], 0
-        while at < len(self.body):
-            record = decode_record(self.body, at)
-            found.append(bytes(record.body))
-            at += record.total_size
-        return found
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
 
 
 def tags(topic: str, *names: str, version: int = 1) -> SubscriptionData:

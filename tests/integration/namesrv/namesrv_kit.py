@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -31,6 +30,7 @@ from cometmq.wire.headers.namesrv import (
     UnRegisterBrokerRequest,
 )
 from cometmq.wire.json import fastjson
+from tests.answers import Told, told
 
 CLUSTER = "DefaultCluster"
 NAME = "broker-a"
@@ -40,19 +40,6 @@ PATIENCE_S = 30.0
 TODAY = 479
 
 both_encodings = pytest.mark.parametrize("encoding", [JSON, ROCKETMQ], ids=["json", "binary"])
-
-
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
 
 
 OK = Told(0, None, {}, b"")

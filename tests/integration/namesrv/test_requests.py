@@ -13,12 +13,12 @@ from cometmq.namesrv.service import Namesrv
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.frame.frame import JSON, ROCKETMQ
+from tests.answers import Told
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     CLUSTER,
     NAME,
     OK,
-    Told,
     Visit,
     both_encodings,
     config_in,

@@ -26,7 +26,8 @@ from cometmq.wire.headers.topic import (
 )
 from cometmq.wire.java_properties import parse_properties
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker
+from tests.answers import Told
+from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.waiting import eventually
 
 DONE = Told(0, None, {}, b"")

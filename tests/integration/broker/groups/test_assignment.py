@@ -17,7 +17,8 @@ from cometmq.wire.bodies.heartbeat import (
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker
+from tests.answers import Told
+from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.pop.pop_kit import GROUP, TOPIC
 
 

@@ -22,7 +22,8 @@ from cometmq.wire.headers.offset import (
     UpdateConsumerOffsetRequest,
 )
 from cometmq.wire.json import fastjson
-from tests.integration.client.consumer_kit import GROUP, TOPIC, Told, Visitor, running_broker, tags
+from tests.answers import Told
+from tests.integration.client.consumer_kit import GROUP, TOPIC, Visitor, running_broker, tags
 from tests.waiting import eventually
 
 

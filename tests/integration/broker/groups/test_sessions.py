@@ -17,7 +17,8 @@ from cometmq.wire.headers.session import (
     HeartbeatRequest,
     UnregisterClientRequest,
 )
-from tests.integration.client.consumer_kit import GROUP, TOPIC, Told, Visitor, running_broker, sql, tags
+from tests.answers import Told
+from tests.integration.client.consumer_kit import GROUP, TOPIC, Visitor, running_broker, sql, tags
 from tests.waiting import eventually
 
 NOTICE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 
 from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.wire.codes import RequestCode
+from tests.answers import now_ms
 from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
-from tests.integration.broker.message_types_kit import (
-    COMMIT,
-    ROLLBACK,
-    Producer,
-    half_of,
-    now_ms,
-    transaction,
-)
+from tests.integration.broker.message_types_kit import COMMIT, ROLLBACK, Producer, half_of, transaction
 from tests.integration.broker.pop.pop_kit import QUICK, Consumer, filled
 from tests.waiting import eventually
 

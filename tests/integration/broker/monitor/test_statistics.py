@@ -18,7 +18,8 @@ from cometmq.wire.headers.pull import PullMessageRequest, QueryConsumeQueueReque
 from cometmq.wire.headers.topic import DeleteTopicRequest, GetTopicStatsInfoRequest
 from cometmq.wire.java_properties import parse_properties
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import ID, BrokerKit, Told, running_broker
+from tests.answers import Told
+from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
 from tests.integration.broker.pop.pop_kit import QUICK, Consumer, filled
 from tests.integration.client.consumer_kit import Visitor, tags
 from tests.waiting import eventually

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -21,7 +20,8 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
 )
 from cometmq.wire.record.record import Record, decode_record
-from tests.integration.broker.broker_kit import BrokerKit, Told
+from tests.answers import Told, now_ms
+from tests.integration.broker.broker_kit import BrokerKit
 from tests.waiting import eventually
 
 TOPIC = "Orders"
@@ -35,10 +35,6 @@ QUICK = {
 SAFE = {**QUICK, "flushDiskType": "SYNC_FLUSH"}
 LONG_MS = 60_000
 PATIENCE_S = 30.0
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class PoppedMessage(NamedTuple):

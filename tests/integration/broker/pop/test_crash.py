@@ -16,7 +16,8 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import Header
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import BrokerKit, Told, running_broker, send_header, told
+from tests.answers import Told, now_ms, told
+from tests.integration.broker.broker_kit import BrokerKit, running_broker, send_header
 from tests.integration.broker.message_types_kit import kill
 from tests.integration.broker.pop.pop_kit import (
     GROUP,
@@ -27,7 +28,6 @@ from tests.integration.broker.pop.pop_kit import (
     Consumer,
     PoppedMessage,
     filled,
-    now_ms,
     stays_empty,
 )
 from tests.integration.broker.send.test_safety import Hold, start_broker

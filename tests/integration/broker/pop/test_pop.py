@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cometmq.wire.codes import RequestCode
+from tests.answers import now_ms
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.pop.pop_kit import (
     BROKER,
@@ -18,7 +19,6 @@ from tests.integration.broker.pop.pop_kit import (
     Consumer,
     filled,
     is_idle,
-    now_ms,
 )
 from tests.waiting import eventually
 

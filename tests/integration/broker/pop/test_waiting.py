@@ -10,8 +10,9 @@ import pytest
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.pop import PopMessageRequest
+from tests.answers import now_ms
 from tests.integration.broker.broker_kit import BrokerKit, idle_share, running_broker
-from tests.integration.broker.pop.pop_kit import GROUP, QUICK, TOPIC, Consumer, Popped, filled, now_ms
+from tests.integration.broker.pop.pop_kit import GROUP, QUICK, TOPIC, Consumer, Popped, filled
 from tests.waiting import eventually
 
 # Far above what it takes, and far below what a pop that is not woken waits.

@@ -11,7 +11,8 @@ from cometmq.testing.clock import VirtualClock
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.pull import QueryMessageRequest, ViewMessageRequest
 from cometmq.wire.record.ids import decode_offset_id
-from tests.integration.client.consumer_kit import TOPIC, Told, Visitor, running_broker
+from tests.answers import Told
+from tests.integration.client.consumer_kit import TOPIC, Visitor, running_broker
 
 FOREVER = 2**63 - 1
 

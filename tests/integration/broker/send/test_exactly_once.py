@@ -21,7 +21,8 @@ from cometmq.wire.exactly_once import (
 from cometmq.wire.header.header import decode_fields
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.properties import encode_properties, format_properties
-from tests.integration.broker.broker_kit import BORN_MS, BrokerKit, Told, running_broker
+from tests.answers import Told
+from tests.integration.broker.broker_kit import BORN_MS, BrokerKit, running_broker
 from tests.waiting import eventually
 
 TOPIC = "Once"

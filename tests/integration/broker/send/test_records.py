@@ -12,14 +12,8 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.record.log_records import describe_records
-from tests.integration.broker.broker_kit import (
-    CALL_S,
-    BrokerKit,
-    Told,
-    running_broker,
-    send_header,
-    told,
-)
+from tests.answers import Told, told
+from tests.integration.broker.broker_kit import CALL_S, BrokerKit, running_broker, send_header
 from tests.unit.store.put.record_bulk_kit import message, request
 from tests.waiting import eventually
 

@@ -11,8 +11,9 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.header import Header
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.record.properties import format_properties, parse_properties
-from tests.integration.broker.broker_kit import BORN_MS, BrokerKit, Told, running_broker, send_header
-from tests.integration.broker.message_types_kit import NEVER, Producer, now_ms
+from tests.answers import Told, now_ms
+from tests.integration.broker.broker_kit import BORN_MS, BrokerKit, running_broker, send_header
+from tests.integration.broker.message_types_kit import NEVER, Producer
 from tests.waiting import eventually
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"

@@ -10,7 +10,8 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.store.dispatch.rules import DELAY_TOPIC
 from cometmq.wire.record.ids import decode_offset_id
-from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, Told, running_broker
+from tests.answers import Told
+from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker
 from tests.waiting import eventually
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."

@@ -15,14 +15,8 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, Command, decode_command, encode_command
 from cometmq.wire.frame.frame import ROCKETMQ, FrameSplitter
 from cometmq.wire.headers.send import SendMessageRequestV2
-from tests.integration.broker.broker_kit import (
-    PATIENCE_S,
-    BrokerKit,
-    Told,
-    running_broker,
-    send_header,
-    told,
-)
+from tests.answers import Told, told
+from tests.integration.broker.broker_kit import PATIENCE_S, BrokerKit, running_broker, send_header
 from tests.waiting import eventually
 
 Send = tuple[str, Mapping[str, str], Mapping[str, object]]

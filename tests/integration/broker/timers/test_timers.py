@@ -14,8 +14,9 @@ from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import ID, BrokerKit, Told, running_broker
-from tests.integration.broker.message_types_kit import kill, now_ms
+from tests.answers import Told, now_ms
+from tests.integration.broker.broker_kit import ID, BrokerKit, running_broker
+from tests.integration.broker.message_types_kit import kill
 from tests.waiting import eventually
 
 SLOT_MS = 100

@@ -27,8 +27,9 @@ from cometmq.wire.headers.send import (
 )
 from cometmq.wire.headers.topic import CreateTopicListRequest
 from cometmq.wire.json import fastjson
-from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, Told, running_broker, send_header
-from tests.integration.broker.message_types_kit import COMMIT, Half, Producer, kill, now_ms
+from tests.answers import Told, now_ms
+from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker, send_header
+from tests.integration.broker.message_types_kit import COMMIT, Half, Producer, kill
 from tests.integration.broker.pop.pop_kit import GROUP, QUICK, Consumer
 from tests.waiting import eventually
 

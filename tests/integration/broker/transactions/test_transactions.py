@@ -14,6 +14,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest
 from cometmq.wire.json import fastjson
 from cometmq.wire.record.ids import encode_offset_id
+from tests.answers import now_ms
 from tests.integration.broker.broker_kit import BrokerKit, running_broker
 from tests.integration.broker.message_types_kit import (
     COMMIT,
@@ -24,7 +25,6 @@ from tests.integration.broker.message_types_kit import (
     Question,
     half_of,
     kill,
-    now_ms,
     transaction,
 )
 from tests.waiting import eventually
