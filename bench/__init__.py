@@ -6,6 +6,6 @@ own says little (machines drift), so every comparison takes turns between the tw
 of its rounds.
 
 The load generators import nothing of the package that they measure but its figures module
-(`cometmq.cli.bench.figures`). `bench.codec`, `bench.message_store`, `bench.store` and `bench.client_worker`
+(`cometmq.cli.bench.figures`). `bench.codec`, `bench.message_store`, `bench.store` and `bench.client.worker`
 measure it in their own process.
 """

@@ -9,13 +9,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bench.broker_load import BODY
+from bench.broker.load import BODY
 from bench.errors import BenchmarkError
-from bench.frames import read_answer
-from bench.growth import Grown, curves, figures
-from bench.growth_load import batch_frame
-from bench.load_results import LoadResult, Shape, Window, load_result
-from bench.usage import Usage, usage_of
+from bench.growth.growth import Grown, curves, figures
+from bench.growth.load import batch_frame
+from bench.load.frames import read_answer
+from bench.load.results import LoadResult, Shape, Window, load_result
+from bench.load.usage import Usage, usage_of
 from cometmq.cli.bench.figures import Latencies
 
 _WINDOW = Window(
