@@ -1,4 +1,4 @@
-"""What a reader that catches up from the disk does to those who send at the same time.
+"""Sends beside a consumer that reads cold messages from the disk.
 
 Rules kept here:
 

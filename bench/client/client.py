@@ -1,4 +1,4 @@
-"""Our Python client beside the one that there was: the binding of the C++ client, PyPI's `rocketmq`.
+"""Our Python client beside the binding of the C++ client, PyPI's `rocketmq`.
 
 Rules kept here:
 

@@ -1,4 +1,4 @@
-"""The C++ client's binding for Python under load: the peer of `client_worker`, with the same arguments.
+"""The C++ client's binding for Python under load: the peer of `worker`, with the same arguments.
 
     python peer_worker.py NAMESRV TOPIC send IN-FLIGHT SECONDS
     python peer_worker.py NAMESRV TOPIC consume COUNT

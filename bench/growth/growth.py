@@ -1,4 +1,4 @@
-"""What a message costs when there is more of everything: topics, connections, messages in the store.
+"""Cost of a message over the number of topics, connections and stored messages.
 
 Rules kept here:
 

@@ -1,16 +1,14 @@
-"""One loaded connection: sends pre-encoded frames, walks the answers, and keeps the clock.
+"""One connection of a load: sends pre-encoded frames, reads the answers, and measures latencies.
 
 Rules kept here:
 
-- All requests of a cycle lie in one block of bytes, in sending order, so a run of requests is one slice
+- All requests of a cycle lie in one block of bytes, in sending order, so neighbouring requests are one slice
   of it and one `send`.
-- A request is known by the digits of its opaque, from `send` until its answer. While it waits it is not
-  sent again, however long its answer takes and in whatever order answers come: latencies are exact, per
-  request.
-- An answer counts as a success only when its code was seen to be 0. The first answers of a connection
-  are read in full; later ones are compared with the start of those, or with their start and end where
-  fields that change lie between code and opaque, or searched for both. Whatever does not look like a
-  success is read in full again.
+- The digits of its opaque identify a request from `send` until its answer. Until then it is not sent again,
+  whatever the order of answers: latencies are exact, per request.
+- An answer is a success only if its code is 0. The first answers of a connection are decoded in full; later
+  ones are compared with the header's start, or with its start and end where fields of changing length lie
+  between code and opaque. Anything that does not look like a success is decoded in full.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _MAX_HEAD_BYTES = 512
 
 @dataclass(slots=True)
 class Tally:
-    """What all connections of a load counted together."""
+    """The counts of all connections of a load."""
 
     latency: Latencies = field(default_factory=Latencies)
     answers: int = 0
@@ -69,18 +67,18 @@ class Cycle:
         if self.length > MAX_OPAQUES:
             raise FrameError(f"{self.length} frames are more than the {MAX_OPAQUES} distinct opaques")
         opaques = range(FIRST_OPAQUE, FIRST_OPAQUE + self.length)
-        numbered = [renumbered(frames[place % len(frames)], opaque) for place, opaque in enumerate(opaques)]
+        numbered = [renumbered(frames[index % len(frames)], opaque) for index, opaque in enumerate(opaques)]
         self.digits = [b"%d" % opaque for opaque in opaques]
         self._block = memoryview(b"".join(numbered))
         self._offsets = [0, *accumulate(map(len, numbered))]
 
-    def run(self, first: int, count: int) -> memoryview:
+    def chunk(self, first: int, count: int) -> memoryview:
         """The bytes of `count` neighbouring requests."""
         return self._block[self._offsets[first] : self._offsets[first + count]]
 
 
 class _Inbox:
-    """The bytes received and not yet taken, at the front of one buffer that is used again and again."""
+    """Received bytes that are not yet taken, at the front of one reused buffer."""
 
     def __init__(self, capacity: int) -> None:
         self.filled = 0
@@ -99,7 +97,7 @@ class _Inbox:
         return count
 
     def drop(self, position: int) -> None:
-        """Forget what lies before `position`, and see to it that the frame begun there will fit."""
+        """Drop the bytes before `position`, and make room for the frame that begins there."""
         rest = self.filled - position
         if position and rest:
             self.buffer[:rest] = self.buffer[position : self.filled]
@@ -112,10 +110,10 @@ class _Inbox:
                 self._make_room(frame_bytes)
 
 
-class _Shape:
-    """How the answers of a connection begin: the header up to the opaque, which seldom changes.
+class _HeaderStart:
+    """The start of a connection's answers: the header up to the opaque, which seldom changes.
 
-    One comparison with it settles that an answer is a response with code 0.
+    An answer that begins with it is a response with code 0.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -123,11 +121,11 @@ class _Shape:
         self.unpack_from = struct.Struct(f">I4x{len(head)}s{OPAQUE_DIGITS}s").unpack_from
 
 
-class _Ending:
-    """How the headers of a connection end: the opaque, and after it what never changes.
+class _HeaderEnd:
+    """The end of a connection's headers: the opaque and the constant bytes after it.
 
-    Answers to sends and pulls have fields of changing length before their opaque, so that it lies at a
-    fixed distance from the end of the header, not from its start.
+    Answers to sends and pulls have fields of changing length before their opaque, so its distance is fixed
+    from the end of the header, not from its start.
     """
 
     start = struct.Struct(f">I{len(_SUCCESS)}s")
@@ -162,8 +160,8 @@ class LoadConnection:
         self._unsent = memoryview(b"")
         self._inbox = _Inbox(receive_bytes)
         self._unread_in_full = ANSWERS_READ_IN_FULL
-        self._shape = _Shape(b"(nothing learnt yet)")
-        self._ending = _Ending(b"(nothing learnt yet)")
+        self._header_start = _HeaderStart(b"(nothing learnt yet)")
+        self._header_end = _HeaderEnd(b"(nothing learnt yet)")
         try:
             self.socket = socket.create_connection(address, timeout=5.0)
         except OSError as problem:
@@ -185,7 +183,7 @@ class LoadConnection:
     def send_requests(self, count: int, now_ns: int) -> None:
         """Put `count` more requests in flight with one system call."""
         cycle, sent_at_ns = self._cycle, self._sent_at_ns
-        runs = [self._unsent] if self._unsent else []
+        chunks = [self._unsent] if self._unsent else []
         while count:
             first = self._next
             digits = cycle.digits[first : first + count]
@@ -193,14 +191,14 @@ class LoadConnection:
                 # Some answer is overdue by a whole cycle: step over the requests that still wait.
                 digits = [] if digits[0] in sent_at_ns else digits[:1]
             sent_at_ns |= dict.fromkeys(digits, now_ns)
-            runs.append(cycle.run(first, len(digits)))
+            chunks.append(cycle.chunk(first, len(digits)))
             self._next = (first + (len(digits) or 1)) % cycle.length
             count -= len(digits)
-        self._unsent = runs[0] if len(runs) == 1 else memoryview(b"".join(runs))
+        self._unsent = chunks[0] if len(chunks) == 1 else memoryview(b"".join(chunks))
         self.send_rest()
 
     def send_rest(self) -> None:
-        """Hand what is to be sent to the socket, which may take only a part of it."""
+        """Hand unsent bytes to the socket, which may take only a part."""
         try:
             sent = self.socket.send(self._unsent, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -211,7 +209,7 @@ class LoadConnection:
         self._unsent = self._unsent[sent:]
 
     def receive(self, *, patient: bool = False) -> None:
-        """Read what has come into the buffer; when patient, wait up to PATIENCE_MS for something to come."""
+        """Read received bytes into the buffer; when patient, wait up to PATIENCE_MS for them."""
         try:
             count = self._inbox.fill_from(self.socket, 0 if patient else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -223,9 +221,9 @@ class LoadConnection:
         self._tally.bytes_in += count
 
     def take_answers(self, now_ns: int) -> int:
-        """Take every whole answer out of the buffer; the number of requests answered."""
+        """Take every whole answer out of the buffer; returns the number of answered requests."""
         buffer, filled = self._inbox.buffer, self._inbox.filled
-        unpack_from, success = self._shape.unpack_from, self._shape.head
+        unpack_from, success = self._header_start.unpack_from, self._header_start.head
         sent_at_ns = self._sent_at_ns
         counts: dict[int, int] = {}  # by time of sending: requests that were sent together share it
         position = answered = 0
@@ -262,7 +260,7 @@ class LoadConnection:
         if self._unread_in_full:
             self._unread_in_full -= 1
             return self._read_in_full(position, end)
-        if digits := self._ending.digits(buffer, position):
+        if digits := self._header_end.digits(buffer, position):
             return digits
         if buffer[position + 4] == BINARY_TYPE:
             code, opaque, flag = _BINARY_START.unpack_from(buffer, start)
@@ -286,16 +284,16 @@ class LoadConnection:
             self._tally.error_codes[answer.code] += 1
             self._tally.first_error = self._tally.first_error or f"code {answer.code}: {answer.remark}"
         elif not self._unread_in_full:
-            self._learn_shape(position)
+            self._learn_header(position)
         return b"%d" % answer.opaque
 
-    def _learn_shape(self, position: int) -> None:
+    def _learn_header(self, position: int) -> None:
         buffer, start = self._inbox.buffer, position + 8
         at = buffer.find(_OPAQUE, start, start + _MAX_HEAD_BYTES)
         if buffer.startswith(_SUCCESS, start) and at > 0:
             header_end = start + int.from_bytes(buffer[position + 5 : start], "big")
-            self._shape = _Shape(bytes(buffer[start : at + len(_OPAQUE)]))
-            self._ending = _Ending(bytes(buffer[at + len(_OPAQUE) + OPAQUE_DIGITS : header_end]))
+            self._header_start = _HeaderStart(bytes(buffer[start : at + len(_OPAQUE)]))
+            self._header_end = _HeaderEnd(bytes(buffer[at + len(_OPAQUE) + OPAQUE_DIGITS : header_end]))
 
     def _lost(self, reason: str) -> LoadError:
         host, port = self._address

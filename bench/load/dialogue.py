@@ -1,7 +1,7 @@
-"""Load that has to read answers: transactions end with what their half was told, acks with what was popped.
+"""Load generator for dialogues: requests that depend on earlier answers, such as commits and acks.
 
-It runs in a process of its own with one thread. Every slot of a connection carries on one dialogue: it sends
-requests, waits for all their answers, and goes on with what they say.
+It runs in a process of its own with one thread. Every slot of a connection has one dialogue: it sends
+requests, waits for all their answers, and uses them in the next requests.
 
 As a program:
 
@@ -9,10 +9,9 @@ As a program:
 
 The result is one JSON object on standard output. As a library: `run_dialogues`, which starts that program.
 
-Rules kept here: what counts is what a dialogue has done when it ends before the time is over; the dialogues
-still going then are carried on to their end, so that nothing is left half done, but are part of no figure. An
-answer with an error ends the run. The generator's own processor time is part of every result, and that of the
-process that is watched, too.
+Rules kept here: a dialogue counts if it ends before the time is over. Dialogues that are then open are
+finished, so that nothing is left half done, but are part of no figure. An answer with an error ends the run.
+A result has the processor time of the generator and of the watched process.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class _Slot:
         return self._frames(next(self._dialogue))
 
     def take(self, answer: Answer, load: _Load) -> bytes:
-        """Another answer; what to send now."""
+        """Take an answer; returns the bytes to send."""
         self._answers[answer.opaque - self._first_opaque] = answer
         self._due -= 1
         if self._due:
@@ -107,7 +106,7 @@ class _Connection:
 
 
 class _Load:
-    """All connections of a run, and what they have done."""
+    """All connections of a run."""
 
     def __init__(
         self, address: tuple[str, int], begin: Callable[[], Dialogue], shape: Shape, watched: int | None
@@ -120,7 +119,7 @@ class _Load:
         self.sending = True
 
     def ended(self, slot: _Slot, done: int, latency_us: int) -> bytes:
-        """A dialogue has ended; what to send now."""
+        """Count a finished dialogue; returns the bytes to send."""
         if not self.sending:
             self._going -= 1
             return b""
@@ -129,7 +128,7 @@ class _Load:
         return slot.start()
 
     def run(self, seconds: float) -> Window:
-        """Carry the dialogues on for a time, then to their ends; what was seen in that time."""
+        """Run dialogues for a time, then finish the open ones; returns the figures of that time."""
         with selectors.DefaultSelector() as selector:
             server_before = self._look_at_server()
             cpu_before, begun = time.process_time(), time.perf_counter()

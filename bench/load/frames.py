@@ -2,8 +2,8 @@
 
 Rules kept here:
 
-- The load generator shares no code with the server it measures, so the few frame rules it needs are
-  stated again in this module.
+- The load generator shares no protocol code with the server that it measures; the few rules of frames that it
+  needs are written again here.
 - A frame to be sent under load carries an opaque of a fixed number of digits. Every answer then has its
   opaque in the same number of bytes, and the number is found without parsing the header.
 - What a frame says is decided by its own serialize-type byte: Apache's servers answer a binary request
@@ -41,7 +41,7 @@ _JAVA = 0
 
 
 class _JsonHeader(msgspec.Struct):
-    """The header of an answer, as far as anybody here wants to know it."""
+    """The fields of an answer's header that are used here."""
 
     code: int
     opaque: int
@@ -87,7 +87,7 @@ def json_request(code: int, fields: Mapping[str, str] | None, body: bytes = b"",
 
 
 def binary_request(code: int, fields: Mapping[str, str], body: bytes = b"", opaque: int = 0) -> bytes:
-    """The same request with the binary header of `rocketmq.serialize.type=ROCKETMQ`."""
+    """A request with the binary header of `rocketmq.serialize.type=ROCKETMQ`."""
     block = b"".join(
         struct.pack(">h", len(key)) + key + struct.pack(">i", len(value)) + value
         for key, value in ((key.encode(), value.encode()) for key, value in fields.items())

@@ -1,8 +1,8 @@
 """Load generator: pre-encoded remoting frames at a fixed number in flight per connection.
 
-It runs in a process of its own with one thread, sends as many new requests as answers came in, and does
-so little with an answer that the server, not the generator, is what a run measures. Its own processor
-time is part of every result, so that a reader can see that this held.
+It runs in a process of its own with one thread, and sends a new request for every answer. It does so little
+with an answer that a run measures the server, not the generator; its own processor time, which shows that, is
+part of every result. `cometmq bench` measures servers and clients together; this measures servers alone.
 
 As a program:
 
@@ -12,13 +12,13 @@ FILE holds request frames one after the other, length prefixes included (`-` is 
 sent in turn, with opaques of the generator's own. The result is one JSON object on standard output.
 As a library: `run_load`, which starts that program.
 
-What a load looks like is its `Shape`. With `--in-turn` the number in flight is that of all connections
-together, and every request goes out on the next of them; `--idle` opens more that say nothing. With
-`--watch` the result has what that process used in the measured time.
+`Shape` has the number of connections and of requests in flight. With `--in-turn` the latter is that of all
+connections together, and requests go round-robin; `--idle` opens connections without requests. With `--watch`
+the result has the processor time and the memory of that process in the measured time.
 
-Rules kept here: a request counts when it is answered before the time is over; the answers still due then
-are waited for and checked, but are part of no figure. Answers with a code other than 0 are counted as
-errors. A server that closes a connection, or is silent for too long, ends the run with an error.
+Rules kept here: a request counts if it is answered before the time is over. Later answers are awaited and
+checked, but are part of no figure. Answers with a code other than 0 are counted as errors. A server that
+closes a connection, or is silent for too long, ends the run with an error.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OpenLoad:
         self._turns = cycle(self._by_fd.values()) if shape.in_turn and connections > 1 else None
 
     def use_all(self) -> None:
-        """One request on each connection: what the first one costs is no part of a figure."""
+        """Send one request on each connection: the cost of the first one is part of no figure."""
         connections = list(self._by_fd.values())
         for first in range(0, len(connections), self._in_flight):
             for connection in connections[first : first + self._in_flight]:
@@ -125,7 +125,7 @@ class OpenLoad:
             idle.close()
 
     def _take_turn(self, wait_ns: int, sending: bool) -> int:
-        """Wait for any connection and serve every one that is ready; the number of answers."""
+        """Wait for any connection and serve all that are ready; returns the number of answers."""
         if self._only is not None and not self._only.has_unsent:
             return self._serve(self._only, sending, patient=True)
         answered = 0
@@ -152,7 +152,7 @@ class OpenLoad:
         return answered
 
     def _send_in_turn(self, count: int, now_ns: int) -> None:
-        """Put a request in flight on each of the connections whose turn it is."""
+        """Send requests round-robin over the connections."""
         assert self._turns is not None
         for _, connection in zip(range(count), self._turns, strict=False):
             connection.send_requests(1, now_ns)

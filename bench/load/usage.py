@@ -1,10 +1,10 @@
-"""What a process has used so far, as the kernel tells it.
+"""Processor time and memory of a process, from /proc.
 
 Rules kept here:
 
-- It is read at the two ends of a measured window, by whoever keeps that window: what a broker does for
-  connections that come and go before and after is part of no figure.
-- Resident memory counts the pages of mapped files, which the system takes back when it needs them; private
+- They are read at the begin and at the end of the measured time: connecting and disconnecting are part of no
+  figure.
+- Resident memory includes pages of mapped files, which the system takes back when it needs them; private
   memory does not.
 """
 
@@ -18,12 +18,12 @@ from bench.errors import BenchmarkError
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER_TIME, _SYSTEM_TIME = 11, 12
-"""Where they are in `/proc/PID/stat`, counted from behind the name, which may have spaces."""
+"""Fields of `/proc/PID/stat`, counted after the name, which may have spaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processor time since the process began, and memory now."""
+    """Processor time since the start of the process, and memory now."""
 
     cpu_seconds: float
     resident_mb: float
@@ -31,7 +31,7 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage:
-    """What a process has used so far."""
+    """The usage of a process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{pid}/status").read_text()

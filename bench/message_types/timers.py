@@ -1,4 +1,4 @@
-"""Many timers pending in our broker: what they cost in memory, and what they do to sends while some are due.
+"""Many pending timers: their memory, and sends while some of them are due.
 
 Rules kept here:
 
