@@ -22,19 +22,19 @@ import typer.main
 F = TypeVar("F", bound=Callable[..., None])
 
 COMMANDS: Final = {
-    "namesrv": "Run a name server: brokers register with it, clients ask it for the way to a topic.",
-    "broker": "Run a broker: it takes messages, stores them, and gives them to consumers.",
-    "standalone": "Run a name server and a broker together: everything that is needed to try things out.",
-    "cluster": "Look at the brokers of a cluster, and take one out of use.",
-    "topic": "Look at topics, make them, change them and delete them.",
-    "group": "Look at consumer groups: how far they are, who is in them; and set them elsewhere.",
-    "message": "Send messages, look at them, and find them.",
-    "dlq": "Look at dead letters, and send them to their topics once more.",
+    "namesrv": "Run a name server: brokers register with it, clients ask it for routes to topics.",
+    "broker": "Run a broker: it stores messages and delivers them to consumers.",
+    "standalone": "Run a name server and a broker together, to try things out.",
+    "cluster": "List brokers, show their state, change their write permission.",
+    "topic": "List, show, create, change and delete topics.",
+    "group": "List consumer groups, show progress and members, reset offsets.",
+    "message": "Send, print, find and trace messages.",
+    "dlq": "List and print dead letters, and send them to their topics again.",
     "config": "Show, compare and change the settings of running servers.",
-    "doctor": "Look at a running cluster from a client's side and say what is wrong with it.",
-    "store": "Look at a store directory, verify it, print its messages, make its queues and index again.",
+    "doctor": "Examine a running cluster from a client's side, with advice on every problem.",
+    "store": "Inspect and verify a store directory, dump messages, rebuild queues and index.",
     "pipeline": "Run data pipelines on Spark: archive, replay, mirror, SQL, reports.",
-    "bench": "Measure a running system: how much it takes and gives, how fast, and what that costs.",
+    "bench": "Measure throughput, latency and cost of a running cluster.",
     "completion": "Print the completion script of a shell.",
 }
 

@@ -32,13 +32,13 @@ app = group_app("store")
 Directory = Annotated[Path, typer.Argument(help="The store directory (storePathRootDir).", metavar="DIR")]
 Config = Annotated[
     Path | None,
-    typer.Option("-c", "--config", help="The broker's properties file, if it is at hand.", metavar="FILE"),
+    typer.Option("-c", "--config", help="The broker's properties file, if available.", metavar="FILE"),
 ]
 
 
 @app.command()
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs.
+    """Show log, queues, index and checkpoint of a store. Also while a broker runs.
 
     Examples:
       cometmq store inspect ~/store
@@ -59,7 +59,7 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
 
 @app.command()
 def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Read every file of a store that is not in use, change none, and report what is not right.
+    """Check every file of a store that is not in use, without changing it.
 
     Examples:
       cometmq store verify ~/store
@@ -103,7 +103,7 @@ def dump(
         int, typer.Option("--from", help="Begin at this queue offset.", metavar="OFFSET")
     ] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="At most so many messages.", metavar="N", min=0)
+        int | None, typer.Option("--limit", help="Most messages to print.", metavar="N", min=0)
     ] = None,
     config: Config = None,
 ) -> None:
@@ -143,7 +143,7 @@ def dump(
 
 @app.command("set-aside")
 def set_aside(directory: Directory, as_json: AsJson = False) -> None:
-    """Show the records that the broker could not process, and set aside. Also while it runs.
+    """Show the records that the broker could not process and set aside. Also while it runs.
 
     Examples:
       cometmq store set-aside ~/store
@@ -192,7 +192,7 @@ def set_aside(directory: Directory, as_json: AsJson = False) -> None:
 
 @app.command()
 def rebuild(directory: Directory, config: Config = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Make the consume queues and the index of a store again from its commit log.
+    """Rebuild the consume queues and the index of a store from its commit log.
 
     Examples:
       cometmq store rebuild ~/store

@@ -118,7 +118,7 @@ def _integer(info: dict[str, str], name: str) -> int:
 
 @app.command("list")
 def list_brokers(cluster: Cluster = None, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """List the brokers that the name server knows, without asking them anything.
+    """List the registered brokers, as the name server knows them.
 
     Examples:
       cometmq cluster list -n 127.0.0.1:9876
@@ -143,7 +143,7 @@ def status(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show how all brokers are: version, messages a second, disk.
+    """Show version, throughput and disk usage of all brokers.
 
     Examples:
       cometmq cluster status -n 127.0.0.1:9876
@@ -171,7 +171,7 @@ def status(
 
 @app.command()
 def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show everything that a broker says about its state.
+    """Show the runtime information of a broker.
 
     Examples:
       cometmq cluster show broker-a -n 127.0.0.1:9876
@@ -191,7 +191,7 @@ def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> N
 
 @app.command("wipe-write")
 def wipe_write(broker: BrokerName, yes: Yes = False, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Have producers send nothing more to a broker; consumers go on reading.
+    """Take the write permission from a broker: producers leave it, consumers go on.
 
     Examples:
       cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
@@ -205,7 +205,7 @@ def wipe_write(broker: BrokerName, yes: Yes = False, link: Link = NO_LINK, as_js
 
 @app.command("add-write")
 def add_write(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Let producers send to a broker again.
+    """Give a broker its write permission back.
 
     Examples:
       cometmq cluster add-write broker-a -n 127.0.0.1:9876

@@ -61,7 +61,7 @@ _OWN_KEYS: Final = frozenset(
 
 Table = dict[str, str]
 Broker = Annotated[str | None, typer.Option("--broker", help="This broker.", metavar="BROKER")]
-NameServers = Annotated[bool, typer.Option("--name-servers", help="Those of the name servers.")]
+NameServers = Annotated[bool, typer.Option("--name-servers", help="Settings of the name servers.")]
 
 
 class SettingChange(msgspec.Struct):
@@ -133,9 +133,9 @@ def _nearest(key: str, known: list[str]) -> str:
 
 @app.command("set")
 def set_values(
-    assignments: Annotated[list[str], typer.Argument(help="What is to be set.", metavar="KEY=VALUE...")],
+    assignments: Annotated[list[str], typer.Argument(help="Settings to change.", metavar="KEY=VALUE...")],
     broker: Broker = None,
-    every: Annotated[bool, typer.Option("--all", help="Every broker.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All brokers.")] = False,
     name_servers: NameServers = False,
     yes: Yes = False,
     link: Link = NO_LINK,
@@ -191,12 +191,12 @@ def _show_changes(
 @app.command()
 def diff(
     broker: Broker = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Against the defaults.")] = False,
-    every_key: Annotated[bool, typer.Option("--all", help="Names, ports and paths, too.")] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Compare with the defaults.")] = False,
+    every_key: Annotated[bool, typer.Option("--all", help="Include names, ports and paths.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show in what the settings of brokers differ, from each other or from the defaults.
+    """Show differences between the settings of brokers, or from the defaults.
 
     Examples:
       cometmq config diff -n 127.0.0.1:9876                          between all brokers

@@ -88,7 +88,7 @@ async def _dead_letters(admin: Admin) -> list[DeadLetters]:
 
 @app.command("list")
 def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """List the groups that have dead letters.
+    """List groups with dead letters.
 
     Examples:
       cometmq dlq list -n 127.0.0.1:9876
@@ -101,11 +101,11 @@ def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
 @app.command()
 def show(
     group: Group,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="The last so many.", min=1)] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=1)] = 20,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last dead letters of a group, with the topic that each comes from.
+    """Print the last dead letters of a group, with their original topics.
 
     Examples:
       cometmq dlq show billing -n 127.0.0.1:9876
@@ -138,20 +138,21 @@ def show(
 def redrive(
     group: Group,
     to: Annotated[
-        str | None, typer.Option("--to", help="Another topic than the original ones.", metavar="TOPIC")
+        str | None,
+        typer.Option("--to", help="Send to this topic, not to the original ones.", metavar="TOPIC"),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="At most so many a second.", metavar="N", min=0.01)
+        float | None, typer.Option("--rate", help="Most messages a second.", metavar="N", min=0.01)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="Send at most so many.", metavar="N", min=1)
+        int | None, typer.Option("--limit", help="Most messages to send.", metavar="N", min=1)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the messages.")] = False,
     yes: Yes = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send the dead letters of a group to their topics once more.
+    """Send the dead letters of a group to their topics again.
 
     Examples:
       cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876

@@ -37,11 +37,11 @@ app.command()(group_offsets.clone)
 @app.command("list")
 def list_groups(
     cluster: Cluster = None,
-    every_group: Annotated[bool, typer.Option("--all", help="Those of the system, too.")] = False,
+    every_group: Annotated[bool, typer.Option("--all", help="Include those of the system.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """List consumer groups and how they are set up.
+    """List consumer groups and their settings.
 
     Examples:
       cometmq group list -n 127.0.0.1:9876
@@ -57,7 +57,9 @@ def list_groups(
 
 @app.command()
 def progress(
-    group: Annotated[str | None, typer.Argument(help="One group, by queue.", metavar="[GROUP]")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="Show one group, queue by queue.", metavar="[GROUP]")
+    ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", metavar="TOPIC")] = None,
     cluster: Cluster = None,
     every: Watch = None,
@@ -65,7 +67,7 @@ def progress(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far groups are, and how many messages wait for them.
+    """Show offsets and lag of groups.
 
     Examples:
       cometmq group progress -n 127.0.0.1:9876                 all groups, the largest lag first
@@ -98,7 +100,7 @@ def progress(
 
 @app.command()
 def members(group: Group, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show who is in a group, and what each member reads.
+    """Show the members of a group and their subscriptions.
 
     Examples:
       cometmq group members billing -n 127.0.0.1:9876
@@ -120,11 +122,11 @@ def members(group: Group, link: Link = NO_LINK, as_json: AsJson = False) -> None
 def create(
     group: Group,
     retries: Annotated[
-        int, typer.Option("--retries", help="Before a message becomes a dead letter.", min=0)
+        int, typer.Option("--retries", help="Retries before a message becomes a dead letter.", min=0)
     ] = 16,
-    broadcast: Annotated[bool, typer.Option(help="Whether members may get every message.")] = True,
+    broadcast: Annotated[bool, typer.Option(help="Allow broadcasting.")] = True,
     orderly: Annotated[bool, typer.Option("--orderly", help="Consume pop messages in order.")] = False,
-    enabled: Annotated[bool, typer.Option(help="Whether members get anything.")] = True,
+    enabled: Annotated[bool, typer.Option(help="Allow consuming.")] = True,
     yes: Yes = False,
     cluster: Cluster = None,
     link: Link = NO_LINK,
@@ -173,7 +175,7 @@ def create(
 @app.command()
 def delete(
     group: Group,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Forget how far it is, too.")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Also delete its offsets.")] = False,
     yes: Yes = False,
     cluster: Cluster = None,
     link: Link = NO_LINK,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Group = Annotated[str, typer.Argument(help="The consumer group.", metavar="GROUP")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the changes.")]
 
 
 def reset(
@@ -42,7 +42,7 @@ def reset(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group go on at another place of a topic.
+    """Reset the offsets of a group in a topic.
 
     Examples:
       cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
@@ -62,7 +62,7 @@ def skip(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group leave out what waits for it, and go on with what comes next.
+    """Skip all waiting messages: set the offsets of a group to the end of a topic.
 
     Examples:
       cometmq group skip billing --topic orders -n 127.0.0.1:9876
@@ -99,7 +99,7 @@ def clone(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group go on in a topic where another one is.
+    """Copy the offsets of one group in a topic to another group.
 
     Examples:
       cometmq group clone billing billing-v2 --topic orders -n 127.0.0.1:9876

@@ -37,7 +37,9 @@ app.command()(message_send.send)
 SHOWN_OF_BODY: Final = 200
 
 Tags = Annotated[str, typer.Option("--tags", help="Only these tags: 'a || b'.", metavar="TAGS")]
-Sql = Annotated[str | None, typer.Option("--sql", help="Only what this SQL92 condition says.", metavar="SQL")]
+Sql = Annotated[
+    str | None, typer.Option("--sql", help="Only messages that match this SQL92 condition.", metavar="SQL")
+]
 
 
 def _expression(tags: str, sql: str | None) -> Expression:
@@ -51,17 +53,18 @@ def _expression(tags: str, sql: str | None) -> Expression:
 @app.command()
 def tail(
     topic: Topic,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="So many of the last.", min=0)] = 10,
-    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="And what comes, for ever.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=0)] = 10,
+    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", help="With --follow: end after so many.", metavar="N", min=1)
+        int | None,
+        typer.Option("--count", help="With --follow: end after this many messages.", metavar="N", min=1),
     ] = None,
     tags: Tags = "*",
     sql: Sql = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last messages of a topic, and with --follow those that still come.
+    """Print the last messages of a topic, and with --follow new ones as they arrive.
 
     Examples:
       cometmq message tail orders -n 127.0.0.1:9876                   the last ten
@@ -91,9 +94,9 @@ def tail(
 
 @app.command()
 def get(
-    msg_id: Annotated[str, typer.Argument(help="One of its two ids.", metavar="ID")],
+    msg_id: Annotated[str, typer.Argument(help="Message id or offset id.", metavar="ID")],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="For the producer's id: its topic.", metavar="TOPIC")
+        str | None, typer.Option("--topic", help="Its topic; needed for a message id.", metavar="TOPIC")
     ] = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
@@ -150,18 +153,18 @@ async def _by_offset_id(admin: Admin, msg_id: str) -> StoredMessage | None:
 @app.command()
 def find(
     topic: Topic,
-    key: Annotated[str | None, typer.Option("--key", help="With this key.", metavar="KEY")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Message key.", metavar="KEY")] = None,
     begin: Annotated[
-        str | None, typer.Option("--from", help="Stored since: 10m, or a time in UTC.", metavar="WHEN")
+        str | None, typer.Option("--from", help="Stored since: 10m (ago), or a time in UTC.", metavar="WHEN")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Stored until.", metavar="WHEN")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="At most so many.", min=1)] = 32,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Most messages to print.", min=1)] = 32,
     tags: Tags = "*",
     sql: Sql = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by a key, or by the time at which they were stored; the oldest come first.
+    """Find messages by key or by store time, the oldest first.
 
     Examples:
       cometmq message find orders --key 42 -n 127.0.0.1:9876
@@ -196,14 +199,14 @@ def find(
 
 @app.command()
 def trace(
-    msg_id: Annotated[str, typer.Argument(help="The id that the producer gave it.", metavar="ID")],
+    msg_id: Annotated[str, typer.Argument(help="Message id, as the producer set it.", metavar="ID")],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="The topic of the traces, if it is not the usual one.")
+        str | None, typer.Option("--topic", help="Trace topic, if it is not the default one.")
     ] = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of a message: who sent it, who consumed it, when, and how that ended.
+    """Show the trace of a message: sends, consumptions, times and outcomes.
 
     Examples:
       cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876

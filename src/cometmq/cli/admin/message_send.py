@@ -28,25 +28,30 @@ def send(
     topic: Topic,
     body: Annotated[str | None, typer.Argument(help="The body.", metavar="[BODY]")] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="Take the body from a file; - is the input.", metavar="FILE")
+        Path | None, typer.Option("--file", help="File with the body; - is standard input.", metavar="FILE")
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of the input is a message.")] = False,
-    tag: Annotated[str | None, typer.Option("--tag", help="Its tag.", metavar="TAG")] = None,
-    keys: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Send each line of standard input as a message.")
+    ] = False,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag.", metavar="TAG")] = None,
+    keys: Annotated[list[str] | None, typer.Option("--key", help="Key; may be repeated.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="May be repeated.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option("--property", help="Property; may be repeated.", metavar="NAME=VALUE")
     ] = None,
     sharding_key: Annotated[
-        str | None, typer.Option("--sharding-key", help="What stays in order.", metavar="KEY")
+        str | None,
+        typer.Option(
+            "--sharding-key", help="Messages with the same sharding key stay in order.", metavar="KEY"
+        ),
     ] = None,
     delay: Annotated[
-        int | None, typer.Option("--delay", help="Deliver so much later.", metavar="MS", min=0)
+        int | None, typer.Option("--delay", help="Delay of the delivery.", metavar="MS", min=0)
     ] = None,
     group: Annotated[str, typer.Option("--group", help="The producer group.")] = "cometmq-cli",
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message, or one for each line of the input.
+    """Send a message, or one for each line of standard input.
 
     Examples:
       cometmq message send orders '{"id": 42}' --tag paid --key 42 -n 127.0.0.1:9876

@@ -37,21 +37,22 @@ app = group_app("topic")
 
 Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
 Permission = Annotated[
-    str | None, typer.Option("--perm", help="What is allowed: rw, r, w or none.", metavar="PERM")
+    str | None, typer.Option("--perm", help="Permission: rw, r, w or none.", metavar="PERM")
 ]
 Attributes = Annotated[
-    str | None, typer.Option("--attributes", help="Changes, such as +message.type=FIFO.", metavar="CHANGES")
+    str | None,
+    typer.Option("--attributes", help="Attribute changes, such as +message.type=FIFO.", metavar="CHANGES"),
 ]
 
 
 @app.command("list")
 def list_topics(
     cluster: Cluster = None,
-    every_topic: Annotated[bool, typer.Option("--all", help="Those of the system, too.")] = False,
+    every_topic: Annotated[bool, typer.Option("--all", help="Include those of the system.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """List topics, with their queues on all brokers together.
+    """List topics, with the sum of their queues on all brokers.
 
     Examples:
       cometmq topic list -n 127.0.0.1:9876
@@ -67,7 +68,7 @@ def list_topics(
 
 @app.command()
 def show(topic: Topic, link: Link = NO_LINK, as_json: AsJson = False) -> None:
-    """Show where a topic is: its queues, permissions and addresses, and the groups that read it.
+    """Show the brokers of a topic, its queues and permissions, and the groups that read it.
 
     Examples:
       cometmq topic show orders -n 127.0.0.1:9876
@@ -87,7 +88,7 @@ def show(topic: Topic, link: Link = NO_LINK, as_json: AsJson = False) -> None:
 def status(
     topic: Topic, every: Watch = None, times: Times = None, link: Link = NO_LINK, as_json: AsJson = False
 ) -> None:
-    """Show what each queue of a topic holds.
+    """Show the offsets of each queue of a topic.
 
     Examples:
       cometmq topic status orders -n 127.0.0.1:9876
@@ -140,7 +141,7 @@ def update(
     topic: Topic,
     queues: Annotated[int | None, typer.Option("--queues", help="Queues on each broker.", min=1)] = None,
     write_queues: Annotated[
-        int | None, typer.Option("--write-queues", help="Queues that are sent to, if fewer.", min=0)
+        int | None, typer.Option("--write-queues", help="Queues that producers use, if fewer.", min=0)
     ] = None,
     perm: Permission = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Keep order.")] = None,
@@ -152,7 +153,7 @@ def update(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Change a topic: its queues, what is allowed, its attributes.
+    """Change queues, permission or attributes of a topic.
 
     Examples:
       cometmq topic update orders --queues 16 -n 127.0.0.1:9876

@@ -51,25 +51,26 @@ class Consumed(Result, rename="camel", kw_only=True):
 def consumer(
     topic: Topic,
     group: Annotated[
-        str | None, typer.Option("--group", help="A group that goes on where it is.", metavar="GROUP")
+        str | None, typer.Option("--group", help="Use this group and its offsets.", metavar="GROUP")
     ] = None,
     messages: Messages = None,
     seconds: Seconds = None,
     start: Annotated[
-        Start, typer.Option("--from", help="Where a group begins that is new.", show_choices=True)
+        Start, typer.Option("--from", help="Where a new group begins.", show_choices=True)
     ] = Start.EARLIEST,
     batch: Annotated[
-        int, typer.Option("--batch", help="Messages of a call of the listener.", metavar="N", min=1, max=1024)
+        int,
+        typer.Option("--batch", help="Messages in one call of the listener.", metavar="N", min=1, max=1024),
     ] = 1,
     processes: Processes = 1,
     wait: Annotated[
         float,
-        typer.Option("--wait", help="Give up if nothing comes for so long.", metavar="SECONDS", min=0.1),
+        typer.Option("--wait", help="Give up after this time without a message.", metavar="SECONDS", min=0.1),
     ] = 30.0,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Consume messages with a listener that does nothing, and show how fast they came.
+    """Measure the throughput of consuming with an empty listener, and the age of messages.
 
     Examples:
       cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on

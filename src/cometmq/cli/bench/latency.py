@@ -83,19 +83,17 @@ class Arrivals:
 def latency(
     topic: Topic,
     rate: Annotated[float, typer.Option("--rate", help="Messages a second.", metavar="N", min=0.1)] = 500.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="End after so long.", metavar="SECONDS", min=0.1)
-    ] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Duration.", metavar="SECONDS", min=0.1)] = 10.0,
     size: Size = 128,
     wait: Annotated[
-        float, typer.Option("--wait", help="How long the last one may take.", metavar="SECONDS", min=0.1)
+        float, typer.Option("--wait", help="Longest wait for the last message.", metavar="SECONDS", min=0.1)
     ] = 30.0,
     create: Create = False,
     queues: Queues = 8,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages at a fixed rate and consume them, and show how long each took.
+    """Measure latency: send at a fixed rate, and consume in the same process.
 
     Examples:
       cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds

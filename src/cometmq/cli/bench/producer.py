@@ -40,18 +40,18 @@ def producer(
     in_flight: Annotated[
         int,
         typer.Option(
-            "--in-flight", help="Requests at a time, of each client.", metavar="N", min=1, max=10_000
+            "--in-flight", help="Requests in flight of each client.", metavar="N", min=1, max=10_000
         ),
     ] = 64,
     batch: Annotated[
-        int, typer.Option("--batch", help="Messages of a request.", metavar="N", min=1, max=1024)
+        int, typer.Option("--batch", help="Messages in one request.", metavar="N", min=1, max=1024)
     ] = 1,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Messages a second, all clients together.", metavar="N", min=0.1),
     ] = None,
     processes: Processes = 1,
-    tag: Annotated[str | None, typer.Option("--tag", help="Their tag.", metavar="TAG")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.", metavar="TAG")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Give each message a key of its own.")] = False,
     compress: Annotated[bool, typer.Option("--compress", help="Compress bodies of 4 KiB and more.")] = False,
     create: Create = False,
@@ -59,7 +59,7 @@ def producer(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages as fast as the system takes them, or at a fixed rate, and show how that went.
+    """Measure throughput and latency of sends, at full speed or at a fixed rate.
 
     Examples:
       cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time

@@ -42,15 +42,18 @@ MOST_SIZE: Final = 4 * 1024 * 1024
 _EVERY_S: Final = 1.0
 
 Topic = Annotated[str, typer.Option("--topic", "-t", help="The topic.", metavar="TOPIC")]
-Messages = Annotated[int | None, typer.Option("--messages", help="End after so many.", metavar="N", min=1)]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="End after so long; else 10.", metavar="SECONDS", min=0.1)
+Messages = Annotated[
+    int | None, typer.Option("--messages", help="End after this many messages.", metavar="N", min=1)
 ]
-Size = Annotated[int, typer.Option("--size", help="Bytes of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
-Create = Annotated[bool, typer.Option("--create", help="Make the topic if there is none.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", help="Duration; 10 without --messages.", metavar="SECONDS", min=0.1),
+]
+Size = Annotated[int, typer.Option("--size", help="Size of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
+Create = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]
 Queues = Annotated[int, typer.Option("--queues", help="With --create: queues on each broker.", min=1)]
 Processes = Annotated[
-    int, typer.Option("--processes", help="So many clients at once.", metavar="N", min=1, max=64)
+    int, typer.Option("--processes", help="Number of client processes.", metavar="N", min=1, max=64)
 ]
 
 

@@ -52,9 +52,11 @@ class SparkResult(msgspec.Struct, rename="camel"):
 
 def spark(
     topic: Topic,
-    rows: Annotated[int | None, typer.Option("--rows", help="So many; else all.", metavar="N", min=1)] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="Rows to read; else all.", metavar="N", min=1)
+    ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", help="After one that does not count.", metavar="N", min=1)
+        int, typer.Option("--runs", help="Runs, after a first one that does not count.", metavar="N", min=1)
     ] = 3,
     link: Link = NO_LINK,
     master: Master = None,
@@ -63,7 +65,7 @@ def spark(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a topic with Spark's source rocketmq, several times, and show how fast that is.
+    """Measure how fast Spark reads a topic with the source rocketmq.
 
     Examples:
       cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine

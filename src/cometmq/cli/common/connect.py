@@ -39,17 +39,17 @@ Namesrv = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="How long one request may take.", metavar="SECONDS", min=0.1)
+    float, typer.Option("--timeout", help="Time-out of one request.", metavar="SECONDS", min=0.1)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster.", metavar="CLUSTER")]
 Watch = Annotated[
     float | None,
-    typer.Option("-w", "--watch", help="Again every so many seconds.", metavar="SECONDS", min=0.1),
+    typer.Option("-w", "--watch", help="Repeat at this interval.", metavar="SECONDS", min=0.1),
 ]
 Times = Annotated[
-    int | None, typer.Option("--times", help="With --watch: end after so many times.", metavar="N", min=1)
+    int | None, typer.Option("--times", help="With --watch: end after this many rounds.", metavar="N", min=1)
 ]
 
 

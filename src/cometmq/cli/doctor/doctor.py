@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 def examine_cluster(
     cluster: Cluster = None,
     sample: Annotated[
-        float, typer.Option("--sample", help="Between two looks at a lag.", metavar="SECONDS", min=0.1)
+        float,
+        typer.Option("--sample", help="Time between the two looks at a lag.", metavar="SECONDS", min=0.1),
     ] = 6.0,
     behind: Annotated[
-        float, typer.Option("--behind", help="How long a message may wait.", metavar="SECONDS", min=0)
+        float,
+        typer.Option("--behind", help="Longest time that a message may wait.", metavar="SECONDS", min=0),
     ] = 60.0,
     limit: Annotated[
-        int, typer.Option("--limit", help="Look at so many topics and groups at most.", min=1)
+        int, typer.Option("--limit", help="Most topics, and most groups, to look at.", min=1)
     ] = 500,
     broker: Annotated[
         list[str] | None,
         typer.Option(
-            "--broker", help="Ask the broker at this address, too; may be repeated.", metavar="HOST:PORT"
+            "--broker", help="Also ask the broker at this address; may be repeated.", metavar="HOST:PORT"
         ),
     ] = None,
     link: Link = NO_LINK,

@@ -43,7 +43,7 @@ RecoverOption = Annotated[
     bool,
     typer.Option(
         "--recover-what-is-left",
-        help="Repair a damaged commit log: serve what is left, and let consumers pass over what is lost.",
+        help="Repair a damaged commit log: serve the readable records; consumers skip the lost ones.",
     ),
 ]
 

@@ -56,7 +56,7 @@ def run_standalone(
         Path | None,
         typer.Option("--data", help="Folder for everything; ~/cometmq by default.", metavar="DIR"),
     ] = None,
-    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers.", min=1, max=64)] = 1,
+    brokers: Annotated[int, typer.Option("--brokers", help="Number of brokers.", min=1, max=64)] = 1,
     namesrv_port: Annotated[
         int, typer.Option("--namesrv-port", help="Port of the name server; 0 takes a free one.")
     ] = 9876,
