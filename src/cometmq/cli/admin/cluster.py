@@ -5,6 +5,8 @@ Rules kept here: a broker that does not answer is a row of the result, and makes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -93,27 +95,24 @@ async def _status(admin: Admin, line: BrokerLine) -> BrokerStatus:
         **fields,
         reachable=True,
         version=info.get("brokerVersionDesc"),
-        put_tps=_first_number(info.get("putTps")),
-        get_tps=_first_number(info.get("getTransferredTps")),
-        messages_today=_integer(info, "msgPutTotalTodayNow") - _integer(info, "msgPutTotalTodayMorning"),
-        disk_percent=_first_number(info.get("commitLogDiskRatio")) * 100,
-        earliest_message_timestamp=_integer(info, "earliestMessageTimeStamp"),
-        boot_timestamp=_integer(info, "bootTimestamp"),
+        put_tps=info_number(info, "putTps"),
+        get_tps=info_number(info, "getTransferredTps"),
+        messages_today=int(
+            info_number(info, "msgPutTotalTodayNow") - info_number(info, "msgPutTotalTodayMorning")
+        ),
+        disk_percent=info_number(info, "commitLogDiskRatio") * 100,
+        earliest_message_timestamp=int(info_number(info, "earliestMessageTimeStamp")),
+        boot_timestamp=int(info_number(info, "bootTimestamp")),
     )
 
 
-def _first_number(text: str | None) -> float:
+def info_number(info: Mapping[str, str], name: str) -> float:
+    """A figure of a broker's runtime information, the first of several; 0 if it has none."""
     try:
-        return float((text or "0").split()[0])
+        number = float(info.get(name, "").split()[0])
     except (ValueError, IndexError):
         return 0.0
-
-
-def _integer(info: dict[str, str], name: str) -> int:
-    try:
-        return int(info.get(name, "0"))
-    except ValueError:
-        return 0
+    return number if isfinite(number) else 0.0
 
 
 @app.command("list")

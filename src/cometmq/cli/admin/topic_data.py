@@ -17,20 +17,19 @@ import msgspec
 
 from cometmq.cli.common.output import Column, UsageError, joined, pairs_text, time_text, yes_or_no
 from cometmq.model.errors import CometError, NotFoundError
+from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
     from cometmq.model.queue import MessageQueue
     from cometmq.model.route import TopicRoute
 
-READ: Final = 4
-WRITE: Final = 2
-_PERMISSIONS: Final = {"rw": READ | WRITE, "r": READ, "w": WRITE, "none": 0}
+_PERMISSIONS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 _MESSAGE_TYPE: Final = "message.type"
 
 
 def permission_text(perm: int) -> str:
-    return ("r" if perm & READ else "-") + ("w" if perm & WRITE else "-")
+    return ("r" if perm & PERM_READ else "-") + ("w" if perm & PERM_WRITE else "-")
 
 
 class TopicLine(msgspec.Struct, rename="camel"):
@@ -184,8 +183,6 @@ async def change_topic(
     admin: Admin, topic: str, changes: Mapping[str, Any], attributes: str | None, broker: str | None
 ) -> list[BrokerTopic]:
     """Change a topic on all its brokers, or on one, which gets the topic if it has none."""
-    from cometmq.model.topic import TopicConfig
-
     if not changes and attributes is None:
         raise UsageError("nothing is to be changed; say --queues, --perm, --order or --attributes")
     known = {each.broker_name: each for each in await broker_topics_of(admin, topic)}

@@ -12,16 +12,14 @@ Rules kept here:
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
 from cometmq.cli.common.output import Column
-from cometmq.model.histogram import Histogram
-
-T = TypeVar("T")
 
 MOST_REASONS: Final = 20
 OTHERS: Final = "others"
@@ -60,14 +58,12 @@ class Percentiles(msgspec.Struct, rename={"p999": "p99.9"}):
         return tuple(map(milliseconds_text, (self.p50, self.p90, self.p99, self.p999, self.max)))
 
 
-class Latencies(Histogram):
+class Latencies(msgspec.Struct):
     """A histogram of latencies in microseconds."""
 
-    __slots__ = ("longest_us",)
-
-    def __init__(self) -> None:
-        super().__init__(BOUNDS_US)
-        self.longest_us = 0
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_US) + 1))
+    total_us: int = 0
+    longest_us: int = 0
 
     def took(self, seconds: float, times: int = 1) -> None:
         """Count a latency; a negative one, of clocks that differ, counts as none."""
@@ -75,13 +71,14 @@ class Latencies(Histogram):
 
     def took_us(self, microseconds: int, times: int = 1) -> None:
         """Count a latency in microseconds."""
-        self.observe(microseconds, times)
+        self.counts[bisect_left(BOUNDS_US, microseconds)] += times
+        self.total_us += microseconds * times
         if microseconds > self.longest_us:
             self.longest_us = microseconds
 
     def add(self, other: Latencies) -> None:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
+        self.total_us += other.total_us
         self.longest_us = max(self.longest_us, other.longest_us)
 
     def percentiles(self) -> Percentiles:
@@ -93,10 +90,10 @@ class Latencies(Histogram):
 
         def at(share: float) -> float:
             index = next(index for index, below in enumerate(sums) if below >= count * share)
-            bound = self.bounds[index] if index < len(self.bounds) else self.longest_us
+            bound = BOUNDS_US[index] if index < len(BOUNDS_US) else self.longest_us
             return min(bound, self.longest_us) / 1000
 
-        mean = round(self.total / count / 1000, 3)
+        mean = round(self.total_us / count / 1000, 3)
         return Percentiles(at(0.5), at(0.9), at(0.99), at(0.999), self.longest_us / 1000, mean)
 
 
@@ -181,38 +178,6 @@ class CpuClock:
 
     def seconds(self) -> float:
         return time.process_time() - self._begun_s if self._used_s is None else self._used_s
-
-
-# Between processes.
-
-
-def _plain(value: object) -> object:
-    assert isinstance(value, Latencies)
-    filled = [(index, count) for index, count in enumerate(value.counts) if count]
-    return {"counts": filled, "total": value.total, "longest": value.longest_us}
-
-
-class _PlainLatencies(msgspec.Struct):
-    counts: list[tuple[int, int]]
-    total: float
-    longest: int
-
-
-def _latencies(_: type, value: object) -> Latencies:
-    plain = msgspec.convert(value, _PlainLatencies)
-    found = Latencies()
-    for index, count in plain.counts:
-        found.counts[index] = count
-    found.total, found.longest_us = plain.total, plain.longest
-    return found
-
-
-ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def decoder_of(struct: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder of a struct with `Latencies` in it."""
-    return msgspec.json.Decoder(struct, dec_hook=_latencies)
 
 
 # For people.

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import msgspec
 
-from cometmq.cli.bench.figures import ENCODER, Tally, decoder_of, together
+from cometmq.cli.bench.figures import Tally, together
 from cometmq.cli.bench.load_consume import ConsumerPlan, Consumes
 from cometmq.cli.bench.load_send import ProducerPlan, Sends
 from cometmq.cli.common.connect import silence_clients
@@ -131,7 +131,7 @@ def interrupts(stop: asyncio.Event) -> Iterator[None]:
 class _Worker:
     """A process with one load, seen from the command."""
 
-    _decoder: Final = decoder_of(WorkerMessage)
+    _decoder: Final = msgspec.json.Decoder(WorkerMessage)
 
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
@@ -256,7 +256,7 @@ async def _watch_apart(
 
 
 def _send(message: WorkerMessage) -> None:
-    sys.stdout.buffer.write(ENCODER.encode(message) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
 

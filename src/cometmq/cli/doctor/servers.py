@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cometmq.cli.admin.cluster import info_number
 from cometmq.cli.doctor.facts import BrokerFacts, Facts, Finding, Level, error, warning
 from cometmq.client.admin.results import ClusterInfo
 from cometmq.model.java_numbers import natural_int
@@ -199,7 +200,9 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
 def check_disks(facts: Facts, now_ms: int) -> Iterator[Finding]:
     """A full disk leads to refused messages, or to messages deleted before their time."""
     for broker in facts.brokers:
-        used = max(_number(broker, "commitLogDiskRatio"), _number(broker, "consumeQueueDiskRatio"))
+        used = max(
+            info_number(broker.info, "commitLogDiskRatio"), info_number(broker.info, "consumeQueueDiskRatio")
+        )
         if used > DISK_LIMIT:
             yield error(
                 "disk",
@@ -213,8 +216,8 @@ def check_disks(facts: Facts, now_ms: int) -> Iterator[Finding]:
 
 def _retention(broker: BrokerFacts, now_ms: int) -> Iterator[Finding]:
     reserved_ms = (natural_int(broker.config.get("fileReservedTime")) or 0) * _HOUR_MS
-    earliest_ms = _number(broker, "earliestMessageTimeStamp")
-    if _number(broker, "commitLogMinOffset") <= 0 or earliest_ms <= 0 or reserved_ms <= 0:
+    earliest_ms = info_number(broker.info, "earliestMessageTimeStamp")
+    if info_number(broker.info, "commitLogMinOffset") <= 0 or earliest_ms <= 0 or reserved_ms <= 0:
         return  # nothing was deleted yet
     kept_ms = now_ms - earliest_ms
     if kept_ms < reserved_ms * EARLY:
@@ -231,7 +234,7 @@ def _retention(broker: BrokerFacts, now_ms: int) -> Iterator[Finding]:
 def check_set_aside(facts: Facts) -> Iterator[Finding]:
     """A record that a broker set aside is still in its store."""
     for broker in facts.brokers:
-        count = _number(broker, "setAsideRecords")
+        count = info_number(broker.info, "setAsideRecords")
         if count >= 1:
             yield warning(
                 "set-aside-records",
@@ -270,10 +273,3 @@ def check_permissions(facts: Facts) -> Iterator[Finding]:
                 "topics cannot be written, and the broker itself would take them",
                 f"if it is to be used again: cometmq cluster add-write {broker.name}",
             )
-
-
-def _number(broker: BrokerFacts, name: str) -> float:
-    try:
-        return float(broker.info.get(name, "0"))
-    except ValueError:
-        return 0.0

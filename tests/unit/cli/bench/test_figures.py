@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from cometmq.cli.bench.figures import (
     BOUNDS_US,
-    ENCODER,
     MOST_REASONS,
     OTHERS,
     CpuClock,
     Latencies,
     Percentiles,
     Tally,
-    decoder_of,
     milliseconds_text,
     progress_text,
     together,
@@ -89,7 +88,7 @@ def test_figures_survive_the_way_from_one_process_to_another() -> None:
     tally.latencies.took(0.5)
     tally.latencies.took(7e6)
     tally.fail("ConnectError", "nobody there")
-    again = decoder_of(Tally).decode(ENCODER.encode(tally))
+    again = msgspec.json.decode(msgspec.json.encode(tally), type=Tally)
     assert again.latencies.counts == tally.latencies.counts
     assert figures_of(again) == figures_of(tally)
 
