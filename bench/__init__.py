@@ -5,5 +5,7 @@
 own says little (machines drift), so every comparison takes turns between the two servers and keeps the median
 of its rounds.
 
-Nothing here imports the package that it measures, except `bench.codec`, which measures it in-process.
+The load generators import nothing of the package that they measure but its figures module
+(`cometmq.cli.bench.figures`). `bench.codec`, `bench.message_store`, `bench.store` and `bench.client.worker`
+measure it in their own process.
 """

@@ -14,17 +14,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import page, report, results
 from bench.errors import BenchmarkError
-from bench.report import Section
-from bench.results import Result
+from bench.report import figures as report
+from bench.report import page, results
+from bench.report.figures import Section
+from bench.report.results import Result
 
 Benchmark = Callable[[bool, Callable[[str], None]], Section]
 
 
 # Imported when they run: `--only codec` then needs neither Java nor the servers.
 def _namesrv(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import namesrv
+    from bench.namesrv import namesrv
 
     return namesrv.run(namesrv.QUICK if quick else namesrv.FULL, say)
 
@@ -48,31 +49,31 @@ def _message_store(quick: bool, say: Callable[[str], None]) -> Section:
 
 
 def _broker(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import broker
+    from bench.broker import broker
 
     return broker.run(broker.QUICK if quick else broker.FULL, say)
 
 
-def _kinds(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import kinds
+def _message_types(quick: bool, say: Callable[[str], None]) -> Section:
+    from bench.message_types import message_types
 
-    return kinds.run(kinds.QUICK if quick else kinds.FULL, say)
+    return message_types.run(message_types.QUICK if quick else message_types.FULL, say)
 
 
 def _client(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import client
+    from bench.client import client
 
     return client.run(client.QUICK if quick else client.FULL, say)
 
 
 def _spark(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import spark
+    from bench.spark import spark
 
     return spark.run(spark.QUICK if quick else spark.FULL, say)
 
 
 def _growth(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import growth
+    from bench.growth import growth
 
     return growth.run(growth.QUICK if quick else growth.FULL, say)
 
@@ -86,7 +87,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "store": _store,
     "message-store": _message_store,
     "broker": _broker,
-    "kinds": _kinds,
+    "kinds": _message_types,
     "growth": _growth,
     "client": _client,
     "spark": _spark,
@@ -153,7 +154,7 @@ def _measure(name: str, quick: bool, against: Path | None, say: Callable[[str], 
 def _section(name: str, quick: bool, against: Path | None, say: Callable[[str], None]) -> Section:
     if against is None:
         return BENCHMARKS[name](quick, say)
-    from bench import before_after
+    from bench.broker import before_after
 
     return before_after.run(name, against, quick, say)
 
@@ -162,7 +163,7 @@ def _publish(home: Path, say: Callable[[str], None]) -> None:
     """Write the page and the plot again, from the newest result of every benchmark."""
     kept = list(results.newest(BENCHMARKS, home / "results"))
     try:
-        from bench import plot
+        from bench.report import plot
     except ImportError:
         say("no plot: it needs matplotlib, `pip install -e '.[bench]'` has it")
         with_plot = False

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bench.errors import BenchmarkError
-from bench.frames import binary_request, json_request
-from bench.report import Figure, Section
+from bench.load.frames import binary_request, json_request
+from bench.report.figures import Figure, Section
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import (
     decode_command,

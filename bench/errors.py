@@ -1,10 +1,10 @@
-"""What can go wrong in a benchmark, with one root: a figure that would mean nothing is not shown."""
+"""Errors of benchmarks, with one root. A benchmark that fails shows no figure."""
 
 from __future__ import annotations
 
 
 class BenchmarkError(Exception):
-    """The benchmark has no result, and why."""
+    """A benchmark without a result."""
 
 
 class FrameError(BenchmarkError):
@@ -12,8 +12,8 @@ class FrameError(BenchmarkError):
 
 
 class LoadError(BenchmarkError):
-    """The load could not be carried on: the server closed, fell silent, or sent what is no answer."""
+    """A load that broke off: the server closed, fell silent, or sent something else than an answer."""
 
 
 class ClusterError(BenchmarkError):
-    """A name server that does not take the cluster, or does not know it any more."""
+    """A name server that refuses the cluster, or has lost it."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import BenchmarkError
-from bench.report import Figure, Section, Target
+from bench.report.figures import Figure, Section, Target
 from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk

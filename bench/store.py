@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.errors import BenchmarkError
-from bench.report import Figure, Section, Target
+from bench.report.figures import Figure, Section, Target
 from cometmq.model.message import Host
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk

@@ -10,7 +10,8 @@ from cometmq.model.message import Host, Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.record.ids import encode_offset_id, pack_host
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 
 async def test_a_topic_is_created_changed_listed_and_deleted(server: Server) -> None:
@@ -22,11 +23,11 @@ async def test_a_topic_is_created_changed_listed_and_deleted(server: Server) -> 
         await admin.create_topic(topic, queues=5)
         await eventually(
             lambda: admin.topic_route(topic),
-            lambda route: route is not None and [each.write_queue_nums for each in route.queue_datas] == [5],
             "the topic has five queues",
+            lambda route: route is not None and [each.write_queue_nums for each in route.queue_datas] == [5],
         )
         await admin.delete_topic(topic)
-        await eventually(lambda: admin.topic_route(topic), lambda route: route is None, "the topic is gone")
+        await eventually(lambda: admin.topic_route(topic), "the topic is gone", lambda route: route is None)
 
 
 async def test_the_cluster_and_its_masters_are_known(server: Server) -> None:
@@ -73,7 +74,7 @@ async def test_messages_are_found_by_key_and_by_id(server: Server) -> None:
     async with server.admin() as admin, Producer("producers", namesrv=server.namesrv) as producer:
         receipts = [await producer.send(Message(topic, b"%d" % n, keys=["k", f"k{n}"])) for n in range(3)]
         all_of_them = await eventually(
-            lambda: admin.query_messages(topic, "k"), lambda found: len(found) == 3, "all are indexed"
+            lambda: admin.query_messages(topic, "k"), "all are indexed", lambda found: len(found) == 3
         )
         assert sorted(each.body for each in all_of_them) == [b"0", b"1", b"2"]
         assert [each.body for each in await admin.query_messages(topic, "k1")] == [b"1"]
@@ -91,8 +92,8 @@ async def test_the_status_of_a_topic_shows_what_its_queues_hold(server: Server) 
         await producer.send(Message(topic, b"x"), queue=queues[1])
         status = await eventually(
             lambda: admin.topic_status(topic),
-            lambda status: [status[queue].max_offset for queue in queues] == [0, 1],
             "the second queue has its message",
+            lambda status: [status[queue].max_offset for queue in queues] == [0, 1],
         )
     assert status[queues[1]].last_update_timestamp > 0
 

@@ -29,10 +29,9 @@ from tests.behaviour.consumer_kit import (
     queues_of,
     send,
     send_to,
-    until,
-    wait_for,
 )
-from tests.behaviour.server import PATIENCE_S, Server, eventually
+from tests.behaviour.server import PATIENCE_S, Server
+from tests.waiting import eventually
 
 
 async def committed(server: Server, group: str, topic: str) -> int:
@@ -51,7 +50,7 @@ async def test_every_message_arrives_as_it_was_sent_and_its_offset_is_committed(
     async with consumer:
         await seen.reaches(40)
         await eventually(
-            lambda: committed(server, group, topic), lambda sum_: sum_ == 40, "all offsets are committed"
+            lambda: committed(server, group, topic), "all offsets are committed", lambda sum_: sum_ == 40
         )
     assert sorted(seen.bodies) == sorted(numbered(40))
     message = seen.messages[0]
@@ -81,20 +80,20 @@ async def test_members_that_come_and_go_share_the_queues_and_lose_nothing(server
     for consumer in (first, second, third):
         consumer.subscribe(topic, listener=seen)
     async with first:
-        await until(lambda: first.assignment() == everything, "one member has all queues")
+        await eventually(lambda: first.assignment() == everything, "one member has all queues")
         await send(server, topic, numbered(30, "alone"))
         async with second, third:
             members = (first, second, third)
-            await until(
+            await eventually(
                 lambda: sorted(len(each.assignment()) for each in members) == [2, 2, 2],
                 "three members have two queues each",
             )
             assert first.assignment() | second.assignment() | third.assignment() == everything
             await send(server, topic, numbered(30, "three"))
-        await until(lambda: first.assignment() == everything, "the one that stays has all queues again")
+        await eventually(lambda: first.assignment() == everything, "the one that stays has all queues again")
         await send(server, topic, numbered(30, "again"))
         wanted = {*numbered(30, "alone"), *numbered(30, "three"), *numbered(30, "again")}
-        await until(lambda: set(seen.bodies) == wanted, "every message is consumed")
+        await eventually(lambda: set(seen.bodies) == wanted, "every message is consumed")
 
 
 async def test_a_spare_member_gets_no_queue(server: Server) -> None:
@@ -105,7 +104,7 @@ async def test_a_spare_member_gets_no_queue(server: Server) -> None:
         consumer.subscribe(topic, listener=Seen())
     async with first, second:
         members = (first, second)
-        await until(
+        await eventually(
             lambda: (
                 sorted(len(each.assignment()) for each in members) == [0, 1]
                 and len({each.client_id for each in members}) == 2
@@ -131,7 +130,7 @@ async def test_broadcasting_gives_every_member_everything_and_remembers_where_it
         )
         consumer.subscribe(topic, listener=seen)
         async with consumer:
-            await until(lambda: set(seen.bodies) >= wanted, f"{name} has everything")
+            await eventually(lambda: set(seen.bodies) >= wanted, f"{name} has everything")
         return seen.bodies
 
     await send(server, topic, numbered(12, "early"))
@@ -156,11 +155,11 @@ async def test_a_message_that_fails_comes_again_and_becomes_a_dead_letter(server
     (receipt,) = await send(server, topic, ["bad"])
     dead = f"%DLQ%{group}"
     async with consumer, server.admin() as admin:
-        await until(lambda: len(attempts) == 3, "the message was tried three times")
-        await eventually(lambda: admin.topic_route(dead), bool, "there is a topic of dead letters")
+        await eventually(lambda: len(attempts) == 3, "the message was tried three times")
+        await eventually(lambda: admin.topic_route(dead), "there is a topic of dead letters")
         (queue,) = await queues_of(server, dead)
-        await eventually(lambda: admin.max_offset(queue), lambda at: at == 1, "one dead letter is there")
-        await eventually(lambda: committed(server, group, topic), lambda at: at == 1, "the group is past it")
+        await eventually(lambda: admin.max_offset(queue), "one dead letter is there", lambda at: at == 1)
+        await eventually(lambda: committed(server, group, topic), "the group is past it", lambda at: at == 1)
     assert [(times, name) for times, name, _ in attempts] == [(0, topic), (1, topic), (2, topic)]
     assert attempts[1][2] - attempts[0][2] >= 0.9
     async with pull(server, server.new_name("readers")) as reader:
@@ -189,9 +188,9 @@ async def test_what_a_listener_says_decides_about_a_message(server: Server) -> N
     async with consumer, server.admin() as admin:
         assert sorted(await calls.reaches(5)) == ["m0", "m1", "m1", "m2", "m3"]
         dead = f"%DLQ%{group}"
-        await eventually(lambda: admin.topic_route(dead), bool, "the dead letter is there")
+        await eventually(lambda: admin.topic_route(dead), "the dead letter is there")
         (queue,) = await queues_of(server, dead)
-        await eventually(lambda: admin.max_offset(queue), lambda at: at == 1, "one dead letter is there")
+        await eventually(lambda: admin.max_offset(queue), "one dead letter is there", lambda at: at == 1)
 
 
 async def test_coroutine_functions_are_listeners_too(server: Server) -> None:
@@ -225,7 +224,7 @@ async def test_a_listener_of_batches_gets_lists_and_may_do_a_part_of_one(server:
     consumer = push(server, group, consume_message_batch_max_size=4)
     consumer.subscribe(topic, listener=half)
     async with consumer:
-        await until(lambda: sum(map(len, batches)) == 12, "the second halves came again")
+        await eventually(lambda: sum(map(len, batches)) == 12, "the second halves came again")
     assert sorted(batches[:2]) == [["m0", "m1", "m2", "m3"], ["m4", "m5", "m6", "m7"]]
     assert sorted(itertools.chain(*batches[2:])) == ["m2", "m3", "m6", "m7"]
 
@@ -286,9 +285,9 @@ async def test_a_new_group_that_begins_at_the_end_gets_what_comes_after_its_star
     consumer = push(server, server.new_name("group"), consume_from_where=LAST)
     consumer.subscribe(topic, listener=seen)
     async with consumer:
-        await until(lambda: len(consumer.assignment()) == 1, "the queue is assigned")
+        await eventually(lambda: len(consumer.assignment()) == 1, "the queue is assigned")
         await send(server, topic, numbered(3, "new"))
-        await until(lambda: set(seen.bodies) >= set(numbered(3, "new")), "the new messages are consumed")
+        await eventually(lambda: set(seen.bodies) >= set(numbered(3, "new")), "the new messages are consumed")
 
 
 async def test_a_stop_finishes_what_listeners_have_and_leaves_the_rest_to_others(server: Server) -> None:
@@ -305,7 +304,7 @@ async def test_a_stop_finishes_what_listeners_have_and_leaves_the_rest_to_others
     first = push(server, group, consume_threads=2)
     first.subscribe(topic, listener=slow)
     await first.start()
-    await wait_for(begun, "the listener has a message")
+    await eventually(begun.is_set, "the listener has a message")
     stopping = asyncio.create_task(first.stop())
     await asyncio.sleep(0)
     go_on.set()
@@ -316,7 +315,7 @@ async def test_a_stop_finishes_what_listeners_have_and_leaves_the_rest_to_others
     second = push(server, group)
     second.subscribe(topic, listener=second_seen)
     async with second:
-        await until(
+        await eventually(
             lambda: {*second_seen.bodies, *finished} == set(numbered(20)), "the rest went to another member"
         )
 
@@ -340,10 +339,10 @@ async def test_a_stuck_listener_does_not_hold_up_other_messages(server: Server) 
         await seen.reaches(20)
         assert "stuck" not in seen.bodies
         offset = admin.consumer_offset
-        await eventually(lambda: offset(group, other_queue), lambda at: at == 10, "one queue is done")
+        await eventually(lambda: offset(group, other_queue), "one queue is done", lambda at: at == 10)
         assert await offset(group, stuck_queue) in (None, 0)
         free.set()
-        await eventually(lambda: offset(group, stuck_queue), lambda at: at == 11, "so is the other")
+        await eventually(lambda: offset(group, stuck_queue), "so is the other", lambda at: at == 11)
 
 
 async def test_slow_consumption_holds_back_pulling(server: Server) -> None:
@@ -360,10 +359,10 @@ async def test_slow_consumption_holds_back_pulling(server: Server) -> None:
     consumer = push(server, group, pull_threshold_for_queue=10, pull_batch_size=8)
     consumer.subscribe(topic, listener=waits)
     async with consumer:
-        await wait_for(begun, "the listener has a message")
+        await eventually(begun.is_set, "the listener has a message")
         (queue,) = await queues_of(server, topic)
         info = (await consumer.running_info(with_stacks=False)).mq_table
-        await until(lambda: consumer._running().queues.table[queue].held_back_times > 0, "pulling waits")
+        await eventually(lambda: consumer._running().queues.table[queue].held_back_times > 0, "pulling waits")
         held = len(consumer._running().queues.table[queue].messages)
         assert queue in info
         assert 10 < held <= 10 + 8

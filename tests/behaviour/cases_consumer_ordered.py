@@ -8,8 +8,9 @@ from collections import defaultdict
 from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
-from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send, send_to, until
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send, send_to
+from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 
 class Order:
@@ -44,15 +45,15 @@ async def test_order_is_kept_while_members_come_and_go(server: Server) -> None:
         consumer.subscribe(topic, listener=order)
     await send(server, topic, numbered(200))
     async with first:
-        await until(lambda: order.distinct >= 40, "consumption has begun")
+        await eventually(lambda: order.distinct >= 40, "consumption has begun")
         async with second:
-            await until(
+            await eventually(
                 lambda: len(first.assignment()) == len(second.assignment()) == 2, "both members have queues"
             )
             await send(server, topic, numbered(100))
-        await until(lambda: first.assignment() == everything, "the first member has everything again")
+        await eventually(lambda: first.assignment() == everything, "the first member has everything again")
         await send(server, topic, numbered(100))
-        await until(lambda: order.distinct == 400, "every message is consumed")
+        await eventually(lambda: order.distinct == 400, "every message is consumed")
     assert order.at_once == 0
     for offsets in order.by_queue.values():
         assert offsets == sorted(offsets), "the order of a queue was not kept"
@@ -74,10 +75,10 @@ async def test_a_message_that_fails_holds_its_queue_and_no_other(server: Server)
     consumer = push(server, group, ordered=True, suspend_current_queue_time_ms=200)
     consumer.subscribe(topic, listener=fails_twice)
     async with consumer, server.admin() as admin:
-        await until(lambda: len(calls[fine]) == 4, "the other queue goes on")
-        await until(lambda: len(calls[failing]) == 6, "the queue goes on after the third attempt")
+        await eventually(lambda: len(calls[fine]) == 4, "the other queue goes on")
+        await eventually(lambda: len(calls[failing]) == 6, "the queue goes on after the third attempt")
         await eventually(
-            lambda: admin.consumer_offset(group, failing), lambda at: at == 4, "its offset is committed"
+            lambda: admin.consumer_offset(group, failing), "its offset is committed", lambda at: at == 4
         )
     assert calls[failing] == [("a0", 0), ("a1", 0), ("a1", 1), ("a1", 2), ("a2", 0), ("a3", 0)]
     assert [body for body, _ in calls[fine]] == numbered(4, "b")
@@ -99,9 +100,9 @@ async def test_a_message_that_fails_too_often_becomes_a_dead_letter_and_the_queu
     async with consumer, server.admin() as admin:
         await seen.reaches(4)
         dead = f"%DLQ%{group}"
-        await eventually(lambda: admin.topic_route(dead), bool, "there is a topic of dead letters")
+        await eventually(lambda: admin.topic_route(dead), "there is a topic of dead letters")
         (queue,) = await queues_of(server, dead)
-        await eventually(lambda: admin.max_offset(queue), lambda at: at == 1, "one dead letter is there")
+        await eventually(lambda: admin.max_offset(queue), "one dead letter is there", lambda at: at == 1)
     assert seen.bodies[:4] == ["m0", "m1", "m1", "m2"]
 
 
@@ -124,7 +125,7 @@ async def test_a_listener_may_take_the_commits_over(server: Server) -> None:
     async with consumer, server.admin() as admin:
         await seen.reaches(8)
         await eventually(
-            lambda: admin.consumer_offset(group, queue), lambda at: at == 4, "the commit is with the broker"
+            lambda: admin.consumer_offset(group, queue), "the commit is with the broker", lambda at: at == 4
         )
     assert seen.bodies[:8] == ["m0", "m1", "m2", "m0", "m1", "m2", "m3", "m4"]
 

@@ -11,8 +11,9 @@ from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, StateError
 from cometmq.model.message import StoredMessage
-from tests.behaviour.consumer_kit import numbered, pull, queues_of, send, send_to, until
-from tests.behaviour.server import PATIENCE_S, Server, eventually
+from tests.behaviour.consumer_kit import numbered, pull, queues_of, send, send_to
+from tests.behaviour.server import PATIENCE_S, Server
+from tests.waiting import eventually
 
 
 async def polled(consumer: PullConsumer, count: int) -> list[str]:
@@ -34,7 +35,7 @@ async def test_two_members_poll_the_topic_they_share(server: Server) -> None:
     async with pull(server, group) as first, pull(server, group) as second:
         await first.subscribe(topic)
         await second.subscribe(topic)
-        await until(
+        await eventually(
             lambda: len(first.assignment()) == len(second.assignment()) == 2, "both members have queues"
         )
         assert first.assignment().isdisjoint(second.assignment())
@@ -171,9 +172,9 @@ async def test_a_pulled_message_is_sent_back_to_the_retry_topic(server: Server) 
         (message,) = (await consumer.pull(queue, 0)).messages
         await consumer.send_back(message, delay_level=1)
         retries = f"%RETRY%{group}"
-        await eventually(lambda: admin.topic_route(retries), bool, "there is a retry topic")
+        await eventually(lambda: admin.topic_route(retries), "there is a retry topic")
         (retry_queue,) = await consumer.message_queues(retries)
-        await eventually(lambda: admin.max_offset(retry_queue), lambda at: at == 1, "the message is back")
+        await eventually(lambda: admin.max_offset(retry_queue), "the message is back", lambda at: at == 1)
         (copy,) = (await consumer.pull(retry_queue, 0)).messages
     assert (copy.body, copy.reconsume_times, copy.properties["RETRY_TOPIC"]) == (b"again", 1, topic)
 

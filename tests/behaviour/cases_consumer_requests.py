@@ -16,8 +16,9 @@ from cometmq.wire.headers.session import (
     GetConsumerStatusRequest,
 )
 from cometmq.wire.json import fastjson
-from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send, until
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.consumer_kit import Seen, numbered, push, queues_of, send
+from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 
 async def ask_broker(server: Server, code: RequestCode, header: Header) -> Command:
@@ -54,8 +55,8 @@ async def test_a_consumer_reports_what_it_does(server: Server) -> None:
         # A listener has a message a moment before that is counted.
         info = await eventually(
             lambda: running_info(server, header),
-            lambda told: told["statusTable"].get(topic, {}).get("consumeOKTPS", 0) > 0,
             "the consumption is counted",
+            lambda told: told["statusTable"].get(topic, {}).get("consumeOKTPS", 0) > 0,
         )
     properties = info["properties"]
     assert properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -102,7 +103,7 @@ async def test_a_consumer_tells_its_offsets(server: Server) -> None:
     await send(server, topic, numbered(7))
     async with consumer:
         await seen.reaches(7)
-        await until(lambda: list(consumer.status(topic).values()) == [7], "the offset is known")
+        await eventually(lambda: list(consumer.status(topic).values()) == [7], "the offset is known")
         header = GetConsumerStatusRequest(topic=topic, group=group)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         table = read(await ask_broker(server, code, header))["consumerTable"]
@@ -119,7 +120,7 @@ async def test_a_group_that_is_set_back_gets_its_messages_again(server: Server) 
     (queue,) = await queues_of(server, topic)
     async with consumer, server.admin() as admin:
         await seen.reaches(5)
-        await eventually(lambda: admin.consumer_offset(group, queue), lambda at: at == 5, "all is committed")
+        await eventually(lambda: admin.consumer_offset(group, queue), "all is committed", lambda at: at == 5)
         header = ResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True)
         answer = await ask_broker(server, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -23,8 +23,9 @@ from cometmq.model.message import Message, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.client import RemotingClient
 from cometmq.wire.codes import RequestCode, ResponseCode
-from tests.behaviour.consumer_kit import FIRST, Seen, numbered, pull, queues_of, send, send_to, until
-from tests.behaviour.server import PATIENCE_S, Server, eventually
+from tests.behaviour.consumer_kit import FIRST, Seen, numbered, pull, queues_of, send, send_to
+from tests.behaviour.server import PATIENCE_S, Server
+from tests.waiting import eventually
 
 POP_SETTINGS: Final = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
 """The settings of a broker that these cases need."""
@@ -43,12 +44,7 @@ def pop(server: Server, group: str, **options: Any) -> PopConsumer:
 
 async def until_come(condition: Callable[[], bool], what: str) -> None:
     """Wait until messages have come, perhaps once more."""
-    try:
-        async with asyncio.timeout(COME_BACK_S):
-            while not condition():  # noqa: ASYNC110 - listeners run on threads as well
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"not within {COME_BACK_S:g} s: {what}")
+    await eventually(condition, what, seconds=COME_BACK_S)
 
 
 class Busy:
@@ -180,11 +176,11 @@ async def dead_letter(server: Server, group: str) -> StoredMessage:
     """The only dead letter of a group."""
     dead = f"%DLQ%{group}"
     async with server.admin() as admin, pull(server, server.new_name("readers")) as reader:
-        route = await eventually(lambda: admin.topic_route(dead), bool, "there are dead letters")
+        route = await eventually(lambda: admin.topic_route(dead), "there are dead letters")
         assert route is not None
         queue = MessageQueue(dead, route.broker_datas[0].broker_name, 0)
         found = await eventually(
-            lambda: reader.pull(queue, 0), lambda reply: bool(reply.messages), "a letter"
+            lambda: reader.pull(queue, 0), "a letter", lambda reply: bool(reply.messages)
         )
     (letter,) = found.messages
     return letter
@@ -197,9 +193,9 @@ async def test_a_stop_finishes_what_has_begun_and_gives_the_rest_back(server: Se
     leaving = pop(server, group, consume_threads=1, pop_invisible_time_ms=300_000)
     leaving.subscribe(topic, listener=busy)
     await leaving.start()
-    await until(lambda: bool(busy.bodies), "a listener is busy")
+    await eventually(lambda: bool(busy.bodies), "a listener is busy")
     stopping = asyncio.create_task(leaving.stop())
-    await until(lambda: leaving.state is ServiceState.STOPPED, "the stop has begun")
+    await eventually(lambda: leaving.state is ServiceState.STOPPED, "the stop has begun")
     busy.go_on.set()
     await stopping
     assert len(busy.bodies) == 1
@@ -302,8 +298,8 @@ async def test_a_pop_consumer_is_traced(server: Server) -> None:
     async with server.admin() as admin:
         trace = await eventually(
             lambda: admin.message_trace(receipt.msg_id),
-            lambda trace: any(each.success for each in trace.consumptions),
             "the consumption is traced",
+            lambda trace: any(each.success for each in trace.consumptions),
         )
     assert [each.group for each in trace.consumptions] == [group]
 
@@ -351,8 +347,8 @@ async def test_a_timed_message_can_be_taken_back_until_it_is_due(server: Server)
     async with server.admin() as admin:
         trace = await eventually(
             lambda: admin.message_trace(unwanted.msg_id),
-            lambda trace: len(trace.recalls) == 2,
             "both recalls",
+            lambda trace: len(trace.recalls) == 2,
         )
     assert [(each.group, each.topic, each.success) for each in trace.recalls] == [
         (producers, topic, True),

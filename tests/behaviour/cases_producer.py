@@ -19,7 +19,8 @@ from cometmq.remoting.tls import ClientTls
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.session import GetProducerConnectionListRequest
-from tests.behaviour.server import Server, blocking_eventually, eventually
+from tests.behaviour.server import Server
+from tests.waiting import eventually, wait_until
 
 
 async def test_a_message_is_stored_as_it_was_sent(server: Server) -> None:
@@ -133,7 +134,7 @@ async def test_a_topic_is_made_by_its_first_message(server: Server) -> None:
     ):
         receipt = await producer.send(Message(topic, b"first"))
         route = await eventually(
-            lambda: admin.topic_route(topic), lambda found: found is not None, "the topic has a route"
+            lambda: admin.topic_route(topic), "the topic has a route", lambda found: found is not None
         )
         assert route is not None
         assert [(each.write_queue_nums, each.perm) for each in route.queue_datas] == [(3, 6)]
@@ -213,8 +214,8 @@ async def test_the_broker_knows_a_producer_while_it_runs(server: Server) -> None
         async with Producer(group, namesrv=server.namesrv) as producer:
             await producer.send(Message(topic, b"x"))
             id_ = producer.client_id.encode()
-            await eventually(known, lambda body: id_ in body, "the producer is known")
-        await eventually(known, lambda body: id_ not in body, "the producer is forgotten")
+            await eventually(known, "the producer is known", lambda body: id_ in body)
+        await eventually(known, "the producer is forgotten", lambda body: id_ not in body)
     finally:
         await remoting.stop()
 
@@ -243,8 +244,8 @@ def test_the_blocking_producer_does_the_same(server: Server) -> None:
         places = {(future.result().queue, future.result().queue_offset) for future in futures}
         assert len(places) == 50
         assert len(producer.send_batch([Message(topic, b"x")] * 3)) == 3
-        blocking_eventually(
+        wait_until(
             lambda: sum(each.max_offset for each in admin.topic_status(topic).values()),
-            lambda stored: stored == 54,
             "all messages are in their queues",
+            lambda stored: stored == 54,
         )

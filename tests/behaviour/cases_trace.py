@@ -14,8 +14,9 @@ from cometmq.client.producer.transaction_producer import TransactionProducer
 from cometmq.client.trace.query import MessageTrace, message_trace
 from cometmq.client.trace.records import ConsumeOutcome, TraceMessageType
 from cometmq.model.message import Message, StoredMessage
-from tests.behaviour.consumer_kit import Seen, pull, push, until
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.consumer_kit import Seen, pull, push
+from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 
 async def traced(server: Server, msg_id: str, consumptions: int = 0, transactions: int = 0) -> MessageTrace:
@@ -23,13 +24,13 @@ async def traced(server: Server, msg_id: str, consumptions: int = 0, transaction
     async with server.admin() as admin:
         return await eventually(
             lambda: message_trace(admin, msg_id),
+            f"message {msg_id} has its trace",
             lambda trace: (
                 bool(trace.sent)
                 and len(trace.transactions) >= transactions
                 and sum(each.began_ms is not None and each.success is not None for each in trace.consumptions)
                 >= consumptions
             ),
-            f"message {msg_id} has its trace",
         )
 
 
@@ -67,7 +68,7 @@ async def test_a_trace_tells_of_failures_and_of_new_attempts(server: Server) -> 
 
     async with consumer, Producer("producers", namesrv=server.namesrv, enable_trace=True) as producer:
         receipt = await producer.send(Message(topic, b"paid"))
-        await until(lambda: attempts == [0, 1], "the message came again")
+        await eventually(lambda: attempts == [0, 1], "the message came again")
     first, second = (await traced(server, receipt.msg_id, 2)).consumptions
     assert (first.retry_times, first.success, first.outcome) == (0, False, ConsumeOutcome.EXCEPTION)
     assert (second.retry_times, second.success) == (1, True)
@@ -87,7 +88,7 @@ async def test_ordered_and_pull_consumers_are_traced_too(server: Server) -> None
         await puller.subscribe(topic)
         receipt = await producer.send(Message(topic, b"paid"))
         await seen.reaches(1)
-        await eventually(puller.poll, bool, "the message is polled")
+        await eventually(puller.poll, "the message is polled")
     trace = await traced(server, receipt.msg_id, 2)
     assert sorted((each.group, each.success) for each in trace.consumptions) == [
         (groups[0], True),

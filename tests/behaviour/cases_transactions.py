@@ -13,8 +13,9 @@ from cometmq.client.blocking import transactions as blocking_transactions
 from cometmq.client.producer.transaction_producer import TransactionProducer
 from cometmq.client.producer.transactions import Check, OpenTransaction, TransactionState
 from cometmq.model.message import Message, StoredMessage
-from tests.behaviour.consumer_kit import Seen, push, send, until
+from tests.behaviour.consumer_kit import Seen, push, send
 from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
@@ -106,10 +107,10 @@ async def test_the_broker_asks_about_what_was_left_open(asking_server: Server) -
         for body in (b"rollback", b"commit"):
             async with producer.transaction(Message(topic, body)) as transaction:
                 transaction.decide(UNKNOWN)
-        await until(lambda: set(checks.asked) == {"rollback", "commit"}, "both are asked about")
-        await until(lambda: "commit" in seen.bodies, "what the check committed is consumed")
+        await eventually(lambda: set(checks.asked) == {"rollback", "commit"}, "both are asked about")
+        await eventually(lambda: "commit" in seen.bodies, "what the check committed is consumed")
         await send(server, topic, ["last"])
-        await until(lambda: "last" in seen.bodies, "what came after it is consumed")
+        await eventually(lambda: "last" in seen.bodies, "what came after it is consumed")
         # A broker that has no answer yet asks again, and each answer commits.
         assert set(seen.bodies) == {"commit", "last"}
 
@@ -125,9 +126,9 @@ async def test_while_a_block_runs_the_broker_is_told_that_nobody_knows(asking_se
             async with producer.transaction(Message(topic, b"other")) as other:
                 other.decide(UNKNOWN)
             # The broker asks about the older one first; when it has asked about the other, it has asked.
-            await until(lambda: "other" in seen.bodies, "the other one is consumed")
+            await eventually(lambda: "other" in seen.bodies, "the other one is consumed")
             assert set(seen.bodies) == {"other"}
-        await until(lambda: "slow" in seen.bodies, "the slow one is consumed")
+        await eventually(lambda: "slow" in seen.bodies, "the slow one is consumed")
     assert set(seen.bodies) == {"other", "slow"}
     assert set(checks.asked) == {"other"}
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cometmq.client.consumer.pull import PullConsumer
@@ -14,7 +13,8 @@ from cometmq.client.producer.send_result import SendReceipt
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
-from tests.behaviour.server import PATIENCE_S, Server, eventually
+from tests.behaviour.server import Server
+from tests.waiting import eventually
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -60,25 +60,9 @@ class Seen:
 
     async def reaches(self, count: int) -> list[str]:
         """Wait until so many messages have come; what they are."""
-
-        async def look() -> list[str]:
-            return self.bodies
-
-        return await eventually(look, lambda bodies: len(bodies) >= count, f"{count} messages are consumed")
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds."""
-
-    async def look() -> bool:
-        return condition()
-
-    await eventually(look, bool, what)
-
-
-async def wait_for(event: threading.Event, what: str) -> None:
-    """Wait for something that another thread does."""
-    assert await asyncio.to_thread(event.wait, PATIENCE_S), f"not within {PATIENCE_S:g} s: {what}"
+        return await eventually(
+            lambda: self.bodies, f"{count} messages are consumed", lambda bodies: len(bodies) >= count
+        )
 
 
 async def send(server: Server, topic: str, bodies: Sequence[str], **fields: Any) -> list[SendReceipt]:

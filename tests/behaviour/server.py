@@ -6,19 +6,13 @@ run the cases against our broker; those in `tests/compat` run the same cases aga
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
-
-import pytest
+from typing import Final
 
 from cometmq.client.admin.admin import Admin
 from cometmq.model.queue import MessageQueue
-
-T = TypeVar("T")
+from tests.waiting import eventually
 
 PATIENCE_S: Final = 40.0
 _numbers = itertools.count(1)
@@ -62,28 +56,5 @@ class Server:
         """
         async with self.admin() as admin:
             await eventually(
-                lambda: admin.max_offset(queue), lambda end: end == count, f"{count} messages are in {queue}"
+                lambda: admin.max_offset(queue), f"{count} messages are in {queue}", lambda end: end == count
             )
-
-
-async def eventually(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], what: str) -> T:
-    """Ask again and again until the answer is what is wanted."""
-    answer = await ask()
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not wanted(answer):
-                await asyncio.sleep(0.01)
-                answer = await ask()
-    except TimeoutError:
-        pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
-    return answer
-
-
-def blocking_eventually(ask: Callable[[], T], wanted: Callable[[T], bool], what: str) -> T:
-    """The same for a blocking client."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not wanted(answer := ask()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
-        time.sleep(0.01)
-    return answer

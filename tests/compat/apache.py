@@ -27,7 +27,8 @@ from tests.compat.jvm import (
     mqadmin,
     run_java,
 )
-from tests.compat.process import Server, ServerError, free_port, properties_text, wait_until
+from tests.compat.process import Server, ServerError, free_port, properties_text
+from tests.waiting import wait_until
 
 __all__ = [
     "JAVA_LIB",
@@ -44,7 +45,6 @@ __all__ = [
     "free_port",
     "mqadmin",
     "run_java",
-    "wait_until",
 ]
 
 REGISTER_SECONDS = 40.0

@@ -26,7 +26,7 @@ import msgspec
 import pytest
 
 from tests.compat.jvm import java_environment
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 # The suites are imported by several test modules; their assertions should tell as much as a module's own.
 pytest.register_assert_rewrite(

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -58,16 +58,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> float:
-    """Poll until the condition holds and return how long that took; fail with `what` after `seconds`."""
-    begin = time.monotonic()
-    while not condition():
-        if time.monotonic() - begin > seconds:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(POLL_SECONDS)
-    return time.monotonic() - begin
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

@@ -24,8 +24,8 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.codec import Record, decode_record
-from tests.integration.broker.broker_kit import eventually
 from tests.unit.store.log_kit import STORE_HOST, InPlace
+from tests.waiting import eventually
 
 STEP = int(os.environ.get("TIMER_CRASH_STEP", "60"))
 SLOT_MS = 100
@@ -99,7 +99,7 @@ async def outlive(disk: SimulatedDisk, safe: set[bytes]) -> None:
         await eventually(
             lambda: {bytes(record.body) for record in timed.delivered()} >= safe,
             f"{len(safe)} messages are delivered",
-            30.0,
+            seconds=30.0,
         )
         for record in timed.delivered():
             _, deliver_ms = bytes(record.body).split()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cometmq import Message, Producer
 from cometmq.client.producer.send_result import SendReceipt
 from cometmq.testing.embedded import EmbeddedBroker
+from tests.waiting import wait_until
 
 PATIENCE_S: Final = 100
 _BATCH: Final = 200
@@ -78,7 +78,7 @@ def start(
     writer = writer.trigger(availableNow=True) if to_end else writer.trigger(processingTime=every)
     while True:
         query = writer.start(str(folder / "out"))
-        eventually(lambda: not query.isActive or has_begun(query), "the query has begun or failed")  # noqa: B023
+        wait_until(lambda: not query.isActive or has_begun(query), "the query has begun or failed")  # noqa: B023
         failure = query.exception()
         if failure is None or "Python worker failed to connect back" not in str(failure):
             return query
@@ -101,11 +101,3 @@ def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         yield query
     finally:
         query.stop()
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something holds that others bring about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.05)

@@ -13,7 +13,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
 from cometmq import Message, TransactionProducer, TransactionState
 from cometmq.spark.live.options import live_options
 from cometmq.spark.live.table import FilteringReader
-from tests.spark.live_kit import Live, eventually, numbers
+from tests.spark.live_kit import Live, numbers
+from tests.waiting import wait_until
 
 
 def test_every_column_is_what_was_sent(live: Live) -> None:
@@ -89,7 +90,7 @@ def test_a_read_goes_from_time_to_time(live: Live) -> None:
     topic = live.topic(queues=1)
     live.send_numbers(topic, range(3))
     last = max(row.storeTimestamp for row in live.table(topic).collect())
-    eventually(lambda: datetime.now() > last.replace(tzinfo=None), "the clock goes on")
+    wait_until(lambda: datetime.now() > last.replace(tzinfo=None), "the clock goes on")
     between_ms = round(last.timestamp() * 1000) + 1
     live.send_numbers(topic, range(3, 6))
 
@@ -196,10 +197,10 @@ def test_messages_of_transactions_and_delayed_ones_are_invisible_until_they_are_
         with producer.transaction(Message(topic, b"1")):
             live.send(Message(topic, b"2", delay_ms=3_600_000), Message(topic, b"3"))
             assert numbers(live.table(topic)) == [3]
-        eventually(lambda: numbers(live.table(topic)) == [1, 3], "the committed message is there")
+        wait_until(lambda: numbers(live.table(topic)) == [1, 3], "the committed message is there")
 
     live.send(Message(topic, b"4", delay_ms=1000))
-    eventually(lambda: numbers(live.table(topic)) == [1, 3, 4], "the delayed message is there")
+    wait_until(lambda: numbers(live.table(topic)) == [1, 3, 4], "the delayed message is there")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark import live_driver
-from tests.spark.live_kit import Live, eventually
+from tests.spark.live_kit import Live
+from tests.waiting import wait_until
 
 ROUNDS = int(os.environ.get("SPARK_KILL_ROUNDS", "3"))
 LONGEST_S = 3.0
@@ -69,7 +70,7 @@ def test_a_query_that_is_killed_and_started_again_reads_every_message_once(
         before = batches(tmp_path)
         driver = Driver(live, topic, tmp_path, "forever")
         try:
-            eventually(
+            wait_until(
                 lambda: batches(tmp_path) > before or driver.process.poll() is not None,  # noqa: B023
                 "a batch has begun",
             )

@@ -14,7 +14,7 @@ from cometmq.spark.live import cluster
 from cometmq.spark.live.options import live_options
 from cometmq.spark.live.stream import RocketmqStreamReader
 from cometmq.testing.embedded import EmbeddedBroker
-from tests.spark.live_kit import eventually
+from tests.waiting import wait_until
 
 ALL = ReadAllAvailable()
 
@@ -74,7 +74,7 @@ def test_a_new_queue_enters_the_offsets_before_it_is_read(desk: Desk) -> None:
     def entered() -> bool:
         return "1" in reader.latestOffset(end, ALL)["t"]["embedded"]
 
-    eventually(entered, "the name server has told of the queue")
+    wait_until(entered, "the name server has told of the queue")
     entering = reader.latestOffset(end, ALL)
     assert entering["t"]["embedded"]["1"] == 0
     read = reader.latestOffset(entering, ALL)
@@ -129,5 +129,5 @@ def test_offsets_are_committed_for_the_group_and_not_read_back(desk: Desk) -> No
     end = reader.latestOffset(start, ALL)
     reader.commit(end)
     offsets = desk.rocketmq.broker.state.offsets
-    eventually(lambda: offsets.query("committing", "t", 0) == 5, "the offset is committed")
+    wait_until(lambda: offsets.query("committing", "t", 0) == 5, "the offset is committed")
     assert desk.reader(topic="t", group="committing").initialOffset() == start

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cometmq import Admin, Message, Producer
 from cometmq.spark.live.stream import SKIPPED
 from cometmq.testing.embedded import EmbeddedBroker
-from tests.spark.live_kit import PATIENCE_S, Live, eventually, running, start
+from tests.spark.live_kit import PATIENCE_S, Live, running, start
+from tests.waiting import wait_until
 
 
 def rows_of(query: StreamingQuery) -> list[int]:
@@ -78,13 +79,13 @@ def test_a_running_query_finds_new_topics_and_new_messages(live: Live, tmp_path:
     live.send_numbers(first, range(5))
     stream = live.stream(topicPattern=f"{first}.*", startingOffsets="latest", group="pattern")
     with running(start(stream, tmp_path, every="50 milliseconds")) as query:
-        eventually(lambda: query.lastProgress is not None, "the query has begun")
+        wait_until(lambda: query.lastProgress is not None, "the query has begun")
         live.send_numbers(first, range(100, 105))
         live.rocketmq.call(live.rocketmq.create_topic(name, queues=2))
         live.send_numbers(name, range(200, 205))
         expected = [*range(100, 105), *range(200, 205)]
-        eventually(lambda: sum(rows_of(query)) == len(expected), "all rows were read")
-        eventually(
+        wait_until(lambda: sum(rows_of(query)) == len(expected), "all rows were read")
+        wait_until(
             lambda: "isDataAvailable" in query.status and not query.status["isTriggerActive"], "it rests"
         )
     assert live.written(tmp_path) == expected
@@ -94,9 +95,9 @@ def test_the_query_is_a_member_of_its_group_while_it_runs(live: Live, tmp_path: 
     topic = live.topic()
     consumers = live.rocketmq.broker.state.clients.consumers
     with running(start(live.stream(topic, group="members"), tmp_path)):
-        eventually(lambda: "members" in consumers, "the group has a member")
+        wait_until(lambda: "members" in consumers, "the group has a member")
         assert topic in consumers["members"].subscriptions
-    eventually(lambda: "members" not in consumers, "the member has left")
+    wait_until(lambda: "members" not in consumers, "the member has left")
 
 
 # Faults
@@ -134,7 +135,7 @@ def expire(live: Live, topic: str) -> int:
         return queue.min_offset
 
     # A file stays until it is flushed.
-    eventually(lambda: live.rocketmq.call(clean()) > READ, "messages have expired that were not read")
+    wait_until(lambda: live.rocketmq.call(clean()) > READ, "messages have expired that were not read")
     return live.rocketmq.call(clean())
 
 
@@ -192,13 +193,13 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(small: Li
     topic = small.topic(queues=2)
     small.send_numbers(topic, range(50))
     with running(start(small.stream(topic, maxOffsetsPerTrigger=10), tmp_path)) as query:
-        eventually(lambda: bool(rows_of(query)), "the query has begun")
+        wait_until(lambda: bool(rows_of(query)), "the query has begun")
         small.rocketmq.call(small.rocketmq.stop_broker())
         done = query.lastProgress
-        eventually(lambda: query.lastProgress is not done or query.isActive, "it goes on without the broker")
+        wait_until(lambda: query.lastProgress is not done or query.isActive, "it goes on without the broker")
         small.rocketmq.call(small.rocketmq.start())
         small.send_numbers(topic, range(50, 80))
-        eventually(lambda: sum(rows_of(query)) == 80, f"all rows were read, of {rows_of(query)}")
+        wait_until(lambda: sum(rows_of(query)) == 80, f"all rows were read, of {rows_of(query)}")
         assert query.exception() is None
         query.processAllAvailable()
     assert small.written(tmp_path) == list(range(80))

@@ -1,35 +1,40 @@
-"""The commands of `cometmq`, and the module of each, which is imported when it is used.
+"""The command table of `cometmq`: each command's sentence and module, imported on first use.
 
 Rules kept here:
-- `cometmq --help` imports no command: what it shows of each is in the table here. Each command's own module
-  takes its sentence from the table, too.
-- A module has a Typer `app`, made by `group_app` if it has commands of its own, else by `single_app`.
+- `cometmq --help` imports no command: its sentences and theirs come from this table.
+- A module has a Typer `app`, made by `group_app` if it has subcommands, else by `single_app`.
+- The docstring of a command is its help. Lines under "Examples:", and what follows them, become its epilog.
+- A parameter `link` of a command stands for the options `--namesrv` and `--timeout`.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar, get_type_hints
 
 import typer
 import typer.core
 import typer.main
 
+F = TypeVar("F", bound=Callable[..., None])
+
 COMMANDS: Final = {
-    "namesrv": "Run a name server: brokers register with it, clients ask it for the way to a topic.",
-    "broker": "Run a broker: it takes messages, stores them, and gives them to consumers.",
-    "standalone": "Run a name server and a broker together: everything that is needed to try things out.",
-    "cluster": "Look at the brokers of a cluster, and take one out of use.",
-    "topic": "Look at topics, make them, change them and delete them.",
-    "group": "Look at consumer groups: how far they are, who is in them; and set them elsewhere.",
-    "message": "Send messages, look at them, and find them.",
-    "dlq": "Look at dead letters, and send them to their topics once more.",
+    "namesrv": "Run a name server: brokers register with it, clients ask it for routes to topics.",
+    "broker": "Run a broker: it stores messages and delivers them to consumers.",
+    "standalone": "Run a name server and a broker together, to try things out.",
+    "cluster": "List brokers, show their state, change their write permission.",
+    "topic": "List, show, create, change and delete topics.",
+    "group": "List consumer groups, show progress and members, reset offsets.",
+    "message": "Send, print, find and trace messages.",
+    "dlq": "List and print dead letters, and send them to their topics again.",
     "config": "Show, compare and change the settings of running servers.",
-    "doctor": "Look at a running cluster from a client's side and say what is wrong with it.",
-    "store": "Look at a store directory, verify it, print its messages, make its queues and index again.",
+    "doctor": "Examine a running cluster from a client's side, with advice on every problem.",
+    "store": "Inspect and verify a store directory, dump messages, rebuild queues and index.",
     "pipeline": "Run data pipelines on Spark: archive, replay, mirror, SQL, reports.",
-    "bench": "Measure a running system: how much it takes and gives, how fast, and what that costs.",
+    "bench": "Measure throughput, latency and cost of a running cluster.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -73,15 +78,69 @@ def load(name: str) -> Any:
     return command
 
 
-def group_app(name: str) -> typer.Typer:
-    """The Typer of a command that has commands of its own."""
-    app = typer.Typer(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
-    app.callback()(lambda: None)  # so that it stays a group, however few commands it has
-    return app
+class CommandGroup(typer.Typer):
+    """Registers subcommands: their docstrings as help, and options in the place of a `link`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
+        self.callback()(lambda: None)  # keeps it a group, however few subcommands it has
+
+    def command(self, name: str | None = None, **attributes: Any) -> Callable[[F], F]:
+        """Register a subcommand."""
+
+        def add(function: F) -> F:
+            register = super(CommandGroup, self).command
+            register(name, **{**_texts(function), **attributes})(_with_link(function))
+            return function
+
+        return add
 
 
-def single_app(name: str, run: Callable[..., None], epilog: str) -> typer.Typer:
-    """The Typer of a command that is one by itself."""
+def group_app(name: str) -> CommandGroup:
+    """The Typer of a command with subcommands."""
+    return CommandGroup(name)
+
+
+def single_app(name: str, run: Callable[..., None]) -> typer.Typer:
+    """The Typer of a command without subcommands."""
     app = typer.Typer(add_completion=False)
-    app.command(name, help=COMMANDS[name], epilog=epilog)(run)
+    app.command(name, **{**_texts(run), "help": COMMANDS[name]})(_with_link(run))
     return app
+
+
+def _texts(function: Callable[..., None]) -> dict[str, Any]:
+    """Help and epilog from a docstring; Typer joins the lines of a paragraph, so each example becomes one."""
+    about, _, rest = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
+    if not rest:
+        return {}
+    examples, _, more = rest.partition("\n\n")
+    paragraphs = ["Examples:", *examples.splitlines(), *filter(None, [more])]
+    return {"help": about, "epilog": "\n" + "\n\n".join(paragraphs) + "\n"}
+
+
+def _with_link(function: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `link` by the options that make one."""
+    signature = inspect.signature(function)
+    if "link" not in signature.parameters:
+        return function
+    from cometmq.cli.common.connect import TIMEOUT_S, Link, Namesrv, Timeout
+
+    hints = get_type_hints(function, include_extras=True)
+    options = {"namesrv": (Namesrv, ""), "timeout": (Timeout, TIMEOUT_S)}
+    parameters = []
+    for each in signature.parameters.values():
+        if each.name == "link":
+            parameters += [
+                inspect.Parameter(name, each.kind, annotation=hint, default=default)
+                for name, (hint, default) in options.items()
+            ]
+        else:
+            parameters.append(each.replace(annotation=hints[each.name]))
+
+    @wraps(function)
+    def command(*, namesrv: str, timeout: float, **others: Any) -> None:
+        function(link=Link(namesrv, timeout), **others)
+
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command

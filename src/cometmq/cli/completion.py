@@ -1,7 +1,7 @@
-"""`cometmq completion`: scripts by which shells complete commands and options.
+"""`cometmq completion`: completion scripts for bash, zsh and fish.
 
-Rules kept here: the script has all names in it, so that the Tab key starts no Python; after an upgrade it is
-made again.
+Rules kept here: a script contains all names, so that the Tab key starts no Python; print it again after an
+upgrade.
 """
 
 from __future__ import annotations
@@ -13,35 +13,29 @@ import typer
 
 from cometmq.cli.commands import COMMANDS, load, single_app
 
-EPILOG = """
-Examples:
-
-  cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
-
-  cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
-
-  cometmq completion fish > ~/.config/fish/completions/cometmq.fish
-"""
-
 
 class Shell(StrEnum):
-    """The shells that are known."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-def print_script(
-    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")],
-) -> None:
-    """Print the script."""
+def print_script(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")]) -> None:
+    """Print the script.
+
+    Examples:
+      cometmq completion bash > ~/.local/share/bash-completion/completions/cometmq
+      cometmq completion zsh > ~/.zfunc/_cometmq          with ~/.zfunc in fpath, before compinit
+      cometmq completion fish > ~/.config/fish/completions/cometmq.fish
+    """
     words = command_words()
     typer.echo({Shell.BASH: _bash, Shell.ZSH: _zsh, Shell.FISH: _fish}[shell](words))
 
 
 def command_words() -> dict[str, list[str]]:
-    """What may follow each command: `{"": […], "topic": […], "topic list": […]}`."""
+    """The words after each command: `{"": […], "topic": […], "topic list": […]}`."""
     words = {"": [*COMMANDS, "--help", "--version"]}
     for name in COMMANDS:
         _add_words(words, name, load(name))
@@ -61,45 +55,37 @@ def _add_words(words: dict[str, list[str]], path: str, command: Any) -> None:
         _add_words(words, f"{path} {name}", subcommand)
 
 
-def _cases(words: dict[str, list[str]], indent: str) -> str:
-    return "\n".join(f'{indent}"{path}") words="{" ".join(found)}" ;;' for path, found in words.items())
+def _script(words: dict[str, list[str]], typed: str, end: str) -> str:
+    """Functions of bash and zsh differ in how they read the typed words, and in their ends."""
+    cases = "\n".join(f'        "{path}") found="{" ".join(next_)}" ;;' for path, next_ in words.items())
+    return f"""_cometmq() {{
+    local at="" found="" word candidate
+    for word in {typed}; do
+        candidate="${{at:+$at }}$word"
+        case "$candidate" in
+            {"|".join(f'"{path}"' for path in words if path)}) at="$candidate" ;;
+        esac
+    done
+    case "$at" in
+{cases}
+    esac
+{end}"""
 
 
 def _bash(words: dict[str, list[str]]) -> str:
-    return f"""# bash completion of cometmq
-_cometmq() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" path="" words="" word candidate
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        candidate="${{path:+$path }}$word"
-        case "$candidate" in
-            {"|".join(f'"{path}"' for path in words if path)}) path="$candidate" ;;
-        esac
-    done
-    case "$path" in
-{_cases(words, "        ")}
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
-    [[ ${{#COMPREPLY[@]}} -eq 0 ]] && COMPREPLY=($(compgen -f -- "$current"))
-}}
+    end = """    local current="${COMP_WORDS[COMP_CWORD]}"
+    COMPREPLY=($(compgen -W "$found" -- "$current"))
+    [[ ${#COMPREPLY[@]} -eq 0 ]] && COMPREPLY=($(compgen -f -- "$current"))
+}
 complete -F _cometmq cometmq"""
+    return "# bash completion of cometmq\n" + _script(words, '"${COMP_WORDS[@]:1:COMP_CWORD-1}"', end)
 
 
 def _zsh(words: dict[str, list[str]]) -> str:
-    return f"""#compdef cometmq
-_cometmq() {{
-    local path_="" words_="" word candidate
-    for word in ${{words[2,CURRENT-1]}}; do
-        candidate="${{path_:+$path_ }}$word"
-        case "$candidate" in
-            {"|".join(f'"{path}"' for path in words if path)}) path_="$candidate" ;;
-        esac
-    done
-    case "$path_" in
-{_cases(words, "        ").replace(" words=", " words_=")}
-    esac
-    compadd -- ${{=words_}} || _files
-}}
+    end = """    compadd -- ${=found} || _files
+}
 _cometmq "$@\""""
+    return "#compdef cometmq\n" + _script(words, "${words[2,CURRENT-1]}", end)
 
 
 def _fish(words: dict[str, list[str]]) -> str:
@@ -118,4 +104,4 @@ def _fish(words: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-app = single_app("completion", print_script, EPILOG)
+app = single_app("completion", print_script)

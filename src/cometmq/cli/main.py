@@ -1,4 +1,4 @@
-"""The root of the `cometmq` command; the commands themselves are listed in `commands`."""
+"""The `cometmq` command; `commands` has the table of its subcommands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _show_bug(
 
 
 def main() -> None:
-    """Run the command; an expected error is one line on standard error and an exit code of its kind."""
+    """Run the command; an expected error is one line on standard error and an exit code."""
     if logging.lastResort is not None:
         logging.lastResort.addFilter(PeerTextFilter())
     sys.excepthook = _show_bug

@@ -1,7 +1,7 @@
-"""The configuration reference, written from the declarations: `python -m cometmq.cli.reference`.
+"""The configuration reference, generated from the settings: `python -m cometmq.cli.reference`.
 
-`docs/CONFIGURATION.md` is what this prints; a test compares the two. The remark of a setting is the comment
-beside its declaration, its group the comment above a block of them.
+It prints `docs/CONFIGURATION.md`; a test compares the two. The remark of a setting is the comment beside its
+declaration.
 """
 
 from __future__ import annotations

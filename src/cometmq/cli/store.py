@@ -1,10 +1,10 @@
-"""`cometmq store`: look at a store directory, verify it, print its messages, make its queues again.
+"""`cometmq store`: inspect and verify a store directory, dump its messages, rebuild its queues and index.
 
 Rules kept here:
-- Everything but `rebuild` only reads, and opens files for reading only. `inspect`, `dump` and `set-aside`
-  also read the store of a running broker; `verify` does not, because it would take changes for damage.
+- All commands but `rebuild` open files for reading only. `inspect`, `dump` and `set-aside` also read the
+  store of a running broker; `verify` does not, because it would take changes for damage.
 - Data goes to standard output, everything else to standard error.
-- What the commands need is imported when they run: `cometmq --help` needs none of it.
+- Commands import what they need when they run: `cometmq --help` needs none of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import Yes
+from cometmq.cli.common.connect import AsJson, Yes
 from cometmq.cli.common.output import confirm, counted, note, print_json, print_table, say, time_text
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.peer_text import escaped, escaped_json
@@ -32,22 +32,18 @@ app = group_app("store")
 Directory = Annotated[Path, typer.Argument(help="The store directory (storePathRootDir).", metavar="DIR")]
 Config = Annotated[
     Path | None,
-    typer.Option("-c", "--config", help="The broker's properties file, if it is at hand.", metavar="FILE"),
+    typer.Option("-c", "--config", help="The broker's properties file, if available.", metavar="FILE"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq store inspect ~/store
-
-  cometmq store inspect ~/store --json | jq .log
-"""
-)
+@app.command()
 def inspect(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Show what is in a store: log, queues, index, checkpoint. Also while a broker runs."""
+    """Show log, queues, index and checkpoint of a store. Also while a broker runs.
+
+    Examples:
+      cometmq store inspect ~/store
+      cometmq store inspect ~/store --json | jq .log
+    """
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tools.inspect import inspect_store
     from cometmq.store.tools.survey import alone_with
@@ -61,19 +57,16 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
         _show_summary(summary)
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq store verify ~/store
-
-  cometmq store verify ~/store -c broker.conf --json
-
-The exit code is 0 if nothing was found, and 1 otherwise.
-"""
-)
+@app.command()
 def verify(directory: Directory, config: Config = None, as_json: AsJson = False) -> None:
-    """Read every file of a store that is not in use, change none, and report what is not right."""
+    """Check every file of a store that is not in use, without changing it.
+
+    Examples:
+      cometmq store verify ~/store
+      cometmq store verify ~/store -c broker.conf --json
+
+    The exit code is 0 if nothing was found, and 1 otherwise.
+    """
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tools.survey import alone_with
     from cometmq.store.tools.verify import verify_store
@@ -101,15 +94,7 @@ def verify(directory: Directory, config: Config = None, as_json: AsJson = False)
         raise typer.Exit(1)
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq store dump ~/store --topic orders
-
-  cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
-"""
-)
+@app.command()
 def dump(
     directory: Directory,
     topic: Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")],
@@ -118,11 +103,16 @@ def dump(
         int, typer.Option("--from", help="Begin at this queue offset.", metavar="OFFSET")
     ] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="At most so many messages.", metavar="N", min=0)
+        int | None, typer.Option("--limit", help="Most messages to print.", metavar="N", min=0)
     ] = None,
     config: Config = None,
 ) -> None:
-    """Print the messages of a topic, one JSON document a line. Also while a broker runs."""
+    """Print the messages of a topic, one JSON document a line. Also while a broker runs.
+
+    Examples:
+      cometmq store dump ~/store --topic orders
+      cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
+    """
     import msgspec
 
     from cometmq.ports.disk import SystemDisk
@@ -151,22 +141,18 @@ def dump(
         sys.stdout.buffer.flush()
 
 
-@app.command(
-    "set-aside",
-    epilog="""
-Examples:
-
-  cometmq store set-aside ~/store
-
-  cometmq store set-aside ~/store --json | jq .records
-
-The records are still in the store:
-
-  cometmq store dump ~/store --topic TOPIC --queue N --from OFFSET --limit 1
-""",
-)
+@app.command("set-aside")
 def set_aside(directory: Directory, as_json: AsJson = False) -> None:
-    """Show the records that the broker could not process, and set aside. Also while it runs."""
+    """Show the records that the broker could not process and set aside. Also while it runs.
+
+    Examples:
+      cometmq store set-aside ~/store
+      cometmq store set-aside ~/store --json | jq .records
+
+    The records are still in the store:
+
+      cometmq store dump ~/store --topic TOPIC --queue N --from OFFSET --limit 1
+    """
     from cometmq.broker.set_aside import SetAsideTable
     from cometmq.ports.disk import SystemDisk
     from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
@@ -204,24 +190,16 @@ def set_aside(directory: Directory, as_json: AsJson = False) -> None:
     say(f"{counted(total, 'record')} since the store was made: {by_service}")
 
 
-@app.command(
-    epilog="""
-Examples:
+@app.command()
+def rebuild(directory: Directory, config: Config = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Rebuild the consume queues and the index of a store from its commit log.
 
-  cometmq store rebuild ~/store
+    Examples:
+      cometmq store rebuild ~/store
+      cometmq store rebuild ~/store -c broker.conf --yes --json
 
-  cometmq store rebuild ~/store -c broker.conf --yes --json
-
-The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
-"""
-)
-def rebuild(
-    directory: Directory,
-    config: Config = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make the consume queues and the index of a store again from its commit log."""
+    The broker has to be stopped. The old queues and index stay in place until the new ones are complete.
+    """
     from cometmq.ports.clock import SystemClock
     from cometmq.ports.disk import SystemDisk
     from cometmq.ports.folders import SystemFolders
@@ -262,7 +240,7 @@ def store_settings(config: Path | None) -> StoreConfig | None:
 def _one_line_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # whoever read the output has had enough
+    except BrokenPipeError:  # the reader of the output has ended
         sys.stderr.close()
         raise typer.Exit(0) from None
     except OSError as error:

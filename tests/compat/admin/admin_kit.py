@@ -23,7 +23,7 @@ from tests.compat.client.normal import sorted_lines, without_places
 from tests.compat.client.subject import Subject
 from tests.compat.foreign import Listening, Sender
 from tests.compat.foreign_clients import JavaClient
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 AWAIT_SECONDS = 30.0
 POLL_SECONDS = 0.5

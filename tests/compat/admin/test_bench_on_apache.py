@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
-from tests.integration.cli.cli_kit import Cometmq, eventually
+from tests.integration.cli.cli_kit import Cometmq
+from tests.waiting import wait_until
 
 COUNT = 200
 
@@ -36,19 +37,19 @@ def test_messages_are_sent_and_consumed_and_the_group_is_gone(cometmq: Cometmq) 
         *("--batch", "2", "--json"),
     ).json
     assert (sent["messages"], sent["failed"]) == (COUNT, 0)
-    eventually(
+    wait_until(
         lambda: cometmq.ok("topic", "status", "load", "--json").json["messages"],
-        lambda found: found == COUNT,
         "all messages are in their queues",
+        lambda found: found == COUNT,
     )
     before = names(cometmq, "group")
     got = cometmq.ok("bench", "consumer", "-t", "load", "--messages", str(COUNT), "--json").json
     assert (got["messages"], got["bytes"], got["groupDeleted"]) == (COUNT, COUNT * 128, True)
     assert names(cometmq, "group") == before
-    eventually(
+    wait_until(
         lambda: names(cometmq, "topic"),
-        lambda found: f"%RETRY%{got['group']}" not in found,
         "the retry topic of the group is gone",
+        lambda found: f"%RETRY%{got['group']}" not in found,
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 from cometmq import Message, PushConsumer
 from cometmq.client.admin.redrive import REDRIVEN_FROM
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
-from tests.integration.cli.cli_kit import Cometmq, eventually, make_dead_letters, send_all
+from tests.integration.cli.cli_kit import Cometmq, make_dead_letters, send_all
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +31,10 @@ def cometmq(namesrv: str) -> Cometmq:
 
 def messages(cometmq: Cometmq, topic: str, count: int) -> None:
     """Wait until a topic shows so many messages: Apache's queues follow its log a moment later."""
-    eventually(
+    wait_until(
         lambda: cometmq.ok("topic", "status", topic, "--json").json["messages"],
-        lambda found: found == count,
         f"{topic} shows {count} messages",
+        lambda found: found == count,
     )
 
 
@@ -60,10 +61,10 @@ def test_topics_and_messages(cometmq: Cometmq) -> None:
     (place,) = cometmq.ok("topic", "show", "letters", "--json").json["brokers"]
     assert (place["writeQueues"], place["brokerName"]) == (3, "broker-a")
 
-    found = eventually(
+    found = wait_until(
         lambda: cometmq("message", "find", "letters", "--key", "k1", "--json"),
-        lambda ended: ended.code == 0,
         "the index has the key",
+        lambda ended: ended.code == 0,
     )
     assert [(each["msgId"], each["text"]) for each in found.lines] == [(sent["msgId"], "hello")]
     for arguments in ([sent["msgId"], "--topic", "letters"], [sent["offsetMsgId"]]):
@@ -85,17 +86,17 @@ def test_groups_and_their_offsets(cometmq: Cometmq, namesrv: str) -> None:
     consumer = PushConsumer("readers", namesrv=namesrv, persist_consumer_offset_interval_ms=50)
     consumer.subscribe("events", "a || b")(lambda message: None)
     with consumer:
-        member = eventually(
+        member = wait_until(
             lambda: cometmq("group", "members", "readers", "--json"),
-            lambda ended: ended.code == 0 and len(ended.json["members"][0]["queues"] or ()) == 3,
             "the member has its queues",
+            lambda ended: ended.code == 0 and len(ended.json["members"][0]["queues"] or ()) == 3,
         ).json["members"][0]
         assert member["subscriptions"]["events"] == "a || b"
         cometmq.ok("message", "send", "events", "--lines", "--tag", "a", stdin=b"1\n2\n3\n4\n")
-        eventually(
+        wait_until(
             lambda: cometmq.ok("group", "progress", "readers", "--topic", "events", "--json").json,
-            lambda found: found["lag"] == 0 and sum(each["brokerOffset"] for each in found["queues"]) == 4,
             "everything is consumed",
+            lambda found: found["lag"] == 0 and sum(each["brokerOffset"] for each in found["queues"]) == 4,
         )
     (group,) = [
         each for each in cometmq.ok("group", "list", "--json").json["groups"] if each["group"] == "readers"
@@ -114,11 +115,11 @@ def test_groups_and_their_offsets(cometmq: Cometmq, namesrv: str) -> None:
         return lag
 
     cometmq.ok("group", "reset", "readers", "--topic", "events", "--to", "earliest", "--yes")
-    eventually(lambda: lag_of("readers"), lambda lag: lag == 4, "the group was set back")
+    wait_until(lambda: lag_of("readers"), "the group was set back", lambda lag: lag == 4)
     cometmq.ok("group", "clone", "readers", "others", "--topic", "events", "--yes")
-    eventually(lambda: lag_of("others"), lambda lag: lag == 4, "the other group is at the same place")
+    wait_until(lambda: lag_of("others"), "the other group is at the same place", lambda lag: lag == 4)
     cometmq.ok("group", "skip", "others", "--topic", "events", "--yes")
-    eventually(lambda: lag_of("others"), lambda lag: lag == 0, "the other group is at the end")
+    wait_until(lambda: lag_of("others"), "the other group is at the end", lambda lag: lag == 0)
     cometmq.ok("group", "delete", "others", "--offsets", "--yes")
 
 
@@ -175,10 +176,10 @@ def test_the_doctor_is_silent_on_a_healthy_cluster_and_finds_what_is_wrong(
         readers.append(consumer)
     cometmq.ok("cluster", "wipe-write", "broker-a", "--yes")
     try:
-        found = eventually(
+        found = wait_until(
             lambda: Cometmq(f"{namesrv};127.0.0.1:1")("doctor", "--sample", "0.5", "--json").json["findings"],
-            lambda findings: len(findings) >= 3,
             "all three faults are found",
+            lambda findings: len(findings) >= 3,
         )
     finally:
         cometmq.ok("cluster", "add-write", "broker-a")

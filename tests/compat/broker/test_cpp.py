@@ -11,7 +11,7 @@ from tests.compat.client.suite_basics import QUICK_LEVELS, BasicsSuite, SharedGr
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, fresh
 from tests.compat.foreign_clients import CppClient
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

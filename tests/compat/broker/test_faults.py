@@ -16,19 +16,13 @@ from statistics import median
 import psutil
 import pytest
 
-from tests.compat.client.subject import (
-    Subject,
-    create_topic,
-    make_broker,
-    make_namesrv,
-    now_ms,
-    running_subject,
-)
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject, create_topic, make_broker, make_namesrv, running_subject
 from tests.compat.client.suite_consuming import wait_for_all, wait_for_progress
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, fresh
 from tests.compat.foreign_clients import JavaClient
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 SEND_MESSAGE_V2 = 310
 PULL_MESSAGE = 11

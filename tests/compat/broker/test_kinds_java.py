@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.answers import now_ms
 from tests.compat.broker.kinds_client import COMMIT, ROLLBACK, UNKNOWN, KindsClient
-from tests.compat.client.subject import Subject, now_ms, running_subject
+from tests.compat.client.subject import Subject, running_subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignError, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 CHECK_MS = 1_000
 # Far above what it takes: a busy machine may let everybody wait.

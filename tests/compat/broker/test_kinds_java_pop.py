@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.answers import now_ms
 from tests.compat.broker.kinds_client import KindsClient
-from tests.compat.client.subject import Subject, now_ms, running_subject
+from tests.compat.client.subject import Subject, running_subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import Received, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 INVISIBLE_MS = 5_000
 """The shortest that the client allows."""

@@ -6,7 +6,6 @@ With Apache's the suites show that what they demand of a broker is what Apache's
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tests.compat.apache import ApacheBroker, ApacheNamesrv, Broker, CometBroker, CometNamesrv, Server
 from tests.compat.ask import SUCCESS, ask, is_routed
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUERY_CONSUMER_OFFSET = 14
 UPDATE_TOPIC = 17
@@ -90,7 +89,3 @@ def running_subject(home: Path, settings: Mapping[str, str] = {}) -> Iterator[Su
     ):
         broker.wait_registered(namesrv.address)
         yield Subject(namesrv, broker)
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)

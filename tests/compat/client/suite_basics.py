@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import DELIVERY_SECONDS, ForeignClient, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 # Retries begin with the third level; a test has not the usual ten seconds for it.
 QUICK_LEVELS = {"messageDelayLevel": "1s 3s 1s 1s 2s"}

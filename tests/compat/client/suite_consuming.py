@@ -16,7 +16,7 @@ from msgspec import convert
 from tests.compat.client.subject import Subject
 from tests.compat.client.suite_sending import LATEST_LATE_MS, texts
 from tests.compat.foreign import ForeignClient, ForeignError, Listening, Received, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUEUES = 8
 SHARDS = 5

@@ -6,10 +6,11 @@ from typing import Any
 
 from msgspec import convert
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, Received, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 HELD_MS = 2_000
 # Far above what it takes, and far below what a pull that is not woken is held.

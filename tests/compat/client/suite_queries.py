@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.client.suite_consuming import wait_for_progress
 from tests.compat.client.suite_sending import texts
 from tests.compat.foreign import ForeignClient, ForeignError, Received, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 
 class LookUpSuite:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec import convert
 
-from tests.compat.client.subject import Subject, now_ms
+from tests.answers import now_ms
+from tests.compat.client.subject import Subject
 from tests.compat.foreign import ForeignClient, ForeignError, Received, Sent, fresh
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUEUES = 4
 MESSAGE_ILLEGAL = 13

@@ -14,7 +14,7 @@ from tests.compat.client.subject import Subject, running_subject
 from tests.compat.client.suite_consuming import LOCK_SECONDS, wait_for_progress
 from tests.compat.foreign import ForeignClient, Listening, fresh
 from tests.compat.foreign_clients import JavaClient
-from tests.compat.process import wait_until
+from tests.waiting import wait_until
 
 QUEUES = 8
 

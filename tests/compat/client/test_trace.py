@@ -11,9 +11,10 @@ from cometmq.client.trace.records import TraceMessageType
 from cometmq.model.message import Message
 from tests.behaviour.cases_trace import traced
 from tests.behaviour.consumer_kit import Seen, push
-from tests.behaviour.server import Server, eventually
+from tests.behaviour.server import Server
 from tests.compat.apache import run_java
 from tests.compat.cluster import Cluster
+from tests.waiting import eventually
 
 
 async def test_mqadmin_prints_our_traces(cluster: Cluster) -> None:
@@ -58,8 +59,8 @@ async def test_we_read_the_traces_of_the_java_client(cluster: Cluster, tmp_path:
     async with server.admin() as admin:
         half = await eventually(
             lambda: message_trace(admin, half_id),
-            lambda trace: bool(trace.sent and trace.transactions and trace.consumptions),
             "the transaction has its trace",
+            lambda trace: bool(trace.sent and trace.transactions and trace.consumptions),
         )
     assert [each.message_type for each in half.sent] == [TraceMessageType.HALF]
     assert [(each.state, each.from_check) for each in half.transactions] == [("COMMIT_MESSAGE", False)]

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from cometmq import Admin
-from tests.compat.apache import (
-    ApacheBroker,
-    ApacheNamesrv,
-    Broker,
-    CometBroker,
-    CometNamesrv,
-    Server,
-    wait_until,
-)
+from tests.compat.apache import ApacheBroker, ApacheNamesrv, Broker, CometBroker, CometNamesrv, Server
 from tests.compat.ask import is_routed, topics_known_to
+from tests.waiting import wait_until
 
 DELETING = {"deleteTopicWithBrokerRegistration": "true"}
 ACTING = {"enableSlaveActingMaster": "true", "brokerNotActiveTimeoutMillis": "3000"}

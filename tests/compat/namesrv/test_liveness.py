@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.compat.apache import ApacheBroker, Server, wait_until
+from tests.compat.apache import ApacheBroker, Server
 from tests.compat.ask import brokers_of, is_routed
 from tests.compat.cluster import MakeNamesrv
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 4.0
 SCAN_SECONDS = 0.5
@@ -104,13 +105,14 @@ def test_a_name_server_that_lost_its_memory_gets_it_back(watched: Watched) -> No
 def test_a_silent_broker_is_kept_until_its_own_time_out_and_then_removed(watched: Watched) -> None:
     """N6: the scan removes it after the silence that it announced, although its connection is open."""
     watched.broker.pause()
-    gone_after = wait_until(
+    paused_s = time.monotonic()
+    wait_until(
         lambda: not watched.is_routed,
         seconds=TIMEOUT_SECONDS + SCAN_SECONDS + SLACK_SECONDS,
         what="the silent broker left",
     )
     # The last sign of life came a second before the pause, or more where the machine is busy.
-    assert gone_after > 1
+    assert time.monotonic() - paused_s > 1
     assert brokers_of(watched.namesrv.address) == {}
     watched.broker.resume()
     watched.wait_until_back()
@@ -119,6 +121,7 @@ def test_a_silent_broker_is_kept_until_its_own_time_out_and_then_removed(watched
 def test_a_killed_broker_is_removed_at_once(watched: Watched) -> None:
     """N6: the system closes the connection of a dead process, and that is enough."""
     watched.broker.kill()
-    gone_after = wait_until(lambda: not watched.is_routed, seconds=2.0, what="the killed broker left")
-    assert gone_after < TIMEOUT_SECONDS / 2
+    killed_s = time.monotonic()
+    wait_until(lambda: not watched.is_routed, seconds=2.0, what="the killed broker left")
+    assert time.monotonic() - killed_s < TIMEOUT_SECONDS / 2
     assert brokers_of(watched.namesrv.address) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.apache import ApacheBroker, Server, run_java, wait_until
+from tests.compat.apache import ApacheBroker, Server, run_java
 from tests.compat.ask import (
     GET_CLUSTER_INFO,
     ask,
@@ -18,6 +18,7 @@ from tests.compat.ask import (
     topics_known_to,
 )
 from tests.compat.cluster import Cluster, MakeNamesrv
+from tests.waiting import wait_until
 
 MESSAGES = 40
 PART_SIZE = 3

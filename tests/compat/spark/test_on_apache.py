@@ -16,9 +16,10 @@ import pytest
 from cometmq import Admin, Message, Producer
 from cometmq.spark.live.options import live_options
 from cometmq.spark.live.table import RocketmqReader
-from tests.compat.apache import AdminShell, CometBroker, CometNamesrv, wait_until
+from tests.compat.apache import AdminShell, CometBroker, CometNamesrv
 from tests.compat.cluster import Cluster
 from tests.spark import live_driver
+from tests.waiting import wait_until
 
 TOPIC = "SparkOnApache"
 GROUP = "driven"

@@ -10,9 +10,9 @@ from cometmq.model.errors import ClientError
 from cometmq.spark.live.options import live_options
 from cometmq.spark.live.table import RocketmqReader
 from cometmq.spark.sink.exactly_once import WriteId
-from tests.compat.apache import wait_until
 from tests.compat.cluster import Cluster
 from tests.spark.sink_kit import numbered, rows, tasks
+from tests.waiting import wait_until
 
 TOPIC = "SparkSinkOnApache"
 COUNT = 2000

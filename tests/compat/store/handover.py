@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,25 +24,26 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import RecallMessageRequest
 from cometmq.wire.record.codec import Record
+from tests.answers import Told, now_ms
 from tests.compat.apache import (
     BROKER_PORT_OFFSETS,
     ApacheBroker,
     CometBroker,
     free_port,
 )
-from tests.integration.broker.broker_kit import CALL_S, Told, send_header
-from tests.integration.broker.kinds_load import Remote
-from tests.integration.broker.message_kinds_kit import (
+from tests.integration.broker.broker_kit import CALL_S, send_header
+from tests.integration.broker.message_types_kit import (
     COMMIT,
     ROLLBACK,
     Half,
     Producer,
     Question,
     half_of,
-    now_ms,
     transaction,
 )
-from tests.integration.broker.pop_kit import BROKER, Consumer, PoppedMessage
+from tests.integration.broker.message_types_load import Remote
+from tests.integration.broker.pop.pop_kit import BROKER, Consumer, PoppedMessage
+from tests.waiting import eventually
 
 TIMED, TRANSACTED, POPPED, GROUP = "Timed", "Transacted", "Popped", "poppers"
 OPERATIONS, TIMERS = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_wheel_timer"
@@ -94,12 +95,6 @@ class Story:
     pops: list[Pop] = field(default_factory=list)
     done: dict[bytes, int] = field(default_factory=dict)
     """In which turn a message was acknowledged."""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-            await asyncio.sleep(0.05)
 
 
 class Visit(Remote):
@@ -194,7 +189,7 @@ class House:
                 return False
             return is_timed and offset_of_group.search(offsets) is not None
 
-        await until(is_saved)
+        await eventually(is_saved)
         await visit.client.stop()
         await asyncio.to_thread(visit.process.kill if kill else visit.process.stop)
 
@@ -273,7 +268,7 @@ class House:
             await self.pop_until(visit, back | fresh, leaving={MESSAGES[3], MESSAGES[8], MESSAGES[11]})
             await visit.wait_for(TIMED, b"meanwhile", b"later")
             await visit.wait_for(TRANSACTED, b"open")
-            await until(lambda: any(each.half.unique_key == "doubtful" for each in producer.questions))
+            await eventually(lambda: any(each.half.unique_key == "doubtful" for each in producer.questions))
             await visit.wait_for_operations(noted)
             self._note_questions(producer.questions)
             story.transacted.append(await visit.bodies(TRANSACTED))

@@ -14,7 +14,6 @@ from cometmq.model.message import StoredMessage
 from cometmq.ports.clock import SystemClock
 from cometmq.store.tables.tables import ConsumerOffsetTable, SubscriptionGroupTable, TopicTable
 from cometmq.wire.record.codec import Record
-from tests.compat.apache import wait_until
 from tests.compat.cluster import MakeNamesrv
 from tests.compat.store.store_kit import (
     GROUP,
@@ -43,6 +42,7 @@ from tests.compat.store.store_messages import (
     singles,
     timed,
 )
+from tests.waiting import wait_until
 
 SHORT_LEVEL = 1
 """A delay of a second."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
-
-import pytest
 
 from cometmq.broker.broker import Broker
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command
 from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import encode_properties, format_properties
+from tests.answers import Told, told
 
 PATIENCE_S = 30.0
 CALL_S = 20.0
@@ -29,29 +26,6 @@ CALL_S = 20.0
 DELAYS = {"messageDelayLevel": "1s 2s 3s 4s 5s"}
 BORN_MS = 1_700_000_000_000
 ID = "7F0000010000000000000000000000010000"
-
-
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
-
-
-async def eventually(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until the condition holds."""
-    try:
-        async with asyncio.timeout(patience_s):
-            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        pytest.fail(f"not within {patience_s:g} s: {what}")
 
 
 async def idle_share(rounds: int = 3, round_s: float = 0.5) -> float:

@@ -39,7 +39,7 @@ from tests.integration.broker.responsive_kit import (
     subscription,
     topic,
 )
-from tests.integration.broker.test_safety import start_broker
+from tests.integration.broker.send.test_safety import start_broker
 
 LONGEST_SILENCE_S = 1.0
 TRIES = 3

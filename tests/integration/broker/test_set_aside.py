@@ -27,11 +27,13 @@ from cometmq.wire.bodies.pop import Checkpoint, encode_checkpoint
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties
-from tests.integration.broker.broker_kit import DELAYS, BrokerKit, eventually, running_broker
-from tests.integration.broker.message_kinds_kit import COMMIT, Producer, now_ms, transaction
-from tests.integration.broker.pop_kit import GROUP as POP_GROUP
-from tests.integration.broker.pop_kit import QUICK
+from tests.answers import now_ms
+from tests.integration.broker.broker_kit import DELAYS, BrokerKit, running_broker
+from tests.integration.broker.message_types_kit import COMMIT, Producer, transaction
+from tests.integration.broker.pop.pop_kit import GROUP as POP_GROUP
+from tests.integration.broker.pop.pop_kit import QUICK
 from tests.integration.cli.cli_kit import Cometmq
+from tests.waiting import eventually
 
 HOST = pack_host(Host("127.0.0.1", 10911))
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"

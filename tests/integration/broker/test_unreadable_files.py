@@ -15,9 +15,10 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.model.names import TIMER_TOPIC, TRANS_HALF_TOPIC
-from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, eventually, running_broker
-from tests.integration.broker.message_kinds_kit import transaction
-from tests.integration.broker.pop_kit import QUICK
+from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, running_broker
+from tests.integration.broker.message_types_kit import transaction
+from tests.integration.broker.pop.pop_kit import QUICK
+from tests.waiting import eventually
 
 SETTINGS = {**QUICK, **DELAYS}
 

@@ -6,10 +6,8 @@ import io
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -17,8 +15,7 @@ import pytest
 from cometmq import Admin, Message, Producer, PushConsumer
 from cometmq.cli.main import main
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
-
-T = TypeVar("T")
+from tests.waiting import wait_until
 
 PATIENCE_S = 30.0
 
@@ -68,18 +65,6 @@ class Cometmq:
         return ended
 
 
-def eventually(ask: Callable[[], T], wanted: Callable[[T], bool], what: str) -> T:
-    """Ask again and again until the answer is what is wanted."""
-    deadline = time.monotonic() + PATIENCE_S
-    answer = ask()
-    while not wanted(answer):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {PATIENCE_S:g} s: {what}; last seen: {answer}")
-        time.sleep(0.05)
-        answer = ask()
-    return answer
-
-
 def send_all(namesrv: str, messages: list[Message]) -> None:
     """Send messages, and wait until their topics show them."""
     with Producer("cli-tests", namesrv=namesrv) as producer:
@@ -108,4 +93,4 @@ def make_dead_letters(namesrv: str, group: str, topic: str, messages: list[Messa
 
     send_all(namesrv, messages)
     with admin, consumer:
-        eventually(dead, lambda found: found >= len(messages), "all are dead letters")
+        wait_until(dead, "all are dead letters", lambda found: found >= len(messages))

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from cometmq.testing import EmbeddedBroker
-from tests.integration.cli.cli_kit import Cometmq, eventually
+from tests.integration.cli.cli_kit import Cometmq
+from tests.waiting import wait_until
 
 PATIENCE_S = 60
 LARGEST = 2048
@@ -171,10 +172,10 @@ def test_a_named_group_goes_on_where_it_was_and_stays(cometmq: Cometmq, filled: 
     shown = cometmq.ok(*load, "--messages", "300").out
     assert "age when consumed" in shown
     assert "kept" in groups(cometmq)
-    eventually(
+    wait_until(
         lambda: cometmq.ok("group", "progress", "kept", "--topic", filled, "--json").json["lag"],
-        lambda lag: lag == 0,
         "the group has committed what it consumed",
+        lambda lag: lag == 0,
     )
     assert cometmq(*load).code == 4
 

@@ -10,7 +10,8 @@ import pytest
 
 from cometmq import Message, Producer, PushConsumer
 from cometmq.testing import EmbeddedBroker
-from tests.integration.cli.cli_kit import Cometmq, eventually
+from tests.integration.cli.cli_kit import Cometmq
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -268,10 +269,10 @@ def test_progress_members_and_offsets_of_a_group(cometmq: Cometmq, rocketmq: Emb
         pass
 
     with consumer:
-        eventually(
+        wait_until(
             lambda: cometmq("group", "members", "readers", "--json"),
-            lambda ended: ended.code == 0 and len(ended.json["members"][0]["queues"] or ()) == 3,
             "the member has its queues: two, and that of its retries",
+            lambda ended: ended.code == 0 and len(ended.json["members"][0]["queues"] or ()) == 3,
         )
         cometmq.ok("message", "send", "events", "--lines", "--tag", "a", stdin=b"1\n2\n3\n4\n5\n6\n")
         members = cometmq.ok("group", "members", "readers", "--json").json
@@ -279,10 +280,10 @@ def test_progress_members_and_offsets_of_a_group(cometmq: Cometmq, rocketmq: Emb
         assert members["subscriptions"]["events"] == member["subscriptions"]["events"] == "a || b"
         assert (members["messageModel"], member["language"]) == ("CLUSTERING", "PYTHON")
         assert "readers: CONSUME_PASSIVELY, CLUSTERING" in cometmq.ok("group", "members", "readers").out
-        progress = eventually(
+        progress = wait_until(
             lambda: cometmq.ok("group", "progress", "readers", "--topic", "events", "--json").json,
-            lambda found: found["lag"] == 0 and sum(each["brokerOffset"] for each in found["queues"]) == 6,
             "everything is consumed",
+            lambda found: found["lag"] == 0 and sum(each["brokerOffset"] for each in found["queues"]) == 6,
         )
         assert {each["clientId"] for each in progress["queues"]} == {member["clientId"]}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -16,7 +18,8 @@ from cometmq.client.admin import redrive
 from cometmq.model.errors import MessageError
 from cometmq.model.message import StoredMessage
 from cometmq.testing import EmbeddedBroker
-from tests.integration.cli.cli_kit import Cometmq, eventually, make_dead_letters
+from tests.integration.cli.cli_kit import Cometmq, make_dead_letters
+from tests.waiting import wait_until
 
 BODIES = [f"{number:03}".encode() for number in range(40)]
 
@@ -85,10 +88,10 @@ def test_a_redrive_that_is_killed_half_way_and_started_again_sends_each_message_
     for wanted, number, code in ((8, signal.SIGINT, 130), (20, signal.SIGKILL, -signal.SIGKILL)):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         try:
-            eventually(
+            wait_until(
                 lambda: len(redriven(rocketmq.namesrv, name, 40)),
-                lambda found, wanted=wanted: found >= wanted,  # type: ignore[misc]
                 "some were sent",
+                partial(operator.le, wanted),
             )
         finally:
             process.send_signal(number)

@@ -16,7 +16,8 @@ from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import DiskUsage, SystemDisk
 from cometmq.testing import EmbeddedBroker
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
-from tests.integration.cli.cli_kit import Cometmq, eventually, send_all
+from tests.integration.cli.cli_kit import Cometmq, send_all
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +81,7 @@ def test_a_healthy_cluster_gets_one_line(rocketmq: EmbeddedBroker) -> None:
         cometmq.ok("topic", "create", "orders", "--queues", "2")
         send_all(rocketmq.namesrv, [Message("orders", b"x")] * 10)
         with consumers(rocketmq.namesrv, "billing", "orders", "*", "*"):
-            eventually(lambda: lag(rocketmq.namesrv, "billing", "orders"), lambda at: at == 0, "all consumed")
+            wait_until(lambda: lag(rocketmq.namesrv, "billing", "orders"), "all consumed", lambda at: at == 0)
             ended = cometmq.ok("doctor")
     assert ended.out == "healthy: 1 name server, 2 brokers, 1 topic and 1 group\n"
     assert ended.err == ""
@@ -153,7 +154,7 @@ def test_a_disk_that_is_nearly_full(rocketmq: EmbeddedBroker, monkeypatch: pytes
 def test_two_subscriptions_in_one_group(rocketmq: EmbeddedBroker) -> None:
     rocketmq.call(rocketmq.create_topic("orders", queues=2))
     with consumers(rocketmq.namesrv, "billing", "orders", "paid", "refunded"):
-        found = eventually(lambda: findings(rocketmq.namesrv), bool, "the difference is found")
+        found = wait_until(lambda: findings(rocketmq.namesrv), "the difference is found")
     assert [(each["check"], each["subject"]) for each in found] == [("subscriptions-differ", "billing")]
     assert "paid" in found[0]["text"]
     assert "refunded" in found[0]["text"]
@@ -163,7 +164,7 @@ def test_a_group_without_members_whose_lag_grows(rocketmq: EmbeddedBroker) -> No
     rocketmq.call(rocketmq.create_topic("orders", queues=2))
     send_all(rocketmq.namesrv, [Message("orders", b"x")] * 4)
     with consumers(rocketmq.namesrv, "billing", "orders", "*"):
-        eventually(lambda: lag(rocketmq.namesrv, "billing", "orders"), lambda at: at == 0, "all consumed")
+        wait_until(lambda: lag(rocketmq.namesrv, "billing", "orders"), "all consumed", lambda at: at == 0)
     send_all(rocketmq.namesrv, [Message("orders", b"x")] * 4)
     assert checks(rocketmq.namesrv) == []  # what waits does not grow
     done = threading.Event()
@@ -245,7 +246,7 @@ def test_a_consumer_that_hangs(rocketmq: EmbeddedBroker) -> None:
     with consumer:
         try:
             send_all(rocketmq.namesrv, [Message("orders", b"x")])
-            eventually(lambda: lag(rocketmq.namesrv, "billing", "orders"), lambda at: at == 0, "one consumed")
+            wait_until(lambda: lag(rocketmq.namesrv, "billing", "orders"), "one consumed", lambda at: at == 0)
             send_all(rocketmq.namesrv, [Message("orders", b"hang")])
             assert held.wait(30)
             (found,) = findings(rocketmq.namesrv, "--behind", "0.1")

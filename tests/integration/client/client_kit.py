@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import pytest
-
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, QueueData, TopicRoute
 from cometmq.remoting.connection import Connection
@@ -35,16 +33,6 @@ HANG_UP = "closes the connection"
 
 Reaction = int | str | Callable[[], Answer]
 """A code to answer with, `SILENT`, `HANG_UP`, or what makes the answer."""
-
-
-async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        pytest.fail(f"not within {PATIENCE_S:g} s: {what}")
 
 
 class Received(NamedTuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
@@ -31,36 +30,13 @@ from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.headers.send import SendMessageRequest
 from cometmq.wire.headers.session import HeartbeatRequest, UnregisterClientRequest
 from cometmq.wire.java_hash import java_hash
-from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.properties import format_properties
+from tests.answers import Told, told
 
 PATIENCE_S = 30.0
 TOPIC = "Orders"
 GROUP = "billing"
 COMMIT, HOLD, BRINGS_SUBSCRIPTION = 1, 2, 4
-
-
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """The bodies of the messages in the answer."""
-        found, at = [], 0
-        while at < len(self.body):
-            record = decode_record(self.body, at)
-            found.append(bytes(record.body))
-            at += record.total_size
-        return found
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
 
 
 def tags(topic: str, *names: str, version: int = 1) -> SubscriptionData:
@@ -225,10 +201,3 @@ async def running_broker(
         yield visit
     finally:
         await visit.end()
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 -- what is waited for has no event
-            await asyncio.sleep(0.002)

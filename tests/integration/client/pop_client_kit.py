@@ -29,8 +29,9 @@ from cometmq.wire.headers.pop import (
 )
 from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.properties import encode_properties
-from tests.integration.broker.queue_broker_kit import BROKER, GROUP, HOST, TOPIC, QueueBroker
-from tests.integration.client.client_kit import FakeNamesrv, FakeServer, eventually
+from tests.integration.client.client_kit import FakeNamesrv, FakeServer
+from tests.integration.client.queue_broker_kit import BROKER, GROUP, HOST, TOPIC, QueueBroker
+from tests.waiting import eventually
 
 POP_TIME_MS = 1_700_000_000_000
 WHOLE = MessageQueue(TOPIC, BROKER, -1)

@@ -13,8 +13,8 @@ from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.consumer.push_engine import PushEngine
 from cometmq.model.message import StoredMessage
 from cometmq.wire.codes import ResponseCode
-from tests.integration.broker.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster
-from tests.integration.client.client_kit import eventually
+from tests.integration.client.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster
+from tests.waiting import eventually
 
 
 def pulling_engine(consumer: PushConsumer) -> PushEngine:

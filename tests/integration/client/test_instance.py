@@ -32,7 +32,8 @@ from cometmq.wire.headers.session import (
 from cometmq.wire.json import fastjson
 from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.ids import pack_host
-from tests.integration.client.client_kit import TOPIC, FakeCluster, eventually, queue, running_cluster
+from tests.integration.client.client_kit import TOPIC, FakeCluster, queue, running_cluster
+from tests.waiting import eventually
 
 GROUP = "billing"
 

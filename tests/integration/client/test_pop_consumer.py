@@ -14,9 +14,9 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.handler import Answer
 from cometmq.wire.codes import ResponseCode
-from tests.integration.broker.queue_broker_kit import BROKER, GROUP, TOPIC, queue
-from tests.integration.client.client_kit import eventually
 from tests.integration.client.pop_client_kit import POP_TIME_MS, WHOLE, pop_cluster, popped, record
+from tests.integration.client.queue_broker_kit import BROKER, GROUP, TOPIC, queue
+from tests.waiting import eventually
 
 RETRY_V1 = f"%RETRY%{GROUP}_{TOPIC}"
 

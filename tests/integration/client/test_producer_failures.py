@@ -25,10 +25,10 @@ from tests.integration.client.client_kit import (
     TOPIC,
     FakeBroker,
     FakeCluster,
-    eventually,
     queue,
     running_cluster,
 )
+from tests.waiting import eventually
 
 
 def producer_of(cluster: FakeCluster, **options: object) -> Producer:

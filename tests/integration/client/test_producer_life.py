@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -30,7 +31,8 @@ from cometmq.model.errors import (
 )
 from cometmq.model.message import Message
 from cometmq.wire.frame.framing import ROCKETMQ
-from tests.integration.client.client_kit import SILENT, TOPIC, FakeCluster, eventually, running_cluster
+from tests.integration.client.client_kit import SILENT, TOPIC, FakeCluster, running_cluster
+from tests.waiting import eventually
 
 
 def producer_of(cluster: FakeCluster, group: str = "order-service", **options: object) -> Producer:
@@ -133,7 +135,7 @@ async def test_a_broker_hears_of_the_producer_when_it_is_connected_and_from_then
     ):
         await producer.send(Message(TOPIC, b"x"))
         for broker in cluster.brokers:
-            await eventually(lambda broker=broker: len(broker.heartbeats) >= 3, "heartbeats come")  # type: ignore[misc]
+            await eventually(partial(len, broker.heartbeats), "heartbeats come", lambda count: count >= 3)
             heartbeat = broker.heartbeats[-1]
             assert heartbeat.client_id == producer.client_id
             assert [each.group_name for each in heartbeat.producer_data_set] == ["order-service"]

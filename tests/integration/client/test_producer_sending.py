@@ -25,7 +25,8 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.batch import decode_batch
 from cometmq.wire.record.compression import decompress
-from tests.integration.client.client_kit import SILENT, TOPIC, FakeCluster, eventually, queue, running_cluster
+from tests.integration.client.client_kit import SILENT, TOPIC, FakeCluster, queue, running_cluster
+from tests.waiting import eventually
 
 
 def producer_of(cluster: FakeCluster, **options: object) -> Producer:

@@ -23,14 +23,8 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ReplyMessageRequest
 from cometmq.wire.record.properties import format_properties
-from tests.integration.client.client_kit import (
-    HANG_UP,
-    TOPIC,
-    FakeBroker,
-    FakeCluster,
-    eventually,
-    running_cluster,
-)
+from tests.integration.client.client_kit import HANG_UP, TOPIC, FakeBroker, FakeCluster, running_cluster
+from tests.waiting import eventually
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
 

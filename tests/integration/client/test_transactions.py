@@ -16,7 +16,8 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.send import CheckTransactionStateRequest
 from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.properties import encode_properties
-from tests.integration.client.client_kit import TOPIC, FakeBroker, FakeCluster, eventually, running_cluster
+from tests.integration.client.client_kit import TOPIC, FakeBroker, FakeCluster, running_cluster
+from tests.waiting import eventually
 
 GROUP = "shop"
 PREPARED, COMMIT, ROLLBACK, UNKNOWN = 4, 8, 12, 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -31,6 +30,7 @@ from cometmq.wire.headers.namesrv import (
     UnRegisterBrokerRequest,
 )
 from cometmq.wire.json import fastjson
+from tests.answers import Told, told
 
 CLUSTER = "DefaultCluster"
 NAME = "broker-a"
@@ -42,30 +42,7 @@ TODAY = 479
 both_encodings = pytest.mark.parametrize("encoding", [JSON, ROCKETMQ], ids=["json", "binary"])
 
 
-class Told(NamedTuple):
-    """An answer, in a form that compares well."""
-
-    code: int
-    remark: str | None
-    fields: Mapping[str, str | None]
-    body: bytes
-
-
-def told(answer: Command) -> Told:
-    return Told(answer.code, answer.remark, dict(answer.fields()), bytes(answer.body))
-
-
 OK = Told(0, None, {}, b"")
-
-
-async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - what is waited for is another party's state
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        pytest.fail(f"not within {PATIENCE_S:g} s: {what}")
 
 
 class FakeBroker:

@@ -12,7 +12,8 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.testing import FailingFiles
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.java_properties import parse_properties
-from tests.integration.namesrv.namesrv_kit import OK, Told, Visit, both_encodings, running_namesrv
+from tests.answers import Told
+from tests.integration.namesrv.namesrv_kit import OK, Visit, both_encodings, running_namesrv
 
 APACHE_SETTINGS = [
     "bindAddress",

@@ -17,7 +17,8 @@ from cometmq.wire.headers.namesrv import (
     GetKVListByNamespaceRequest,
     PutKVConfigRequest,
 )
-from tests.integration.namesrv.namesrv_kit import OK, Told, Visit, both_encodings, running_namesrv
+from tests.answers import Told
+from tests.integration.namesrv.namesrv_kit import OK, Visit, both_encodings, running_namesrv
 
 
 @pytest.fixture

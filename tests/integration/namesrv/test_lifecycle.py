@@ -22,10 +22,10 @@ from tests.integration.namesrv.namesrv_kit import (
     OK,
     Visit,
     config_in,
-    eventually,
     plain_connection,
     running_namesrv,
 )
+from tests.waiting import eventually
 
 
 async def test_several_name_servers_know_nothing_of_each_other(tmp_path: Path) -> None:

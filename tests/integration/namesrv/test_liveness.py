@@ -14,16 +14,8 @@ from cometmq.testing import VirtualClock
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import NotifyMinBrokerIdChangeRequest
-from tests.integration.namesrv.namesrv_kit import (
-    A1,
-    A2,
-    CLUSTER,
-    NAME,
-    OK,
-    Visit,
-    eventually,
-    running_namesrv,
-)
+from tests.integration.namesrv.namesrv_kit import A1, A2, CLUSTER, NAME, OK, Visit, running_namesrv
+from tests.waiting import eventually
 
 OFTEN_MS = 5
 

@@ -15,13 +15,13 @@ from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.framing import JSON, ROCKETMQ
 from cometmq.wire.headers.namesrv import GetBrokerMemberGroupRequest, PutKVConfigRequest, RegisterTopicRequest
+from tests.answers import Told
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,
     CLUSTER,
     NAME,
     OK,
-    Told,
     Visit,
     both_encodings,
     plain_connection,

@@ -13,19 +13,19 @@ from cometmq.namesrv.service import Namesrv
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.frame.framing import JSON, ROCKETMQ
+from tests.answers import Told
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     CLUSTER,
     NAME,
     OK,
-    Told,
     Visit,
     both_encodings,
     config_in,
-    eventually,
     plain_connection,
     running_namesrv,
 )
+from tests.waiting import eventually
 
 SERVED = {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319}
 SERVED |= {322, 327, 901, 904}

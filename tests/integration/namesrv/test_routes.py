@@ -17,12 +17,12 @@ from cometmq.wire.headers.namesrv import (
     GetRouteInfoRequest,
     PutKVConfigRequest,
 )
+from tests.answers import Told
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,
     NAME,
     OK,
-    Told,
     Visit,
     both_encodings,
     plain_connection,

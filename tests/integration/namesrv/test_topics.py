@@ -18,13 +18,13 @@ from cometmq.wire.headers.namesrv import (
     RegisterTopicRequest,
     WipeWritePermOfBrokerRequest,
 )
+from tests.answers import Told
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,
     CLUSTER,
     NAME,
     OK,
-    Told,
     Visit,
     both_encodings,
     running_namesrv,

@@ -74,12 +74,6 @@ def both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     return marked
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds; the test's own limit ends a wait in vain."""
-    while not condition():  # noqa: ASYNC110 -- what is waited for has no event
-        await asyncio.sleep(0.002)
-
-
 async def soon(awaitable: Awaitable[Any], seconds: float = 20.0) -> Any:
     """The result of what must not take long."""
     async with asyncio.timeout(seconds):

@@ -41,11 +41,11 @@ from tests.integration.remoting.remoting_kit import (
     address_of,
     both_loops,
     calling,
-    eventually,
     quick_limits,
     serving,
     soon,
 )
+from tests.waiting import eventually
 
 
 def unused_port() -> int:

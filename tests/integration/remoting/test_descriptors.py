@@ -22,7 +22,7 @@ from cometmq.wire.headers.offset import GetMaxOffsetRequest
 from cometmq.wire.headers.session import HeartbeatRequest
 from cometmq.wire.headers.topic import CreateTopicRequest
 from tests.integration.broker.broker_kit import running_broker, send_header
-from tests.integration.cli.cli_kit import eventually
+from tests.waiting import wait_until
 
 READY_S = 60.0
 FEW = 200
@@ -123,7 +123,7 @@ async def test_connections_up_to_the_limit_cost_neither_a_sync_nor_those_who_are
         client = RemotingClient()
         assert await send(client, address) == ResponseCode.SUCCESS
         many = connect_many(address, 2 * FEW)
-        eventually(lambda: are_open(many), lambda count: count <= FOR_CONNECTIONS, "connections are refused")
+        wait_until(lambda: are_open(many), "connections are refused", lambda count: count <= FOR_CONNECTIONS)
         assert are_open(many) > FOR_CONNECTIONS // 2
         for number in range(20):
             assert await send(client, address, f"topic-{number}") == ResponseCode.SUCCESS
@@ -133,7 +133,7 @@ async def test_connections_up_to_the_limit_cost_neither_a_sync_nor_those_who_are
         assert f"{FEW} descriptors: {FOR_CONNECTIONS} for connections" in server.log
         for each in many:
             each.close()
-        eventually(lambda: server.descriptors, lambda count: count < FEW // 2, "they are closed")
+        wait_until(lambda: server.descriptors, "they are closed", lambda count: count < FEW // 2)
         other = RemotingClient()
         assert await send(other, address) == ResponseCode.SUCCESS
         await client.stop()
@@ -144,14 +144,14 @@ async def test_connections_up_to_the_limit_cost_neither_a_sync_nor_those_who_are
 async def test_a_server_without_a_descriptor_left_does_not_spin(tmp_path: Path) -> None:
     with broker_with_few(tmp_path, *SMALL) as (server, address):
         many = connect_many(address, 2 * FEW)
-        eventually(lambda: are_open(many), lambda count: count <= FOR_CONNECTIONS, "connections are refused")
+        wait_until(lambda: are_open(many), "connections are refused", lambda count: count <= FOR_CONNECTIONS)
         statistics = Path(f"/proc/{server.process.pid}/stat")
 
         def ticks() -> int:
             return sum(map(int, statistics.read_text().split()[13:15]))
 
         before, started = ticks(), time.monotonic()
-        eventually(lambda: time.monotonic() - started, lambda passed_s: passed_s > 2, "two seconds pass")
+        wait_until(lambda: time.monotonic() - started, "two seconds pass", lambda passed_s: passed_s > 2)
         assert ticks() - before < os.sysconf("SC_CLK_TCK")
         for each in many:
             each.close()
@@ -189,7 +189,7 @@ async def test_a_name_server_with_few_descriptors_keeps_those_who_are_there(tmp_
         client = RemotingClient()
         await client.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         many = connect_many(address, 2 * FEW)
-        eventually(lambda: are_open(many), lambda count: count <= FOR_CONNECTIONS, "connections are refused")
+        wait_until(lambda: are_open(many), "connections are refused", lambda count: count <= FOR_CONNECTIONS)
         answer = await client.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         assert answer.code == ResponseCode.SUCCESS
         for each in many:

@@ -16,10 +16,10 @@ from tests.integration.remoting.remoting_kit import (
     both_loops,
     calling,
     connected,
-    eventually,
     request,
     serving,
 )
+from tests.waiting import eventually
 
 KIB = 1024
 

@@ -17,12 +17,12 @@ from tests.integration.remoting.remoting_kit import (
     both_loops,
     calling,
     connected,
-    eventually,
     quick_limits,
     request,
     serving,
     soon,
 )
+from tests.waiting import eventually
 
 
 @both_loops

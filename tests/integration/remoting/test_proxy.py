@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cometmq.remoting.tls import ServerTls
-from tests.integration.remoting.remoting_kit import (
-    ECHO,
-    both_loops,
-    connected,
-    eventually,
-    request,
-    serving,
-    soon,
-)
+from tests.integration.remoting.remoting_kit import ECHO, both_loops, connected, request, serving, soon
 from tests.integration.remoting.test_tls import TlsPeer
+from tests.waiting import eventually
 
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 FOUR = b"\xc0\x00\x02\x07" + b"\x7f\x00\x00\x01" + b"\x30\x39" + b"\x26\x94"

@@ -27,12 +27,12 @@ from tests.integration.remoting.remoting_kit import (
     Handlers,
     both_loops,
     connected,
-    eventually,
     quick_limits,
     request,
     serving,
     soon,
 )
+from tests.waiting import eventually
 
 
 @both_loops

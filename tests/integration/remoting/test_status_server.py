@@ -7,13 +7,14 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import pytest
 
 from cometmq.remoting.metrics import status_server
 from cometmq.remoting.metrics.status_server import TEXT, Page, Pages, StatusServer, verdict
+from tests.waiting import wait_until
 
 PATIENCE_S = 30
 SOON_S = 1.0
@@ -98,13 +99,6 @@ def is_closed_after_a_byte(connection: socket.socket) -> bool:
     return False
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     "said",
     [b"", b"G", b"GET /ok HTTP/1.1\r\nHost: x\r\n", b"GET /large HTTP/1.0\r\n\r\n", b"\x16\x03\x01"],
@@ -120,7 +114,7 @@ def test_a_byte_now_and_then_gives_no_more_time(
 ) -> None:
     monkeypatch.setattr(status_server, "REQUEST_S", 0.5)
     with connections(server, 1) as (slow_loris,):
-        eventually(lambda: is_closed_after_a_byte(slow_loris))
+        wait_until(lambda: is_closed_after_a_byte(slow_loris))
 
 
 def test_who_does_not_read_an_answer_is_cut_off(
@@ -128,13 +122,13 @@ def test_who_does_not_read_an_answer_is_cut_off(
 ) -> None:
     monkeypatch.setattr(status_server, "ANSWER_S", 0.2)
     with connections(server, 1, b"GET /large HTTP/1.0\r\n\r\n"):
-        eventually(lambda: bool(server._waiting))
-        eventually(lambda: not server._waiting)
+        wait_until(lambda: bool(server._waiting))
+        wait_until(lambda: not server._waiting)
 
 
 def test_answers_that_nobody_takes_do_not_add_up(server: StatusServer) -> None:
     with connections(server, 10, b"GET /large HTTP/1.0\r\n\r\n"):
-        eventually(lambda: sum(server._waiting.values()) > 0)
+        wait_until(lambda: sum(server._waiting.values()) > 0)
         assert is_answered_soon(server)
         assert sum(server._waiting.values()) <= status_server.MOST_ANSWER_BYTES
 
@@ -159,7 +153,7 @@ def test_a_page_that_is_slow_for_all_is_refused_to_the_next_and_others_are_not(
     ]
     for thread in threads:
         thread.start()
-    eventually(lambda: server._making["/slow"] == status_server.MOST_AT_ONCE)
+    wait_until(lambda: server._making["/slow"] == status_server.MOST_AT_ONCE)
     assert get(server, "/slow") == (503, b"too many ask for this; ask again\n")
     assert is_answered_soon(server)
     slow.go_on.set()

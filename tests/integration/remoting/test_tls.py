@@ -25,11 +25,11 @@ from tests.integration.remoting.remoting_kit import (
     both_loops,
     calling,
     connected,
-    eventually,
     request,
     serving,
     soon,
 )
+from tests.waiting import eventually
 
 
 class GoodbyeError(Exception):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.report import Curve, Figure, Section, Target
-from bench.results import Machine, Result
+from bench.report.figures import Curve, Figure, Section, Target
+from bench.report.results import Machine, Result
 
 MACHINE = Machine(processor="Some CPU", cores=2, memory_gb=24, system="Linux 6.1", load_average=0.25)
 BROKER = Section(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import before_after
+from bench.broker import before_after
 from bench.errors import BenchmarkError
-from bench.report import Figure
+from bench.report.figures import Figure
 
 
 def quiet(text: str) -> None:

@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 
-from bench.dialogue import Dialogue, dialogues_in_this_process
 from bench.errors import LoadError
-from bench.frames import json_request, read_answer
-from bench.kinds_load import transactions
-from bench.load_results import Shape
+from bench.load.dialogue import Dialogue, dialogues_in_this_process
+from bench.load.frames import json_request, read_answer
+from bench.load.results import Shape
+from bench.message_types.load import transactions
 
 ASK = partial(json_request, 1, {}, b"")
 

@@ -6,21 +6,22 @@ import os
 import struct
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from bench.broker_load import BODY
+from bench.broker.load import BODY
 from bench.errors import BenchmarkError
-from bench.frames import read_answer
-from bench.growth import Grown, curves, figures
-from bench.growth_load import batch_frame
-from bench.latency import LatencyHistogram
-from bench.load_results import LoadResult, Shape, Window, load_result
-from bench.usage import Usage, usage_of
+from bench.growth.growth import Grown, curves, figures
+from bench.growth.load import batch_frame
+from bench.load.frames import read_answer
+from bench.load.results import LoadResult, Shape, Window, load_result
+from bench.load.usage import Usage, usage_of
+from cometmq.cli.bench.figures import Latencies
 
 _WINDOW = Window(
     requests=1_000,
     seconds=2.0,
-    latency=LatencyHistogram(),
+    latency=Latencies(),
     cpu_seconds=0.5,
     server_before=Usage(1.0, 50.0, 30.0),
     server_after=Usage(1.25, 60.0, 31.0),
@@ -29,7 +30,7 @@ _WINDOW = Window(
 
 def cost(cpu_us: float) -> LoadResult:
     """The result of a run whose requests cost so much."""
-    return replace(load_result(Shape(1, 1), _WINDOW), server_cpu_seconds=cpu_us * 1_000 / 1e6)
+    return msgspec.structs.replace(load_result(Shape(1, 1), _WINDOW), server_cpu_seconds=cpu_us * 1_000 / 1e6)
 
 
 GROWN = Grown(

@@ -9,7 +9,7 @@ import pytest
 
 from bench import __main__ as program
 from bench.errors import BenchmarkError
-from bench.report import Section
+from bench.report.figures import Section
 from tests.unit.bench.results_kit import BROKER, GROWTH
 
 
@@ -20,7 +20,7 @@ def two_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = {name: (lambda quick, say, found=section: found) for name, section in sections.items()}
     monkeypatch.setattr(program, "BENCHMARKS", runs)
     monkeypatch.setattr(program, "HOME", tmp_path)
-    monkeypatch.setitem(sys.modules, "bench.plot", None)
+    monkeypatch.setitem(sys.modules, "bench.report.plot", None)
 
 
 def titles(home: Path) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchmarkError
-from bench.page import page
-from bench.plot_data import bar_groups, chosen, panels
-from bench.report import Section
-from bench.results import keep, newest
+from bench.report.figures import Section
+from bench.report.page import page
+from bench.report.plot_data import bar_groups, chosen, panels
+from bench.report.results import keep, newest
 from tests.unit.bench.results_kit import BROKER, GROWTH, result
 
 NAMES = ("codec", "broker", "growth")

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from functools import partial
 
-from bench.report import Target
-from bench.spark import Contest
-from bench.spark_watch import core_seconds, is_worker
+from bench.report.figures import Target
+from bench.spark.spark import Contest
+from bench.spark.watch import core_seconds, is_worker
 
 ROWS = 1_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import ROOT, START_MS, STORE_HOST, InPlace
 from tests.unit.store.store_kit import LOG_FILE_SIZE, Engine, a_message, bodies_in, running, small
+from tests.waiting import eventually
 
 SYNC: dict[str, object] = {"flush_disk_type": "SYNC_FLUSH"}
 EVER = 2**63 - 1
@@ -30,13 +30,6 @@ EVER = 2**63 - 1
 
 def a_store(disk: SimulatedDisk, config: StoreConfig | None = None) -> MessageStore:
     return MessageStore(disk, VirtualClock(START_MS), config or small(), STORE_HOST)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens beside."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.002)
 
 
 async def test_messages_are_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
@@ -80,7 +73,7 @@ async def test_with_synchronous_flush_a_put_waits_for_the_disk() -> None:
         after = disk.crash(CrashMode.DROP)
         unsafe = store.put_safely(a_message(b"in a hurry", properties_block=b"WAIT\x01false\x02"))
         assert (await asyncio.wait_for(unsafe, 20)).queue_offset == 1
-        await until(lambda: bodies_in(store.files) == [b"safe", b"in a hurry"])
+        await eventually(lambda: bodies_in(store.files) == [b"safe", b"in a hurry"])
 
     assert bodies_in(Engine(after).files) == [b"safe"]
 
@@ -137,8 +130,8 @@ async def test_upkeep_puts_queues_and_checkpoint_on_the_disk() -> None:
     async with running(disk, small(flush_interval_commit_log=5, flush_interval_consume_queue=5)) as store:
         store.put(a_message(b"one"))
         store.flusher.when_flushed(store.log.max_offset, lambda _: None)
-        await until(lambda: store.files.checkpoint.logics_msg_timestamp == START_MS)
-        await until(lambda: store.files.checkpoint.physic_msg_timestamp == START_MS)
+        await eventually(lambda: store.files.checkpoint.logics_msg_timestamp == START_MS)
+        await eventually(lambda: store.files.checkpoint.physic_msg_timestamp == START_MS)
         await store.keep_up(thorough=True)
         after = disk.crash(CrashMode.DROP)
 
@@ -168,7 +161,7 @@ async def test_what_could_not_be_queued_is_queued_when_there_is_room_again() -> 
         store.put(a_message(b"late"))
         assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
         disk.heal()
-        await until(lambda: store.flags.is_writable)
+        await eventually(lambda: store.flags.is_writable)
         assert bodies_in(store.files) == [b"late"]
         assert store.put(a_message()).status is PutStatus.PUT_OK
 
@@ -180,7 +173,7 @@ async def test_upkeep_that_fails_is_tried_again() -> None:
         disk.fail("sync", ROOT / "checkpoint", times=2)
         store.put(a_message())
         await store.flusher.wait_flushed(store.log.max_offset)
-        await until(lambda: saved_moment(disk) == START_MS)
+        await eventually(lambda: saved_moment(disk) == START_MS)
 
 
 def saved_moment(disk: SimulatedDisk) -> int:
@@ -292,5 +285,5 @@ async def test_retention_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None
             store.put(a_message(b"b" * 20_000))
         await store.flusher.wait_flushed(store.log.max_offset)
         store.delete_expired()
-        await until(lambda: store.log.min_offset == 2 * LOG_FILE_SIZE)
-        await until(lambda: store.queues.get("orders", 0).min_offset == 6)
+        await eventually(lambda: store.log.min_offset == 2 * LOG_FILE_SIZE)
+        await eventually(lambda: store.queues.get("orders", 0).min_offset == 6)

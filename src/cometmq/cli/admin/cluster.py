@@ -1,30 +1,29 @@
-"""`cometmq cluster`: the brokers of a cluster, how they are, and which of them take messages.
+"""`cometmq cluster`: list brokers, show their state, take their write permission away and give it back.
 
-Rules kept here: a broker that does not answer is a line of the result, and makes the exit code 1.
+Rules kept here: a broker that does not answer is a row of the result, and makes the exit code 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import (
-    TIMEOUT_S,
-    AsJson,
-    Cluster,
-    Link,
-    Namesrv,
-    Timeout,
-    Times,
-    Watch,
-    Yes,
-    ask,
-    watch,
+from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
+from cometmq.cli.common.output import (
+    FAILED,
+    Column,
+    confirm,
+    listed,
+    print_json,
+    print_pairs,
+    print_table,
+    told,
 )
-from cometmq.cli.common.output import FAILED, confirm, print_json, print_pairs, print_table, say
 from cometmq.model.errors import CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -38,38 +37,32 @@ BrokerName = Annotated[str, typer.Argument(help="The name of the broker.", metav
 
 
 class BrokerLine(msgspec.Struct, rename="camel", kw_only=True):
-    """A broker as name servers know it."""
+    """A broker as the name server knows it."""
 
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
+    cluster: Annotated[str, Column("cluster")]
+    broker_name: Annotated[str, Column("broker", marked=True)]
+    broker_id: Annotated[int, Column("id")]
+    address: Annotated[str, Column("address")]
 
 
 class BrokerStatus(BrokerLine, rename="camel", kw_only=True):
-    """A broker and what it says about itself."""
+    """A broker with its own figures."""
 
     reachable: bool
-    error: str | None = None
-    version: str | None = None
-    put_tps: float | None = None
-    get_tps: float | None = None
-    messages_today: int | None = None
-    disk_percent: float | None = None
+    version: Annotated[str | None, Column("version")] = None
+    put_tps: Annotated[float | None, Column("in/s")] = None
+    get_tps: Annotated[float | None, Column("out/s")] = None
+    messages_today: Annotated[int | None, Column("today")] = None
+    disk_percent: Annotated[float | None, Column("disk %")] = None
+    error: Annotated[
+        str | None, Column("state", lambda error: "ok" if error is None else f"unreachable: {error}")
+    ] = None
     earliest_message_timestamp: int | None = None
     boot_timestamp: int | None = None
 
 
-class Brokers(msgspec.Struct):
-    brokers: list[BrokerLine]
-
-
-class Statuses(msgspec.Struct):
-    brokers: list[BrokerStatus]
-
-
-async def lines(admin: Admin, cluster: str | None) -> list[BrokerLine]:
-    """All brokers of a cluster, or of all, masters before replicas."""
+async def broker_lines(admin: Admin, cluster: str | None) -> list[BrokerLine]:
+    """All brokers of one cluster or of all, masters before replicas."""
     info = await admin.cluster_info()
     if cluster is not None and cluster not in info.cluster_addr_table:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
@@ -83,12 +76,13 @@ async def lines(admin: Admin, cluster: str | None) -> list[BrokerLine]:
 
 
 async def address_of(admin: Admin, broker_name: str) -> str:
-    """The address of a broker: of its master, or of the member with the lowest id."""
-    found = [line for line in await lines(admin, None) if line.broker_name == broker_name]
-    if not found:
-        known = ", ".join(sorted({line.broker_name for line in await lines(admin, None)})) or "none"
-        raise NotFoundError(f"there is no broker {broker_name!r}; the name server knows: {known}")
-    return found[0].address
+    """The address of a broker's master, or of its member with the lowest id."""
+    brokers = await broker_lines(admin, None)
+    for each in brokers:
+        if each.broker_name == broker_name:
+            return each.address
+    known = ", ".join(sorted({each.broker_name for each in brokers})) or "none"
+    raise NotFoundError(f"there is no broker {broker_name!r}; the name server knows: {known}")
 
 
 async def _status(admin: Admin, line: BrokerLine) -> BrokerStatus:
@@ -101,46 +95,37 @@ async def _status(admin: Admin, line: BrokerLine) -> BrokerStatus:
         **fields,
         reachable=True,
         version=info.get("brokerVersionDesc"),
-        put_tps=_first_number(info.get("putTps")),
-        get_tps=_first_number(info.get("getTransferredTps")),
-        messages_today=_whole(info, "msgPutTotalTodayNow") - _whole(info, "msgPutTotalTodayMorning"),
-        disk_percent=_first_number(info.get("commitLogDiskRatio")) * 100,
-        earliest_message_timestamp=_whole(info, "earliestMessageTimeStamp"),
-        boot_timestamp=_whole(info, "bootTimestamp"),
+        put_tps=info_number(info, "putTps"),
+        get_tps=info_number(info, "getTransferredTps"),
+        messages_today=int(
+            info_number(info, "msgPutTotalTodayNow") - info_number(info, "msgPutTotalTodayMorning")
+        ),
+        disk_percent=info_number(info, "commitLogDiskRatio") * 100,
+        earliest_message_timestamp=int(info_number(info, "earliestMessageTimeStamp")),
+        boot_timestamp=int(info_number(info, "bootTimestamp")),
     )
 
 
-def _first_number(text: str | None) -> float:
+def info_number(info: Mapping[str, str], name: str) -> float:
+    """A figure of a broker's runtime information, the first of several; 0 if it has none."""
     try:
-        return float((text or "0").split()[0])
+        number = float(info.get(name, "").split()[0])
     except (ValueError, IndexError):
         return 0.0
+    return number if isfinite(number) else 0.0
 
 
-def _whole(info: dict[str, str], name: str) -> int:
-    try:
-        return int(info.get(name, "0"))
-    except ValueError:
-        return 0
+@app.command("list")
+def list_brokers(cluster: Cluster = None, link: Link = NO_LINK, as_json: AsJson = False) -> None:
+    """List the registered brokers, as the name server knows them.
 
-
-@app.command(
-    "list",
-    epilog="""
-Examples:
-
-  cometmq cluster list -n 127.0.0.1:9876
-
-  cometmq cluster list --json | jq -r '.brokers[].address'
-""",
-)
-def list_brokers(
-    cluster: Cluster = None, namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False
-) -> None:
-    """List the brokers that the name server knows, without asking them anything."""
-    found = ask(Link(namesrv, timeout), lambda admin: lines(admin, cluster))
+    Examples:
+      cometmq cluster list -n 127.0.0.1:9876
+      cometmq cluster list --json | jq -r '.brokers[].address'
+    """
+    found = ask(link, lambda admin: broker_lines(admin, cluster))
     if as_json:
-        print_json(Brokers(found))
+        print_json({"brokers": found})
         return
     rows = [
         (each.cluster, each.broker_name, each.broker_id, _ROLES.get(each.broker_id, "replica"), each.address)
@@ -149,143 +134,91 @@ def list_brokers(
     print_table(("cluster", "broker", "id", "role", "address"), rows, right=("id",), marked=("broker",))
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq cluster status -n 127.0.0.1:9876
-
-  cometmq cluster status --watch 2
-
-The exit code is 1 if a broker does not answer.
-"""
-)
+@app.command()
 def status(
     cluster: Cluster = None,
     every: Watch = None,
     times: Times = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show how all brokers are: version, messages a second, disk."""
+    """Show version, throughput and disk usage of all brokers.
+
+    Examples:
+      cometmq cluster status -n 127.0.0.1:9876
+      cometmq cluster status --watch 2
+
+    The exit code is 1 if a broker does not answer.
+    """
     lost: list[bool] = []
 
-    async def statuses(admin: Admin) -> Statuses:
+    async def statuses(admin: Admin) -> list[BrokerStatus]:
         from cometmq.client.admin.base import for_each
 
-        found = {each.address: each for each in await lines(admin, cluster)}
+        found = {each.address: each for each in await broker_lines(admin, cluster)}
         answers = await for_each(found, lambda address: _status(admin, found[address]))
-        return Statuses(list(answers.values()))
+        return list(answers.values())
 
-    def show(found: Statuses) -> None:
-        lost[:] = [not each.reachable for each in found.brokers]
-        if as_json:
-            print_json(found, compact=every is not None)
-        else:
-            _show_statuses(found.brokers)
+    def show(found: list[BrokerStatus]) -> None:
+        lost[:] = [not each.reachable for each in found]
+        listed({"brokers": found}, BrokerStatus, found, as_json=as_json, compact=every is not None)
 
-    watch(Link(namesrv, timeout), statuses, show, every, times)
+    watch(link, statuses, show, every, times)
     if any(lost):
         raise typer.Exit(FAILED)
 
 
-def _show_statuses(found: list[BrokerStatus]) -> None:
-    titles = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "today", "disk %", "state")
-    rows = [
-        (
-            each.cluster,
-            each.broker_name,
-            each.broker_id,
-            each.address,
-            each.version,
-            each.put_tps,
-            each.get_tps,
-            each.messages_today,
-            each.disk_percent,
-            "ok" if each.reachable else f"unreachable: {each.error}",
-        )
-        for each in found
-    ]
-    numbers = ("id", "in/s", "out/s", "today", "disk %")
-    print_table(titles, rows, right=numbers, marked=("broker",))
+@app.command()
+def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
+    """Show the runtime information of a broker.
 
-
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq cluster show broker-a -n 127.0.0.1:9876
-
-  cometmq cluster show broker-a --json | jq .info.commitLogDiskRatio
-"""
-)
-def show(
-    broker: BrokerName, namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False
-) -> None:
-    """Show everything that a broker says about its state."""
+    Examples:
+      cometmq cluster show broker-a -n 127.0.0.1:9876
+      cometmq cluster show broker-a --json | jq .info.commitLogDiskRatio
+    """
 
     async def info(admin: Admin) -> tuple[str, dict[str, str]]:
         address = await address_of(admin, broker)
         return address, dict(sorted((await admin.broker_info(address)).items()))
 
-    address, values = ask(Link(namesrv, timeout), info)
+    address, values = ask(link, info)
     if as_json:
         print_json({"brokerName": broker, "address": address, "info": values})
     else:
         print_pairs(values.items())
 
 
-@app.command(
-    "wipe-write",
-    epilog="""
-Examples:
+@app.command("wipe-write")
+def wipe_write(broker: BrokerName, yes: Yes = False, link: Link = NO_LINK, as_json: AsJson = False) -> None:
+    """Take the write permission from a broker: producers leave it, consumers go on.
 
-  cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
-
-  cometmq cluster wipe-write broker-a --yes --json
-""",
-)
-def wipe_write(
-    broker: BrokerName,
-    yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
-    as_json: AsJson = False,
-) -> None:
-    """Have producers send nothing more to a broker; consumers go on reading."""
-    link = Link(namesrv, timeout)
+    Examples:
+      cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
+      cometmq cluster wipe-write broker-a --yes --json
+    """
     ask(link, lambda admin: address_of(admin, broker))
     confirm(f"Have producers send nothing more to {broker}?", yes=yes)
     count = ask(link, lambda admin: admin.wipe_write_permission(broker))
-    _say_changed(broker, count, "takes no messages any more", as_json=as_json)
+    _told_change(broker, count, "takes no messages any more", as_json=as_json)
 
 
-@app.command(
-    "add-write",
-    epilog="""
-Examples:
+@app.command("add-write")
+def add_write(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> None:
+    """Give a broker its write permission back.
 
-  cometmq cluster add-write broker-a -n 127.0.0.1:9876
-
-  cometmq cluster add-write broker-a --json
-""",
-)
-def add_write(
-    broker: BrokerName, namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False
-) -> None:
-    """Let producers send to a broker again."""
+    Examples:
+      cometmq cluster add-write broker-a -n 127.0.0.1:9876
+      cometmq cluster add-write broker-a --json
+    """
 
     async def add(admin: Admin) -> int:
         await address_of(admin, broker)
         return await admin.add_write_permission(broker)
 
-    count = ask(Link(namesrv, timeout), add)
-    _say_changed(broker, count, "takes messages again", as_json=as_json)
+    count = ask(link, add)
+    _told_change(broker, count, "takes messages again", as_json=as_json)
 
 
-def _say_changed(broker: str, count: int, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"brokerName": broker, "topics": count})
-    else:
-        say(f"{broker} {what}: {count} topics changed; clients know within 30 seconds")
+def _told_change(broker: str, count: int, what: str, *, as_json: bool) -> None:
+    sentence = f"{broker} {what}: {count} topics changed; clients know within 30 seconds"
+    told({"brokerName": broker, "topics": count}, sentence, as_json=as_json)

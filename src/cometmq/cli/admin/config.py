@@ -1,11 +1,10 @@
-"""`cometmq config`: the settings of running brokers and name servers: shown, compared and changed.
+"""`cometmq config`: show, compare and change settings of running brokers and name servers.
 
 Rules kept here:
 - A key that a server does not have is refused before anything is changed: servers ignore unknown keys, and a
   typing error would look like a success.
 - A password is never shown.
-- What is different on every server by its nature (names, ports, paths) is left out of a comparison unless it
-  is asked for.
+- A comparison leaves out names, ports and paths, which differ on every server, unless they are asked for.
 """
 
 from __future__ import annotations
@@ -14,15 +13,18 @@ import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
-from cometmq.cli.admin.cluster import address_of, lines
+from cometmq.cli.admin.cluster import address_of, broker_lines
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask
 from cometmq.cli.common.output import (
     FAILED,
+    Column,
     UsageError,
     confirm,
+    listed,
     note,
     print_json,
     print_pairs,
@@ -55,11 +57,20 @@ _OWN_KEYS: Final = frozenset(
         "startAcceptSendRequestTimeStamp",
     }
 )
-"""What no two servers have the same."""
+"""Settings that differ on every server."""
 
 Table = dict[str, str]
 Broker = Annotated[str | None, typer.Option("--broker", help="This broker.", metavar="BROKER")]
-NameServers = Annotated[bool, typer.Option("--name-servers", help="Those of the name servers.")]
+NameServers = Annotated[bool, typer.Option("--name-servers", help="Settings of the name servers.")]
+
+
+class SettingChange(msgspec.Struct):
+    """A setting of one server before and after a change."""
+
+    server: Annotated[str, Column("server")]
+    key: Annotated[str, Column("key", marked=True)]
+    before: Annotated[str | None, Column("before")]
+    after: Annotated[str | None, Column("after")]
 
 
 async def _settings(admin: Admin, broker: str | None, *, name_servers: bool) -> dict[str, Table]:
@@ -78,29 +89,24 @@ def _shown(key: str, value: str | None) -> str | None:
     return _HIDDEN if value and key.lower().endswith(("password", "secretkey")) else value
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
-
-  cometmq config get fileReservedTime flushDiskType --broker broker-a
-
-  cometmq config get --name-servers --json | jq '.servers'
-
-The exit code is 4 if no server has a key that was asked for.
-"""
-)
+@app.command()
 def get(
     keys: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="[KEY]...")] = None,
     broker: Broker = None,
     name_servers: NameServers = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings of running servers."""
-    found = ask(Link(namesrv, timeout), lambda admin: _settings(admin, broker, name_servers=name_servers))
+    """Show the settings of running servers.
+
+    Examples:
+      cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
+      cometmq config get fileReservedTime flushDiskType --broker broker-a
+      cometmq config get --name-servers --json | jq '.servers'
+
+    The exit code is 4 if no server has a key that was asked for.
+    """
+    found = ask(link, lambda admin: _settings(admin, broker, name_servers=name_servers))
     known = sorted({key for table in found.values() for key in table})
     for key in keys or ():
         if key not in known:
@@ -125,35 +131,28 @@ def _nearest(key: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-@app.command(
-    "set",
-    epilog="""
-Examples:
-
-  cometmq config set fileReservedTime=48 --broker broker-a -n 127.0.0.1:9876
-
-  cometmq config set autoCreateTopicEnable=false --all --yes
-
-  cometmq config set orderMessageEnable=true --name-servers --yes
-
-A broker keeps the change in its configuration file. Some settings count from its next start only.
-""",
-)
+@app.command("set")
 def set_values(
-    assignments: Annotated[list[str], typer.Argument(help="What is to be set.", metavar="KEY=VALUE...")],
+    assignments: Annotated[list[str], typer.Argument(help="Settings to change.", metavar="KEY=VALUE...")],
     broker: Broker = None,
-    every: Annotated[bool, typer.Option("--all", help="Every broker.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All brokers.")] = False,
     name_servers: NameServers = False,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of running servers."""
+    """Change settings of running servers.
+
+    Examples:
+      cometmq config set fileReservedTime=48 --broker broker-a -n 127.0.0.1:9876
+      cometmq config set autoCreateTopicEnable=false --all --yes
+      cometmq config set orderMessageEnable=true --name-servers --yes
+
+    A broker keeps the change in its configuration file. Some settings count from its next start only.
+    """
     if (broker is not None) + every + name_servers != 1:
         raise UsageError("say whose settings these are: --broker BROKER, --all or --name-servers")
     changes = pairs_of(assignments, "fileReservedTime=48")
-    link = Link(namesrv, timeout)
     before = ask(link, lambda admin: _settings(admin, broker, name_servers=name_servers))
     for server, table in before.items():
         for key in changes:
@@ -178,61 +177,44 @@ def _show_changes(
     changes: Mapping[str, str], before: dict[str, Table], after: dict[str, Table], *, as_json: bool
 ) -> None:
     done = [
-        {
-            "server": server,
-            "key": key,
-            "before": _shown(key, before[server].get(key)),
-            "after": _shown(key, after[server].get(key)),
-        }
+        SettingChange(server, key, _shown(key, before[server].get(key)), _shown(key, after[server].get(key)))
         for server in before
         for key in changes
     ]
-    if as_json:
-        print_json({"changes": done})
-    else:
-        print_table(
-            ("server", "key", "before", "after"),
-            [(each["server"], each["key"], each["before"], each["after"]) for each in done],
-            marked=("key",),
-        )
+    listed({"changes": done}, SettingChange, done, as_json=as_json)
     for server in before:
         for key, value in changes.items():
             if after[server].get(key) != value.strip():
                 raise ClientError(f"{server} has {key}={after[server].get(key)} all the same; see its log")
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq config diff -n 127.0.0.1:9876                          between all brokers
-
-  cometmq config diff --broker broker-a --defaults               what was changed on one
-
-  cometmq config diff --json | jq '.differences[].key'
-
-The exit code is 1 if there are differences.
-"""
-)
+@app.command()
 def diff(
     broker: Broker = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Against the defaults.")] = False,
-    every_key: Annotated[bool, typer.Option("--all", help="Names, ports and paths, too.")] = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Compare with the defaults.")] = False,
+    every_key: Annotated[bool, typer.Option("--all", help="Include names, ports and paths.")] = False,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show in what the settings of brokers differ, from each other or from the defaults."""
+    """Show differences between the settings of brokers, or from the defaults.
+
+    Examples:
+      cometmq config diff -n 127.0.0.1:9876                          between all brokers
+      cometmq config diff --broker broker-a --defaults               what was changed on one
+      cometmq config diff --json | jq '.differences[].key'
+
+    The exit code is 1 if there are differences.
+    """
 
     async def tables(admin: Admin) -> dict[str, Table]:
         if broker is not None or defaults:
             return await _settings(admin, broker, name_servers=False)
-        found = {each.broker_name for each in await lines(admin, None)}
+        found = {each.broker_name for each in await broker_lines(admin, None)}
         if len(found) < 2:
             raise UsageError("there is one broker only; say --defaults to compare it with the defaults")
         return await _settings(admin, None, name_servers=False)
 
-    found = ask(Link(namesrv, timeout), tables)
+    found = ask(link, tables)
     if defaults:
         found = {"default": _defaults(), **found}
     elif len(found) < 2:

@@ -1,27 +1,29 @@
-"""`cometmq dlq`: messages that a group could not consume, and how to send them once more.
+"""`cometmq dlq`: list and show dead letters, and send them once more (redrive).
 
-Rules kept here: `redrive` can be interrupted at any moment and started again; what it then finds already sent
-it does not send again. A message that could not be sent is named with its reason, and makes the exit code 1.
+Rules kept here: `redrive` can be interrupted at any moment and started again, and sends no message twice. A
+message that could not be sent is named with its reason, and makes the exit code 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
-from cometmq.cli.admin.message_view import as_dict, line_of
+from cometmq.cli.admin.message import as_dict, line_of
+from cometmq.cli.admin.message_read import last_messages
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask, run
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask, run
 from cometmq.cli.common.output import (
     FAILED,
     INTERRUPTED,
+    Column,
     confirm,
+    listed,
     note,
     print_json,
-    print_table,
     say,
     time_text,
 )
@@ -38,22 +40,21 @@ Group = Annotated[str, typer.Argument(help="The group that could not consume the
 
 
 MOST_FAILURES: Final = 1_000
-"""So many failures are in the JSON of a run; all of them are counted, and named on standard error."""
+"""The most failures in the JSON; all are counted, and named on standard error."""
 
 
 class DeadLetters(msgspec.Struct, rename="camel"):
     """The dead letters of one group."""
 
-    group: str
-    messages: int
-    redriven: int
-    """Those that `redrive` is done with."""
-    waiting: int
-    last_timestamp: int
+    group: Annotated[str, Column("group")]
+    messages: Annotated[int, Column("dead letters")]
+    redriven: Annotated[int, Column("redriven")]
+    waiting: Annotated[int, Column("waiting")]
+    last_timestamp: Annotated[int, Column("last (UTC)", time_text)]
 
 
 class Redriven(msgspec.Struct, rename="camel"):
-    """What a run of `redrive` did."""
+    """The result of `redrive`."""
 
     group: str
     dry_run: bool
@@ -85,50 +86,33 @@ async def _dead_letters(admin: Admin) -> list[DeadLetters]:
     return list((await for_each(groups, of)).values())
 
 
-@app.command(
-    "list",
-    epilog="""
-Examples:
+@app.command("list")
+def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
+    """List groups with dead letters.
 
-  cometmq dlq list -n 127.0.0.1:9876
-
-  cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
-""",
-)
-def list_groups(namesrv: Namesrv = "", timeout: Timeout = TIMEOUT_S, as_json: AsJson = False) -> None:
-    """List the groups that have dead letters."""
-    found = ask(Link(namesrv, timeout), _dead_letters)
-    if as_json:
-        print_json({"groups": found})
-        return
-    titles = ("group", "dead letters", "redriven", "waiting", "last (UTC)")
-    rows = [
-        (each.group, each.messages, each.redriven, each.waiting, time_text(each.last_timestamp))
-        for each in found
-    ]
-    print_table(titles, rows, right=titles[1:4], marked=("group",))
+    Examples:
+      cometmq dlq list -n 127.0.0.1:9876
+      cometmq dlq list --json | jq '.groups[] | select(.waiting > 0)'
+    """
+    found = ask(link, _dead_letters)
+    listed({"groups": found}, DeadLetters, found, as_json=as_json)
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq dlq show billing -n 127.0.0.1:9876
-
-  cometmq dlq show billing --limit 100 --json | jq -r .text
-"""
-)
+@app.command()
 def show(
     group: Group,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="The last so many.", min=1)] = 20,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=1)] = 20,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last dead letters of a group, with the topic that each comes from."""
+    """Print the last dead letters of a group, with their original topics.
+
+    Examples:
+      cometmq dlq show billing -n 127.0.0.1:9876
+      cometmq dlq show billing --limit 100 --json | jq -r .text
+    """
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
-        from cometmq.cli.admin.message_read import last_messages
         from cometmq.client.admin.redrive import dead_letter_topic
 
         topic = dead_letter_topic(group)
@@ -138,7 +122,7 @@ def show(
         held = sum(each.max_offset - each.min_offset for each in (await admin.topic_status(topic)).values())
         return messages, held
 
-    found, held = ask(Link(namesrv, timeout), work)
+    found, held = ask(link, work)
     from cometmq.client.admin.redrive import origin_topic
 
     for message in found:
@@ -150,39 +134,35 @@ def show(
         note(f"these are the last {len(found)} of {held}; --limit shows more")
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
-
-  cometmq dlq redrive billing --rate 50 --yes
-
-  cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
-
-Each dead letter is sent once, also if the command is interrupted and started again. It stays among the dead
-letters until it expires. The exit code is 1 if some could not be sent; the next run tries those again.
-"""
-)
+@app.command()
 def redrive(
     group: Group,
     to: Annotated[
-        str | None, typer.Option("--to", help="Another topic than the original ones.", metavar="TOPIC")
+        str | None,
+        typer.Option("--to", help="Send to this topic, not to the original ones.", metavar="TOPIC"),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="At most so many a second.", metavar="N", min=0.01)
+        float | None, typer.Option("--rate", help="Most messages a second.", metavar="N", min=0.01)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="Send at most so many.", metavar="N", min=1)
+        int | None, typer.Option("--limit", help="Most messages to send.", metavar="N", min=1)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the messages.")] = False,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send the dead letters of a group to their topics once more."""
-    link = Link(namesrv, timeout)
+    """Send the dead letters of a group to their topics again.
+
+    Examples:
+      cometmq dlq redrive billing --dry-run -n 127.0.0.1:9876
+      cometmq dlq redrive billing --rate 50 --yes
+      cometmq dlq redrive billing --to orders-repair --limit 10 --yes --json
+
+    Each dead letter is sent once, also if the command is interrupted and started again. It stays among the
+    dead letters until it expires. The exit code is 1 if some could not be sent; the next run tries those
+    again.
+    """
     if not dry_run:
         where = to or "their original topics"
         confirm(f"Send the dead letters of {group} to {where} once more?", yes=yes)
@@ -195,39 +175,29 @@ def redrive(
         elif dry_run and step.outcome == "wouldSend" and not as_json:
             say(f"{line_of(step.dead)}  to {step.topic}")
 
+    async def work() -> bool:
+        from cometmq.client.admin.admin import Admin
+        from cometmq.client.admin.redrive import Redrive, RedriveProducer
+
+        options, timeout_ms = link.options(), int(link.timeout_s * 1000)
+        async with AsyncExitStack() as stack:
+            admin = await stack.enter_async_context(Admin(**options))
+            producer = None
+            if not dry_run:
+                made = RedriveProducer(
+                    "cometmq-redrive", send_timeout_ms=timeout_ms, retry_times=0, **options
+                )
+                producer = await stack.enter_async_context(made)
+            return await Redrive(admin, producer, group, to=to, rate=rate, limit=limit).run(report)
+
     try:
-        result.complete = not run(_redrive(link, group, to, rate, limit, dry_run, report))
+        result.complete = not run(work())
     except KeyboardInterrupt:
         _show_result(result, as_json=as_json)
         raise typer.Exit(INTERRUPTED) from None
     _show_result(result, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
-
-
-async def _redrive(
-    link: Link,
-    group: str,
-    to: str | None,
-    rate: float | None,
-    limit: int | None,
-    dry_run: bool,
-    report: Callable[[Step], None],
-) -> bool:
-    from contextlib import AsyncExitStack
-
-    from cometmq.client.admin.admin import Admin
-    from cometmq.client.admin.redrive import Redrive, RedriveProducer
-
-    options = link.options()
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(Admin(**options))
-        producer = None
-        if not dry_run:
-            timeout_ms = int(link.timeout_s * 1000)
-            made = RedriveProducer("cometmq-redrive", send_timeout_ms=timeout_ms, retry_times=0, **options)
-            producer = await stack.enter_async_context(made)
-        return await Redrive(admin, producer, group, to=to, rate=rate, limit=limit).run(report)
 
 
 def _count(result: Redriven, step: Step) -> None:

@@ -1,71 +1,78 @@
-"""Consumer groups as commands show them."""
+"""Consumer groups as `cometmq group` shows them: settings, members, progress."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from cometmq.model.errors import NotFoundError
+from cometmq.cli.common.output import Column, joined, time_text, yes_or_no
+from cometmq.model.errors import CometError, NotFoundError
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
     from cometmq.client.admin.results import GroupConnection
     from cometmq.model.queue import MessageQueue
-    from cometmq.model.subscription import SubscriptionGroupConfig
 
 
 class GroupLine(msgspec.Struct, rename="camel"):
-    """A group, as the brokers that know it have it set up."""
+    """The settings of a group, and the brokers that know it."""
 
-    group: str
-    enabled: bool
-    broadcast: bool
-    orderly: bool
-    max_retries: int
-    brokers: list[str]
+    group: Annotated[str, Column("group")]
+    enabled: Annotated[bool, Column("enabled", yes_or_no)]
+    broadcast: Annotated[bool, Column("broadcast", yes_or_no)]
+    orderly: Annotated[bool, Column("orderly", yes_or_no)]
+    max_retries: Annotated[int, Column("retries")]
+    brokers: Annotated[list[str], Column("brokers", joined)]
     system: bool
 
 
 class GroupProgress(msgspec.Struct, rename="camel"):
-    """How far a group is, all its queues together."""
+    """The lag of a group, all its queues together."""
 
-    group: str
-    members: int
-    topics: list[str]
-    lag: int
-    last_consumed_timestamp: int
+    group: Annotated[str, Column("group")]
+    members: Annotated[int, Column("members")]
+    lag: Annotated[int, Column("lag")]
+    last_consumed_timestamp: Annotated[int, Column("last consumed (UTC)", time_text)]
+    topics: Annotated[list[str], Column("topics", joined)]
 
 
 class QueueProgressLine(msgspec.Struct, rename="camel"):
-    """How far a group is in one queue."""
+    """The offset and the lag of a group in one queue."""
 
-    topic: str
-    broker_name: str
-    queue_id: int
-    broker_offset: int
-    consumer_offset: int
-    lag: int
-    last_consumed_timestamp: int
-    client_id: str | None = None
-    """The member that reads the queue, as far as known."""
+    topic: Annotated[str, Column("topic")]
+    broker_name: Annotated[str, Column("broker")]
+    queue_id: Annotated[int, Column("queue")]
+    broker_offset: Annotated[int, Column("end")]
+    consumer_offset: Annotated[int, Column("at")]
+    lag: Annotated[int, Column("lag")]
+    last_consumed_timestamp: Annotated[int, Column("last consumed (UTC)", time_text)]
+    client_id: Annotated[str | None, Column("read by")] = None
+
+
+def _count(values: list[str] | None) -> int | None:
+    return None if values is None else len(values)
+
+
+def _subscriptions_text(found: dict[str, str] | None) -> str:
+    return ", ".join(f"{topic} ({expression})" for topic, expression in sorted((found or {}).items()))
 
 
 class MemberLine(msgspec.Struct, rename="camel"):
     """A member of a group."""
 
-    client_id: str
-    address: str
-    language: str
-    version: str
+    client_id: Annotated[str, Column("member")]
+    address: Annotated[str, Column("address")]
+    language: Annotated[str, Column("language")]
+    version: Annotated[str, Column("version")]
     brokers: list[str]
-    queues: list[str] | None = None
-    subscriptions: dict[str, str] | None = None
+    queues: Annotated[list[str] | None, Column("queues", _count, right=True)] = None
+    subscriptions: Annotated[dict[str, str] | None, Column("reads", _subscriptions_text)] = None
     """By topic; None if the member does not say."""
 
 
 class GroupMembers(msgspec.Struct, rename="camel"):
-    """Who is in a group, and what it reads."""
+    """The members and the subscriptions of a group."""
 
     group: str
     consume_type: str
@@ -73,6 +80,16 @@ class GroupMembers(msgspec.Struct, rename="camel"):
     members: list[MemberLine]
     subscriptions: dict[str, str]
     difference: str | None = None
+
+
+class OffsetChange(msgspec.Struct, rename="camel"):
+    """The offset of a group in one queue, before and after a reset."""
+
+    topic: str
+    broker_name: Annotated[str, Column("broker")]
+    queue_id: Annotated[int, Column("queue")]
+    before: Annotated[int | None, Column("before")]
+    after: Annotated[int, Column("after")]
 
 
 async def group_lines(admin: Admin, cluster: str | None) -> list[GroupLine]:
@@ -87,21 +104,17 @@ async def group_lines(admin: Admin, cluster: str | None) -> list[GroupLine]:
         for group, config in table.items():
             line = found.get(group)
             if line is None:
-                line = found[group] = _line(config, system=is_system_group(group))
+                line = found[group] = GroupLine(
+                    config.group_name,
+                    config.consume_enable,
+                    config.consume_broadcast_enable,
+                    config.consume_message_orderly,
+                    config.retry_max_times,
+                    [],
+                    is_system_group(group),
+                )
             line.brokers.append(broker_name)
     return sorted(found.values(), key=lambda line: line.group)
-
-
-def _line(config: SubscriptionGroupConfig, *, system: bool) -> GroupLine:
-    return GroupLine(
-        config.group_name,
-        config.consume_enable,
-        config.consume_broadcast_enable,
-        config.consume_message_orderly,
-        config.retry_max_times,
-        [],
-        system,
-    )
 
 
 async def check_group_exists(admin: Admin, group: str) -> None:
@@ -120,8 +133,7 @@ async def connections(admin: Admin, group: str) -> dict[str, GroupConnection]:
 
 
 async def members_of(admin: Admin, group: str) -> GroupMembers:
-    """Who is in a group, each with what it says itself that it reads."""
-    from cometmq.model.errors import CometError
+    """The members of a group, each with the subscriptions that it reports itself."""
     from cometmq.wire.codes import version_name
 
     at = await connections(admin, group)
@@ -149,7 +161,7 @@ async def members_of(admin: Admin, group: str) -> GroupMembers:
 
 
 async def queue_progress(admin: Admin, group: str, topic: str | None) -> list[QueueProgressLine]:
-    """How far a group is in each queue."""
+    """The progress of a group, queue by queue."""
     progress = await admin.consumer_progress(group, topic)
     owners: dict[str, str] = {}
     if progress:
@@ -171,7 +183,7 @@ async def queue_progress(admin: Admin, group: str, topic: str | None) -> list[Qu
 
 
 async def all_progress(admin: Admin, cluster: str | None) -> list[GroupProgress]:
-    """How far all groups are that have read something."""
+    """The progress of all groups that have committed offsets, the largest lag first."""
     from cometmq.client.admin.base import for_each
 
     masters = await admin.masters(cluster)
@@ -181,7 +193,7 @@ async def all_progress(admin: Admin, cluster: str | None) -> list[GroupProgress]
         for group, queues in table.items():
             if not queues:
                 continue
-            line = merged.setdefault(group, GroupProgress(group, 0, [], 0, 0))
+            line = merged.setdefault(group, GroupProgress(group, 0, 0, 0, []))
             line.lag += sum(each.lag for each in queues.values())
             line.topics = sorted({*line.topics, *(queue.topic for queue in queues)})
             last = max(each.last_timestamp for each in queues.values())
@@ -193,21 +205,20 @@ async def all_progress(admin: Admin, cluster: str | None) -> list[GroupProgress]
 
 
 async def member_count(admin: Admin, group: str) -> int:
-    """How many different clients of a group are connected."""
+    """The number of different clients of a group."""
     at = await connections(admin, group)
     return len({member.client_id for each in at.values() for member in each.connection_set})
 
 
 async def reset_plan(
     admin: Admin, group: str, topic: str, timestamp_ms: int
-) -> dict[MessageQueue, tuple[int | None, int]]:
-    """For each queue, where the group is and where it would go on; -1 stands for the end, 0 for the start."""
+) -> dict[MessageQueue, OffsetChange]:
+    """The offset change of a reset in each queue; a timestamp of -1 stands for the end, 0 for the start."""
     from cometmq.client.admin.base import for_each
 
-    async def places(queue: MessageQueue) -> tuple[int | None, int]:
+    async def change(queue: MessageQueue) -> OffsetChange:
         before = await admin.consumer_offset(group, queue)
-        if timestamp_ms < 0:
-            return before, await admin.max_offset(queue)
-        return before, await admin.search_offset(queue, timestamp_ms)
+        find = admin.max_offset(queue) if timestamp_ms < 0 else admin.search_offset(queue, timestamp_ms)
+        return OffsetChange(topic, queue.broker_name, queue.queue_id, before, await find)
 
-    return await for_each(await admin.queues(topic), places)
+    return await for_each(await admin.queues(topic), change)

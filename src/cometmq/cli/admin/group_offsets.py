@@ -1,23 +1,24 @@
-"""Where consumer groups go on: `cometmq group reset`, `skip` and `clone`.
+"""Offsets of consumer groups: `cometmq group reset`, `skip` and `clone`.
 
-Rules kept here: what changes where a group goes on shows each queue before and after, and asks first.
+Rules kept here: a change of offsets asks first, and shows each queue before and after.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometmq.cli.admin.group_data import (
+    OffsetChange,
     QueueProgressLine,
     check_group_exists,
     group_lines,
     queue_progress,
     reset_plan,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, Yes, ask
-from cometmq.cli.common.output import confirm, print_json, print_table, say, time_text
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask
+from cometmq.cli.common.output import confirm, listed
 from cometmq.cli.common.times import parse_time
 from cometmq.model.errors import ClientError, NotFoundError
 
@@ -27,31 +28,7 @@ if TYPE_CHECKING:
 
 Group = Annotated[str, typer.Argument(help="The consumer group.", metavar="GROUP")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic.", metavar="TOPIC")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-
-RESET: Final = """
-Examples:
-
-  cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
-
-  cometmq group reset billing --topic orders --to earliest --dry-run
-
-  cometmq group reset billing --topic orders --to 2025-01-31T12:00:00 --yes
-"""
-SKIP: Final = """
-Examples:
-
-  cometmq group skip billing --topic orders -n 127.0.0.1:9876
-
-  cometmq group skip billing --topic orders --dry-run
-"""
-CLONE: Final = """
-Examples:
-
-  cometmq group clone billing billing-v2 --topic orders -n 127.0.0.1:9876
-
-  cometmq group clone billing billing-v2 --topic orders --yes --json
-"""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the changes.")]
 
 
 def reset(
@@ -62,14 +39,19 @@ def reset(
     ],
     dry_run: DryRun = False,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group go on at another place of a topic."""
+    """Reset the offsets of a group in a topic.
+
+    Examples:
+      cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
+      cometmq group reset billing --topic orders --to earliest --dry-run
+      cometmq group reset billing --topic orders --to 2025-01-31T12:00:00 --yes
+    """
     timestamp_ms = {"earliest": 0, "latest": -1}.get(to)
     when = parse_time(to) if timestamp_ms is None else timestamp_ms
-    _reset(Link(namesrv, timeout), group, topic, when, dry_run=dry_run, yes=yes, as_json=as_json)
+    _reset(link, group, topic, when, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def skip(
@@ -77,45 +59,36 @@ def skip(
     topic: Topic,
     dry_run: DryRun = False,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group leave out what waits for it, and go on with what comes next."""
-    _reset(Link(namesrv, timeout), group, topic, -1, dry_run=dry_run, yes=yes, as_json=as_json)
+    """Skip all waiting messages: set the offsets of a group to the end of a topic.
+
+    Examples:
+      cometmq group skip billing --topic orders -n 127.0.0.1:9876
+      cometmq group skip billing --topic orders --dry-run
+    """
+    _reset(link, group, topic, -1, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _reset(
     link: Link, group: str, topic: str, timestamp_ms: int, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    async def plan(admin: Admin) -> dict[MessageQueue, tuple[int | None, int]]:
+    async def plan(admin: Admin) -> dict[MessageQueue, OffsetChange]:
         await check_group_exists(admin, group)
         return await reset_plan(admin, group, topic, timestamp_ms)
 
     planned = ask(link, plan)
-    after = {queue: target for queue, (_, target) in planned.items()}
+    changes = list(planned.values())
     if not dry_run:
-        moved = sum(target - (before or 0) for before, target in planned.values())
+        moved = sum(each.after - (each.before or 0) for each in changes)
         change = f"{moved} messages forward" if moved >= 0 else f"{-moved} messages back"
         confirm(f"Set {group} in {len(planned)} queues of {topic}, {change} altogether?", yes=yes)
-        after |= ask(link, lambda admin: admin.reset_offsets(group, topic, timestamp_ms))
-    lines = [
-        {
-            "topic": queue.topic,
-            "brokerName": queue.broker_name,
-            "queueId": queue.queue_id,
-            "before": before,
-            "after": after[queue],
-        }
-        for queue, (before, _) in planned.items()
-    ]
-    if as_json:
-        print_json({"group": group, "topic": topic, "done": not dry_run, "queues": lines})
-        return
-    titles = ("broker", "queue", "before", "after")
-    rows = [(queue.broker_name, queue.queue_id, planned[queue][0], after[queue]) for queue in planned]
-    print_table(titles, rows, right=titles[1:], marked=("broker",))
-    say("nothing was changed" if dry_run else f"{group} goes on there; members within a few seconds")
+        for queue, offset in ask(link, lambda admin: admin.reset_offsets(group, topic, timestamp_ms)).items():
+            planned[queue].after = offset
+    document = {"group": group, "topic": topic, "done": not dry_run, "queues": changes}
+    closing = "nothing was changed" if dry_run else f"{group} goes on there; members within a few seconds"
+    listed(document, OffsetChange, changes, as_json=as_json, closing=closing)
 
 
 def clone(
@@ -123,12 +96,15 @@ def clone(
     target: Annotated[str, typer.Argument(help="The group that gets them.", metavar="TO")],
     topic: Topic,
     yes: Yes = False,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group go on in a topic where another one is."""
-    link = Link(namesrv, timeout)
+    """Copy the offsets of one group in a topic to another group.
+
+    Examples:
+      cometmq group clone billing billing-v2 --topic orders -n 127.0.0.1:9876
+      cometmq group clone billing billing-v2 --topic orders --yes --json
+    """
 
     async def check(admin: Admin) -> None:
         from cometmq.client.admin.base import for_each
@@ -151,27 +127,6 @@ def clone(
     found = ask(link, copy)
     if not found:
         raise ClientError(f"the broker says that it copied the offsets, but {target} has none; try again")
-    if as_json:
-        print_json({"from": source, "to": target, "topic": topic, "queues": found})
-        return
-    show_queues(found)
-    say(f"{target} goes on in {topic} where {source} is")
-
-
-def show_queues(found: list[QueueProgressLine]) -> None:
-    """How far a group is, queue by queue."""
-    rows = [
-        (
-            each.topic,
-            each.broker_name,
-            each.queue_id,
-            each.broker_offset,
-            each.consumer_offset,
-            each.lag,
-            time_text(each.last_consumed_timestamp),
-            each.client_id,
-        )
-        for each in found
-    ]
-    titles = ("topic", "broker", "queue", "end", "at", "lag", "last consumed (UTC)", "read by")
-    print_table(titles, rows, right=("queue", "end", "at", "lag"), marked=("topic",))
+    document = {"from": source, "to": target, "topic": topic, "queues": found}
+    closing = f"{target} goes on in {topic} where {source} is"
+    listed(document, QueueProgressLine, found, as_json=as_json, closing=closing)

@@ -1,36 +1,45 @@
-"""`cometmq message`: send messages (`message_sending`), look at those of a cluster, and find them.
+"""`cometmq message`: send messages, look at those of a topic, find and trace them.
 
-Rules kept here: data goes to standard output, everything else to standard error; what is cut says so there.
+Rules kept here:
+- Data goes to standard output, everything else to standard error; a cut result says so there.
+- As JSON a message has the names of `cometmq store dump`, and the name of its broker. For people it is one
+  line; `message get` shows everything.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.admin import message_send as message_sending
+from cometmq.cli.admin import message_send
+from cometmq.cli.admin.message_read import follow, last_messages, messages_between
 from cometmq.cli.admin.message_send import Topic
-from cometmq.cli.admin.message_view import as_dict, print_messages, print_whole
 from cometmq.cli.commands import group_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, ask
-from cometmq.cli.common.output import UsageError, note, print_json, say
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
+from cometmq.cli.common.output import UsageError, note, print_json, print_pairs, say, time_text
 from cometmq.cli.common.times import now_ms, parse_time
 from cometmq.model.errors import NotFoundError, ResponseError
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
     from cometmq.client.subscription import Expression
-    from cometmq.client.trace.query import MessageTrace
+    from cometmq.client.trace.query import Consumption, MessageTrace
     from cometmq.model.message import StoredMessage
+    from cometmq.store.tools.dump import MessageDict
 
 app = group_app("message")
-app.command(epilog=message_sending.SEND)(message_sending.send)
+app.command()(message_send.send)
+
+SHOWN_OF_BODY: Final = 200
 
 Tags = Annotated[str, typer.Option("--tags", help="Only these tags: 'a || b'.", metavar="TAGS")]
-Sql = Annotated[str | None, typer.Option("--sql", help="Only what this SQL92 condition says.", metavar="SQL")]
+Sql = Annotated[
+    str | None, typer.Option("--sql", help="Only messages that match this SQL92 condition.", metavar="SQL")
+]
 
 
 def _expression(tags: str, sql: str | None) -> Expression:
@@ -41,31 +50,27 @@ def _expression(tags: str, sql: str | None) -> Expression:
     return tags if sql is None else SqlExpression(sql)
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq message tail orders -n 127.0.0.1:9876                   the last ten
-
-  cometmq message tail orders --follow --tags 'paid || refunded'
-
-  cometmq message tail orders --limit 100 --json | jq -r .text
-"""
-)
+@app.command()
 def tail(
     topic: Topic,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="So many of the last.", min=0)] = 10,
-    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="And what comes, for ever.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=0)] = 10,
+    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", help="With --follow: end after so many.", metavar="N", min=1)
+        int | None,
+        typer.Option("--count", help="With --follow: end after this many messages.", metavar="N", min=1),
     ] = None,
     tags: Tags = "*",
     sql: Sql = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Print the last messages of a topic, and with --follow those that still come."""
+    """Print the last messages of a topic, and with --follow new ones as they arrive.
+
+    Examples:
+      cometmq message tail orders -n 127.0.0.1:9876                   the last ten
+      cometmq message tail orders --follow --tags 'paid || refunded'
+      cometmq message tail orders --limit 100 --json | jq -r .text
+    """
     expression = _expression(tags, sql)
     shown = 0
 
@@ -78,46 +83,39 @@ def tail(
         return count is None or shown < count
 
     async def work(admin: Admin) -> None:
-        from cometmq.cli.admin.message_read import follow, last_messages
-
         messages, ends = await last_messages(admin, topic, limit, expression)
         print_messages(messages, as_json=as_json)
         if is_followed:
             sys.stdout.flush()
             await follow(admin, ends, expression, show)
 
-    ask(Link(namesrv, timeout), work)
+    ask(link, work)
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq message get 7F00000100002A9F0000000000000000 -n 127.0.0.1:9876       by its offset id
-
-  cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders          by the producer's id
-
-  cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders --json | jq -r .text
-
-The exit code is 4 if there is no such message.
-"""
-)
+@app.command()
 def get(
-    msg_id: Annotated[str, typer.Argument(help="One of its two ids.", metavar="ID")],
+    msg_id: Annotated[str, typer.Argument(help="Message id or offset id.", metavar="ID")],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="For the producer's id: its topic.", metavar="TOPIC")
+        str | None, typer.Option("--topic", help="Its topic; needed for a message id.", metavar="TOPIC")
     ] = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show one message."""
+    """Show one message.
+
+    Examples:
+      cometmq message get 7F00000100002A9F0000000000000000 -n 127.0.0.1:9876       by its offset id
+      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders          by the producer's id
+      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders --json | jq -r .text
+
+    The exit code is 4 if there is no such message.
+    """
 
     async def find(admin: Admin) -> StoredMessage | None:
         found = None if topic is None else await admin.message_by_id(topic, msg_id)
-        return found or await _by_place(admin, msg_id)
+        return found or await _by_offset_id(admin, msg_id)
 
-    found = ask(Link(namesrv, timeout), find)
+    found = ask(link, find)
     if found is None:
         hint = "" if topic else "; if it is the producer's id, say --topic, too"
         raise NotFoundError(f"there is no message {msg_id}{hint}")
@@ -127,8 +125,8 @@ def get(
         print_whole(found)
 
 
-async def _by_place(admin: Admin, msg_id: str) -> StoredMessage | None:
-    """The message at the place that an offset id names; only brokers of this cluster are asked."""
+async def _by_offset_id(admin: Admin, msg_id: str) -> StoredMessage | None:
+    """The message with an offset id; only brokers of this cluster are asked."""
     from msgspec.structs import replace
 
     from cometmq.wire.record.ids import IdError, decode_offset_id
@@ -152,34 +150,29 @@ async def _by_place(admin: Admin, msg_id: str) -> StoredMessage | None:
     return replace(found, broker_name=names[address])
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq message find orders --key 42 -n 127.0.0.1:9876
-
-  cometmq message find orders --from 10m                          of the last ten minutes
-
-  cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05 --limit 1000 --json
-
-The exit code is 4 if nothing was found.
-"""
-)
+@app.command()
 def find(
     topic: Topic,
-    key: Annotated[str | None, typer.Option("--key", help="With this key.", metavar="KEY")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Message key.", metavar="KEY")] = None,
     begin: Annotated[
-        str | None, typer.Option("--from", help="Stored since: 10m, or a time in UTC.", metavar="WHEN")
+        str | None, typer.Option("--from", help="Stored since: 10m (ago), or a time in UTC.", metavar="WHEN")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Stored until.", metavar="WHEN")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="At most so many.", min=1)] = 32,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Most messages to print.", min=1)] = 32,
     tags: Tags = "*",
     sql: Sql = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by a key, or by the time at which they were stored; the oldest come first."""
+    """Find messages by key or by store time, the oldest first.
+
+    Examples:
+      cometmq message find orders --key 42 -n 127.0.0.1:9876
+      cometmq message find orders --from 10m                          of the last ten minutes
+      cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05 --limit 1000 --json
+
+    The exit code is 4 if nothing was found.
+    """
     if key is None and begin is None:
         raise UsageError("say what is to be found: --key KEY, or --from WHEN")
     if key is not None and (tags != "*" or sql is not None):
@@ -189,8 +182,6 @@ def find(
     expression = _expression(tags, sql)
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], bool]:
-        from cometmq.cli.admin.message_read import messages_between
-
         if key is None:
             return await messages_between(admin, topic, begin_ms, end_ms, limit, expression)
         found = await admin.query_messages(
@@ -198,7 +189,7 @@ def find(
         )
         return found[:limit], len(found) > limit
 
-    found, is_cut = ask(Link(namesrv, timeout), work)
+    found, is_cut = ask(link, work)
     print_messages(found, as_json=as_json)
     if is_cut:
         note(f"these are {limit}, and there are more; --limit shows them")
@@ -206,35 +197,31 @@ def find(
         raise NotFoundError(f"no such message was found in topic {topic}")
 
 
-@app.command(
-    epilog="""
-Examples:
-
-  cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876
-
-  cometmq message trace 7F00000100002A9F0000000000000000 --json | jq .consumptions
-
-Producers and consumers write traces if their enable_trace is set. The exit code is 4 if nothing was found.
-"""
-)
+@app.command()
 def trace(
-    msg_id: Annotated[str, typer.Argument(help="The id that the producer gave it.", metavar="ID")],
+    msg_id: Annotated[str, typer.Argument(help="Message id, as the producer set it.", metavar="ID")],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="The topic of the traces, if it is not the usual one.")
+        str | None, typer.Option("--topic", help="Trace topic, if it is not the default one.")
     ] = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of a message: who sent it, who consumed it, when, and how that ended."""
-    from cometmq.cli.admin.message_trace import trace_lines
+    """Show the trace of a message: sends, consumptions, times and outcomes.
+
+    Examples:
+      cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876
+      cometmq message trace 7F00000100002A9F0000000000000000 --json | jq .consumptions
+
+    Producers and consumers write traces if their enable_trace is set. The exit code is 4 if nothing was
+    found.
+    """
 
     async def work(admin: Admin) -> MessageTrace:
         from cometmq.model.names import TRACE_TOPIC
 
         return await admin.message_trace(msg_id, trace_topic=topic or TRACE_TOPIC)
 
-    found = ask(Link(namesrv, timeout), work)
+    found = ask(link, work)
     if as_json:
         print_json(found)
     else:
@@ -242,3 +229,106 @@ def trace(
             say(line)
     if found.is_empty:
         raise NotFoundError(f"no trace of message {msg_id} was found; see whether its clients write traces")
+
+
+def as_dict(message: StoredMessage) -> MessageDict:
+    """A message for JSON."""
+    from cometmq.store.tools.dump import message_dict
+
+    return {**message_dict(message), "brokerName": message.broker_name}
+
+
+def body_text(body: bytes, limit: int | None = SHOWN_OF_BODY) -> str:
+    """The body on one line: as text if it is text, else in hexadecimal; a long one is cut, and says so."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        text = f"0x{body.hex()}"
+    if not text.isprintable():
+        text = repr(text)[1:-1]
+    if limit is not None and len(text) > limit:
+        return f"{text[:limit]}… ({len(body)} bytes)"
+    return text
+
+
+def line_of(message: StoredMessage) -> str:
+    """One line: when, where, its id, tag and keys, and the beginning of its body."""
+    place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
+    marks = [message.tags or "-", " ".join(message.keys) or "-"]
+    return "  ".join(
+        [time_text(message.store_timestamp_ms), place, message.msg_id, *marks, body_text(message.body)]
+    )
+
+
+def print_messages(messages: Iterable[StoredMessage], *, as_json: bool) -> None:
+    """Messages of a stream: a line each, or a document on a line each."""
+    for message in messages:
+        if as_json:
+            print_json(as_dict(message), compact=True)
+        else:
+            say(line_of(message))
+
+
+def print_whole(message: StoredMessage) -> None:
+    """Everything about one message."""
+    print_pairs(
+        [
+            ("topic", message.topic),
+            (
+                "queue",
+                f"{message.broker_name}:{message.queue_id}" if message.broker_name else message.queue_id,
+            ),
+            ("queue offset", message.queue_offset),
+            ("message id", message.msg_id),
+            ("offset id", message.offset_msg_id),
+            ("tag", message.tags),
+            ("keys", " ".join(message.keys)),
+            ("born (UTC)", f"{time_text(message.born_timestamp_ms)} at {message.born_host}"),
+            ("stored (UTC)", f"{time_text(message.store_timestamp_ms)} at {message.store_host}"),
+            ("consumed before", message.reconsume_times),
+            *((f"property {name}", value) for name, value in sorted(message.properties.items())),
+            (f"body ({len(message.body)} bytes)", body_text(message.body, None)),
+        ]
+    )
+
+
+def trace_lines(trace: MessageTrace) -> list[str]:
+    """One line for each event, in the order of time."""
+    from cometmq.client.trace.records import TraceMessageType
+
+    lines: list[tuple[int, str]] = []
+    for sent in trace.sent:
+        message_type = _name(TraceMessageType, sent.message_type)
+        outcome = "ok" if sent.success else "unsafe"
+        lines.append(
+            (
+                sent.timestamp_ms,
+                f"sent to {sent.topic} at {sent.store_host} by {sent.group} from {sent.client_host}: "
+                f"{message_type}, {sent.body_length} bytes, {sent.cost_ms} ms, {outcome}",
+            )
+        )
+    for ended in trace.transactions:
+        asked = " when the broker asked" if ended.from_check else ""
+        lines.append((ended.timestamp_ms, f"transaction ended by {ended.group}{asked}: {ended.state}"))
+    for recall in trace.recalls:
+        outcome = "ok" if recall.success else "failed"
+        lines.append((recall.timestamp_ms, f"taken back by {recall.group}: {outcome}"))
+    lines += [(each.began_ms or 0, _consumption_text(each)) for each in trace.consumptions]
+    return [f"{time_text(timestamp_ms)}  {text}" for timestamp_ms, text in sorted(lines)]
+
+
+def _consumption_text(consumption: Consumption) -> str:
+    from cometmq.client.trace.records import ConsumeOutcome
+
+    outcome = "not ended"
+    if consumption.outcome is not None:
+        outcome = f"{_name(ConsumeOutcome, consumption.outcome)}, {consumption.cost_ms} ms"
+    return (
+        f"consumed by {consumption.group} from {consumption.client_host}, "
+        f"attempt {consumption.retry_times + 1}: {outcome}"
+    )
+
+
+def _name(enum: type[IntEnum], value: int) -> str:
+    """The name of a value; a newer client may send an unknown one."""
+    return enum(value).name.lower().replace("_", " ") if value in set(enum) else str(value)

@@ -1,9 +1,9 @@
-"""Reading the messages of a topic for commands: the last ones, those of a time, and those that still come.
+"""Reading messages of a topic: the last ones, those of a time range, and new ones as they arrive.
 
 Rules kept here:
-- Nothing is committed: reading changes nothing for any group.
-- Messages of several queues come in the order in which they were stored, as far as that can be known.
-- At most `limit` messages are held at a time, and never more than a page a queue while following.
+- Reading commits no offset.
+- Messages of several queues come in the order of their store times.
+- At most `limit` messages are held at a time, and while following at most a page a queue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def read_range(
 async def last_messages(
     admin: Admin, topic: str, count: int, expression: Expression
 ) -> tuple[list[StoredMessage], dict[MessageQueue, int]]:
-    """The last messages of a topic, and where each queue ends; filtered ones are sought further back."""
+    """The last messages of a topic that match, and the max offset of each queue."""
     found: list[StoredMessage] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await admin.queues(topic):
@@ -61,7 +61,7 @@ async def last_messages(
 async def messages_between(
     admin: Admin, topic: str, begin_ms: int, end_ms: int, limit: int, expression: Expression
 ) -> tuple[list[StoredMessage], bool]:
-    """The messages of a topic that were stored in a span of time, and whether there are more than these."""
+    """The messages of a topic that were stored in a time range, and whether there are more."""
     found: list[StoredMessage] = []
     for queue in await admin.queues(topic):
         begin = await admin.search_offset(queue, begin_ms)
@@ -81,7 +81,7 @@ async def follow(
     expression: Expression,
     show: Callable[[Sequence[StoredMessage]], bool],
 ) -> None:
-    """Show what comes to the queues from these offsets on, until `show` says that it is enough."""
+    """Show messages from these offsets on as they arrive, until `show` returns False."""
 
     async def next_of(queue: MessageQueue) -> tuple[MessageQueue, Sequence[StoredMessage]]:
         reply = await admin.read(
@@ -105,7 +105,7 @@ async def follow(
 
 
 def in_order(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """By the time at which they were stored; of the same time, by their place in the broker's log."""
+    """By store time, then by broker and physical offset."""
     return sorted(
         messages, key=lambda each: (each.store_timestamp_ms, each.broker_name, each.commit_log_offset)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,36 +16,20 @@ from cometmq.cli.bench.run import (
     Seconds,
     Topic,
     UsedGroup,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     group_for,
     need_topic,
-    print_latencies,
     run_bench,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
-from cometmq.cli.common.output import UsageError, counted, note, print_json, print_pairs
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
+from cometmq.cli.common.output import UsageError, counted
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_consume import ConsumerPlan
-
-EPILOG: Final = """
-Examples:
-
-  cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
-
-  cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
-
-  cometmq bench consumer -t trial --processes 4 --batch 32 --json
-
-Without --group, a group is made for the run and deleted behind it. The age of a message is the time from its
-producer's send to the listener; it means something only if the clocks of both machines agree. The exit code
-is 4 if no message came, and 1 if fewer came than --messages says.
-"""
 
 
 class Start(StrEnum):
@@ -56,41 +40,51 @@ class Start(StrEnum):
 
 
 class Consumed(Result, rename="camel", kw_only=True):
-    """What a consumer measured."""
+    """The result of a consumer load."""
 
     group: str
     group_deleted: bool
     from_future: int
-    """How many messages arrived before they were born."""
+    """Messages that arrived before they were born."""
 
 
 def consumer(
     topic: Topic,
     group: Annotated[
-        str | None, typer.Option("--group", help="A group that goes on where it is.", metavar="GROUP")
+        str | None, typer.Option("--group", help="Use this group and its offsets.", metavar="GROUP")
     ] = None,
     messages: Messages = None,
     seconds: Seconds = None,
     start: Annotated[
-        Start, typer.Option("--from", help="Where a group begins that is new.", show_choices=True)
+        Start, typer.Option("--from", help="Where a new group begins.", show_choices=True)
     ] = Start.EARLIEST,
     batch: Annotated[
-        int, typer.Option("--batch", help="Messages of a call of the listener.", metavar="N", min=1, max=1024)
+        int,
+        typer.Option("--batch", help="Messages in one call of the listener.", metavar="N", min=1, max=1024),
     ] = 1,
     processes: Processes = 1,
     wait: Annotated[
         float,
-        typer.Option("--wait", help="Give up if nothing comes for so long.", metavar="SECONDS", min=0.1),
+        typer.Option("--wait", help="Give up after this time without a message.", metavar="SECONDS", min=0.1),
     ] = 30.0,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Consume messages with a listener that does nothing, and show how fast they came."""
+    """Measure the throughput of consuming with an empty listener, and the age of messages.
+
+    Examples:
+      cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
+      cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
+      cometmq bench consumer -t trial --processes 4 --batch 32 --json
+
+    Without --group, a group is made for the run and deleted behind it. The age of a message is the time from
+    its producer's send to the listener; it means something only if the clocks of both machines agree. The
+    exit code is 4 if no message came, and 1 if fewer came than --messages says.
+    """
     from cometmq.cli.bench.load_consume import ConsumerPlan
 
     plan = ConsumerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         group=group or "",
         messages=messages,
@@ -115,14 +109,17 @@ def consumer(
         from_future=tally.early,
         **figures_of(tally),
     )
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    notes = []
+    if result.from_future and not as_json:
+        notes.append(
+            f"{result.from_future:,} messages came before they were sent; the clocks of the machines differ"
+        )
     is_short = messages is not None and tally.messages < messages and seconds is None
     if is_short and not stop.is_set():
-        note(f"these are fewer than {messages}: nothing more came for {wait:g} s")
-    end_with(result, ok=not is_short)
+        notes.append(f"these are fewer than {messages}: nothing more came for {wait:g} s")
+    latencies = [("age when consumed", result.latency_ms)]
+    pairs = [("group", result.group)]
+    finish(result, pairs=pairs, latencies=latencies, as_json=as_json, notes=notes, ok=not is_short)
 
 
 async def _consume(plan: ConsumerPlan, processes: int, stop: asyncio.Event) -> tuple[Tally, UsedGroup]:
@@ -143,10 +140,3 @@ async def _consume(plan: ConsumerPlan, processes: int, stop: asyncio.Event) -> t
             with shown_progress("consumer") as tell:
                 tally = await run_loads(plans, stop, tell, enough=plan.messages, queues=queues)
     return tally, used
-
-
-def _show(result: Consumed) -> None:
-    print_pairs([*common_pairs(result), ("group", result.group)])
-    print_latencies([("age when consumed", result.latency_ms)])
-    if result.from_future:
-        note(f"{result.from_future:,} messages came before they were sent; the clocks of the machines differ")

@@ -1,28 +1,29 @@
-"""What a load measured: counts, latencies, failures by reason, and the processor time that it took.
+"""Figures of a load: counts, latency percentiles, failures by reason, processor time.
+
+`cometmq bench` and the load generators of the repository's `bench/` use them.
 
 Rules kept here:
-- However long a load runs, its figures stay the same size: latencies are counted in ranges that are at most
-  1.6 % wide, from a microsecond to weeks; failures are counted by reason, and there is a limit on reasons.
-- Figures of several processes are put together by adding their counts, never their percentiles.
+- Figures have a fixed size, however long a load runs: latencies are counted in ranges at most 1.6 % wide,
+  from a microsecond to weeks; failures are counted by reason, and the number of reasons is limited.
+- Figures of several processes are added as counts, never as percentiles.
 - Moments are those of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
-from cometmq.model.histogram import Histogram
-
-T = TypeVar("T")
+from cometmq.cli.common.output import Column
 
 MOST_REASONS: Final = 20
 OTHERS: Final = "others"
-"""Where failures are counted once there are so many reasons."""
+"""The reason of failures beyond `MOST_REASONS`."""
 MEGABYTE: Final = 1_000_000
 
 _EXACT_US: Final = 128
@@ -30,7 +31,7 @@ _LONGEST_US: Final = 2**41
 
 
 def _bounds() -> tuple[int, ...]:
-    """Every microsecond at first; then 64 ranges until a latency is twice as long."""
+    """Each microsecond at first, then 64 ranges for each doubling."""
     bounds = list(range(1, _EXACT_US))
     start = _EXACT_US
     while start < _LONGEST_US:
@@ -43,7 +44,7 @@ BOUNDS_US: Final = _bounds()
 
 
 class Percentiles(msgspec.Struct, rename={"p999": "p99.9"}):
-    """Latencies as they are shown, in milliseconds."""
+    """Latencies in milliseconds."""
 
     p50: float = 0.0
     p90: float = 0.0
@@ -53,57 +54,59 @@ class Percentiles(msgspec.Struct, rename={"p999": "p99.9"}):
     mean: float = 0.0
 
     def cells(self) -> tuple[str, ...]:
-        """As they stand in a table."""
+        """The cells of a table."""
         return tuple(map(milliseconds_text, (self.p50, self.p90, self.p99, self.p999, self.max)))
 
 
-class Latencies(Histogram):
-    """How long things took, in microseconds."""
+class Latencies(msgspec.Struct):
+    """A histogram of latencies in microseconds."""
 
-    __slots__ = ("longest_us",)
-
-    def __init__(self) -> None:
-        super().__init__(BOUNDS_US)
-        self.longest_us = 0
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_US) + 1))
+    total_us: int = 0
+    longest_us: int = 0
 
     def took(self, seconds: float, times: int = 1) -> None:
-        """Count something that took so long, or so many at once; what ended before it began took no time."""
-        microseconds = int(seconds * 1e6) if seconds > 0 else 0
-        self.observe(microseconds, times)
+        """Count a latency; a negative one, of clocks that differ, counts as none."""
+        self.took_us(int(seconds * 1e6) if seconds > 0 else 0, times)
+
+    def took_us(self, microseconds: int, times: int = 1) -> None:
+        """Count a latency in microseconds."""
+        self.counts[bisect_left(BOUNDS_US, microseconds)] += times
+        self.total_us += microseconds * times
         if microseconds > self.longest_us:
             self.longest_us = microseconds
 
     def add(self, other: Latencies) -> None:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
+        self.total_us += other.total_us
         self.longest_us = max(self.longest_us, other.longest_us)
 
     def percentiles(self) -> Percentiles:
-        """The upper end of the range that each share falls into, and what is known exactly."""
+        """Percentiles as upper bounds of their ranges; maximum and mean are exact."""
         count = sum(self.counts)
         if not count:
             return Percentiles()
         sums = list(accumulate(self.counts))
 
         def at(share: float) -> float:
-            place = next(index for index, below in enumerate(sums) if below >= count * share)
-            bound = self.bounds[place] if place < len(self.bounds) else self.longest_us
+            index = next(index for index, below in enumerate(sums) if below >= count * share)
+            bound = BOUNDS_US[index] if index < len(BOUNDS_US) else self.longest_us
             return min(bound, self.longest_us) / 1000
 
-        mean = round(self.total / count / 1000, 3)
+        mean = round(self.total_us / count / 1000, 3)
         return Percentiles(at(0.5), at(0.9), at(0.99), at(0.999), self.longest_us / 1000, mean)
 
 
 class Failure(msgspec.Struct):
-    """How often something failed for a reason, and what was said the first time."""
+    """The number of failures of one reason, and the first message."""
 
-    reason: str
-    count: int = 0
-    example: str = ""
+    reason: Annotated[str, Column("failure")]
+    count: Annotated[int, Column("messages")] = 0
+    example: Annotated[str, Column("for example")] = ""
 
 
 class Tally(msgspec.Struct):
-    """What a load has done so far."""
+    """The figures of a load so far."""
 
     messages: int = 0
     bytes: int = 0
@@ -111,7 +114,7 @@ class Tally(msgspec.Struct):
     latencies: Latencies = msgspec.field(default_factory=Latencies)
     failures: dict[str, Failure] = msgspec.field(default_factory=dict)
     early: int = 0
-    """Messages that were born after they arrived: the clocks of the machines differ."""
+    """Messages that arrived before they were born: the clocks of the machines differ."""
     begun_s: float | None = None
     ended_s: float = 0.0
     cpu_s: float = 0.0
@@ -123,7 +126,7 @@ class Tally(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """Messages a second; 0 if there was no time to measure it."""
+        """Messages a second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
     @property
@@ -147,7 +150,7 @@ class Tally(msgspec.Struct):
 
 
 def together(tallies: Iterable[Tally]) -> Tally:
-    """The figures of several processes as those of one."""
+    """The sum of the figures of several processes."""
     whole = Tally()
     for each in tallies:
         whole.messages += each.messages
@@ -164,7 +167,7 @@ def together(tallies: Iterable[Tally]) -> Tally:
 
 
 class CpuClock:
-    """The processor time that this process has used since a moment, until it is stopped."""
+    """Processor time of this process from now until `stop`."""
 
     def __init__(self) -> None:
         self._begun_s = time.process_time()
@@ -177,49 +180,17 @@ class CpuClock:
         return time.process_time() - self._begun_s if self._used_s is None else self._used_s
 
 
-# Between processes.
-
-
-def _plain(value: object) -> object:
-    assert isinstance(value, Latencies)
-    filled = [(index, count) for index, count in enumerate(value.counts) if count]
-    return {"counts": filled, "total": value.total, "longest": value.longest_us}
-
-
-class _PlainLatencies(msgspec.Struct):
-    counts: list[tuple[int, int]]
-    total: float
-    longest: int
-
-
-def _latencies(kind: type, value: object) -> Latencies:
-    plain = msgspec.convert(value, _PlainLatencies)
-    found = Latencies()
-    for index, count in plain.counts:
-        found.counts[index] = count
-    found.total, found.longest_us = plain.total, plain.longest
-    return found
-
-
-ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Reads a structure that has figures in it."""
-    return msgspec.json.Decoder(kind, dec_hook=_latencies)
-
-
 # For people.
 
 
 def milliseconds_text(value: float) -> str:
-    """Three figures that mean something: `0.412`, `4.12`, `41.2`, `412`."""
+    """Three significant digits: `0.412`, `4.12`, `41.2`, `412`."""
     decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{decimals}f}"
 
 
 def progress_text(tally: Tally, rate: float) -> str:
-    """How far a load is, in one line; `rate` is that of the last moment."""
+    """One line of progress; `rate` is that of the last second."""
     found = tally.latencies.percentiles()
     return (
         f"{tally.messages:,} messages, {rate:,.0f} a second, p50 {milliseconds_text(found.p50)} ms, "

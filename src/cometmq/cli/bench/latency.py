@@ -1,11 +1,11 @@
-"""`cometmq bench latency`: how long messages take from being due to being stored, and to a listener.
+"""`cometmq bench latency`: latency from due to stored, and from due to the listener.
 
 Rules kept here:
 - Messages are due at a fixed rate, whatever the system does, and each latency counts from when its message
-  was due. A producer that waited for one answer before it sent the next message would leave out what a stall
-  does to all messages that should have been sent meanwhile.
-- Producer and consumer are in one process, so that one clock measures both ends.
-- It begins when a message has come back out of every queue, so that no connection is made while it measures.
+  was due. A producer that waits for each answer hides a stall's effect on the messages due meanwhile
+  (coordinated omission).
+- Producer and consumer are in one process, so one clock measures both.
+- It begins when a message has come back from every queue, so that no connection is made while it measures.
 """
 
 from __future__ import annotations
@@ -23,44 +23,27 @@ from cometmq.cli.bench.run import (
     Result,
     Size,
     Topic,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     group_for,
     need_topic,
-    print_failures,
-    print_latencies,
     run_bench,
     run_name,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
-from cometmq.cli.common.output import note, print_json, print_pairs
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
 from cometmq.model.errors import ClientError
 
 if TYPE_CHECKING:
     from cometmq.cli.bench.load_send import ProducerPlan, Sends
     from cometmq.model.message import StoredMessage
 
-EPILOG: Final = """
-Examples:
-
-  cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
-
-  cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
-
-  cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
-
-Latencies count from when a message was due by the rate, not from when it could be sent: what a stall delays
-counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
-"""
-
 _PROBE: Final = "probe"
 _IN_FLIGHT: Final = 1_000
 
 
 class Measured(Result, rename="camel", kw_only=True):
-    """What both ends measured; `latency_ms` is that of the sends."""
+    """The result; `latency_ms` is that of the sends."""
 
     rate: float
     received: int
@@ -69,20 +52,20 @@ class Measured(Result, rename="camel", kw_only=True):
 
 
 class Both(NamedTuple):
-    """What was sent, and what came back."""
+    """The figures of producer and consumer."""
 
     sent: Tally
     received: Tally
 
 
 class Arrivals:
-    """The listener of a run: counts the run's own messages, and how long they took."""
+    """The listener: counts the run's own messages and their latencies."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self.tally = Tally()
         self.probes: set[tuple[str, int]] = set()
-        """The queues from which a probe came."""
+        """The queues from which a probe came back."""
 
     async def listen(self, message: StoredMessage) -> None:
         from cometmq.cli.bench.load_send import MARK
@@ -100,24 +83,30 @@ class Arrivals:
 def latency(
     topic: Topic,
     rate: Annotated[float, typer.Option("--rate", help="Messages a second.", metavar="N", min=0.1)] = 500.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="End after so long.", metavar="SECONDS", min=0.1)
-    ] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Duration.", metavar="SECONDS", min=0.1)] = 10.0,
     size: Size = 128,
     wait: Annotated[
-        float, typer.Option("--wait", help="How long the last one may take.", metavar="SECONDS", min=0.1)
+        float, typer.Option("--wait", help="Longest wait for the last message.", metavar="SECONDS", min=0.1)
     ] = 30.0,
     create: Create = False,
     queues: Queues = 8,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages at a fixed rate and consume them, and show how long each took."""
+    """Measure latency: send at a fixed rate, and consume in the same process.
+
+    Examples:
+      cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
+      cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
+      cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
+
+    Latencies count from when a message was due by the rate, not from when it could be sent: what a stall
+    delays counts as delayed. The exit code is 1 if messages failed, or did not come back within --wait.
+    """
     from cometmq.cli.bench.load_send import ProducerPlan
 
     plan = ProducerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         seconds=seconds,
         size=size,
@@ -137,13 +126,18 @@ def latency(
         interrupted=stop.is_set(),
         **figures_of(both.sent),
     )
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    pairs = [
+        ("asked for", f"{result.rate:,.0f}/s"),
+        ("failed", f"{result.failed:,}"),
+        ("missing", f"{result.missing:,}"),
+    ]
+    latencies = [("due until stored", result.latency_ms), ("due until consumed", result.delivery_ms)]
+    notes = []
     if result.missing:
-        note(f"{result.missing:,} messages were stored and did not come to the listener within {wait:g} s")
-    end_with(result, ok=not result.missing)
+        notes = [
+            f"{result.missing:,} messages were stored and did not come to the listener within {wait:g} s"
+        ]
+    finish(result, pairs=pairs, latencies=latencies, as_json=as_json, notes=notes, ok=not result.missing)
 
 
 async def _measure(
@@ -151,8 +145,7 @@ async def _measure(
 ) -> Both:
     from cometmq.cli.bench.load_consume import until
     from cometmq.cli.bench.load_send import Sends
-    from cometmq.cli.bench.loads import watch
-    from cometmq.cli.bench.processes import interrupts
+    from cometmq.cli.bench.processes import interrupts, watch
     from cometmq.client.admin.admin import Admin
     from cometmq.client.consumer.push import PushConsumer
 
@@ -187,14 +180,3 @@ async def _probe(sends: Sends, arrivals: Arrivals, wait_s: float) -> None:
             f"messages of {len(queues) - len(arrivals.probes)} of the {len(queues)} queues of {topic} did "
             f"not come to a consumer within {wait_s:g} s; look for what is wrong with: cometmq doctor"
         )
-
-
-def _show(result: Measured) -> None:
-    more = [
-        ("asked for", f"{result.rate:,.0f}/s"),
-        ("failed", f"{result.failed:,}"),
-        ("missing", f"{result.missing:,}"),
-    ]
-    print_pairs([*common_pairs(result), *more])
-    print_latencies([("due until stored", result.latency_ms), ("due until consumed", result.delivery_ms)])
-    print_failures(result.failures)

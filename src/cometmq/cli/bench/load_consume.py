@@ -1,9 +1,9 @@
-"""Messages that `cometmq bench` consumes.
+"""The consumer load of `cometmq bench`.
 
 Rules kept here:
-- Time runs from the first message to the last one. Before it is told to work, the consumer is a member of its
-  group and has queues, but pulls nothing, so that several of them begin together.
-- The age of a message is as right as the clocks of its producer and of this machine agree.
+- Time runs from the first message to the last one. Before `work`, the consumer is a member of its group and
+  has queues, but pulls nothing, so that several consumers begin together.
+- The age of a message is as exact as the clocks of its producer and of this machine agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PULLED: Final = 32
 
 
 class ConsumerPlan(msgspec.Struct, frozen=True, kw_only=True, tag="consumer"):
-    """What one process consumes."""
+    """The load of one consumer process."""
 
     link: Link
     topic: str
@@ -39,14 +39,14 @@ class ConsumerPlan(msgspec.Struct, frozen=True, kw_only=True, tag="consumer"):
     messages: int | None = None
     seconds: float | None = None
     earliest: bool = True
-    """Where a group begins that has no offsets yet."""
+    """Where a group without offsets begins."""
     batch: int = 1
     wait_s: float = 30.0
-    """How long nothing may come before it gives up."""
+    """It gives up after this time without a message."""
 
 
 async def until(holds: Callable[[], bool], wait_s: float = math.inf) -> bool:
-    """Wait until something holds, which is looked at now and then; False if it does not in time."""
+    """Poll until a condition holds; False if it does not in time."""
     deadline = time.monotonic() + wait_s
     while not holds():
         if time.monotonic() > deadline:
@@ -56,7 +56,7 @@ async def until(holds: Callable[[], bool], wait_s: float = math.inf) -> bool:
 
 
 class Consumes:
-    """Messages that a listener gets that does nothing with them."""
+    """A push consumer with an empty listener."""
 
     def __init__(self, plan: ConsumerPlan) -> None:
         self.plan = plan
@@ -129,7 +129,7 @@ class Consumes:
         self._end()
 
     def _end(self) -> None:
-        """Count no more: what still comes was not asked for."""
+        """Count no more: later messages are beyond the plan."""
         if not self._is_full:
             self._is_full = True
             self._cpu.stop()

@@ -1,12 +1,11 @@
-"""Messages that `cometmq bench` sends.
+"""The producer load of `cometmq bench`.
 
 Rules kept here:
-- Nothing is made for a message that could be made once: no task, no timer, and no `Message` unless each has
-  to have something of its own.
-- At a fixed rate a latency counts from the moment at which the message was due, not from the one at which
-  there was somebody to send it: a server that stalls makes everything late that was due meanwhile. What the
-  event loop's timer is too early or too late by itself, up to 2 ms, is not held against the server.
-- A server that fails is not asked again at once.
+- A message costs no task, no timer, and no `Message` object unless it has a key or a mark of its own.
+- At a fixed rate a latency counts from when the message was due, not from when a sender was free: a stalled
+  server delays everything that was due meanwhile. An error of the event loop's timer up to 2 ms does not
+  count.
+- After a failure a sender pauses.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 
 PRODUCER_GROUP: Final = "cometmq-bench"
 MARK: Final = "BENCH"
-"""The property by which a run knows its own messages, and when each was due."""
+"""The property with the name of the run, and when the message was due."""
 
 _TIMER_S: Final = 0.002
 _EARLY_S: Final = 0.001
 _NAP_S: Final = 0.25
-"""How long somebody sleeps at most without looking whether it is over."""
+"""The longest sleep without a look at `stop`."""
 _AFTER_FAILURE_S: Final = 0.1
 _LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _COMPRESS_FROM: Final = 4 * 1024
@@ -45,13 +44,13 @@ _NEVER: Final = 2**31 - 1
 
 
 class ProducerPlan(msgspec.Struct, frozen=True, kw_only=True, tag="producer"):
-    """What one process sends."""
+    """The load of one producer process."""
 
     link: Link
     topic: str
     messages: int | None = None
     seconds: float | None = None
-    """It ends with what comes first."""
+    """The first limit that is reached ends it."""
     size: int = 128
     in_flight: int = 64
     batch: int = 1
@@ -61,12 +60,12 @@ class ProducerPlan(msgspec.Struct, frozen=True, kw_only=True, tag="producer"):
     """Each message has a key of its own."""
     compress: bool = False
     run: str = ""
-    """What the keys and marks of a run begin with."""
+    """The prefix of keys and marks."""
     marked: bool = False
 
 
 class Turn(NamedTuple):
-    """Messages that are due, and from when on their latency counts."""
+    """Messages to send, and the moment from which their latency counts."""
 
     first: int
     size: int
@@ -74,7 +73,7 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """Who sends next, and when: at a fixed rate one sender waits for its time, the others for that one."""
+    """Hands out turns to senders; at a fixed rate one sender waits for the due time, the others for it."""
 
     def __init__(self, plan: ProducerPlan, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -112,7 +111,7 @@ class Turns:
 
 
 class Sends:
-    """Messages that are sent by as many senders as may be in flight."""
+    """A producer with `in_flight` sender tasks."""
 
     def __init__(self, plan: ProducerPlan) -> None:
         self.plan = plan

@@ -1,10 +1,16 @@
-"""Runs the loads of `cometmq bench`: one in this process, or several in processes of their own.
+"""Load protocol of `cometmq bench`, its processes, and the messages between them.
+
+A load runs in the process of the command; several run in processes of their own, which are `python -m
+cometmq.cli.bench.processes`. Such a process reads its plan and reports that it is ready. Whenever it is
+asked, it reports how many queues it reads. Once it is told to begin, it reports its figures five times a
+second and at the end. It ends when its input ends. Messages are lines of JSON, except for the two orders.
 
 Rules kept here:
-- All processes are ready before the first one begins, and those that consume have shared out the queues, so
-  that no two of them read the same one.
-- Ctrl-C ends loads that run, in good order and with what they have done so far; one that comes earlier, or a
-  second one, ends the command. Processes get none: they are told, and end with the command if it is killed.
+- A plan has everything a load needs, except keys and TLS, which each process takes from its environment.
+- All processes are ready before the first one begins, and consumers have shared out the queues, so that no
+  two of them read the same one.
+- Ctrl-C ends running loads in good order, with their figures so far; an earlier or a second one ends the
+  command. Worker processes get no signal: they are told, and they end if the command is killed.
 """
 
 from __future__ import annotations
@@ -14,21 +20,79 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import msgspec
 
-from cometmq.cli.bench.figures import Tally, decoder_of, together
-from cometmq.cli.bench.loads import BEGIN, LONGEST_LINE, LOOK, TICK_S, Plan, Said, Tell, load_of, watch
-from cometmq.model.errors import ClientError
+from cometmq.cli.bench.figures import Tally, together
+from cometmq.cli.bench.load_consume import ConsumerPlan, Consumes
+from cometmq.cli.bench.load_send import ProducerPlan, Sends
+from cometmq.cli.common.connect import silence_clients
+from cometmq.model.errors import ClientError, CometError
+from cometmq.remoting.loop import run
 
-WORKER: Final = "cometmq.cli.bench.worker"
+if TYPE_CHECKING:
+    from types import TracebackType
+
+LOOK: Final = b"look"  # report how many queues are read
+BEGIN: Final = b"begin"
+LONGEST_LINE: Final = 1024 * 1024
+TICK_S: Final = 0.2
+WORKER: Final = "cometmq.cli.bench.processes"
 _END_S: Final = 30.0
 """How long a process may take to end once it was told to."""
 _SHARED_OUT_S: Final = 10.0
 """How long to wait for the queues to be shared out; others of the same group may have some of them."""
+
+
+Plan = ProducerPlan | ConsumerPlan
+Tell = Callable[[Tally], None]
+
+
+class Load(Protocol):
+    """A load: start it, run it, read its figures meanwhile."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Carry out the plan, or stop early."""
+
+    def queues(self) -> int:
+        """The number of queues that it reads."""
+
+    def measured(self) -> Tally:
+        """Its figures so far."""
+
+
+class WorkerMessage(msgspec.Struct, omit_defaults=True):
+    """A report of a process: ready with this many queues, figures so far, or an error."""
+
+    queues: int | None = None
+    tally: Tally | None = None
+    error: str | None = None
+
+
+def load_of(plan: Plan) -> Load:
+    return Sends(plan) if isinstance(plan, ProducerPlan) else Consumes(plan)
+
+
+async def watch(load: Load, stop: asyncio.Event, tell: Tell) -> None:
+    """Run a load, and report its figures meanwhile."""
+    work = asyncio.create_task(load.work(stop))
+    try:
+        while not work.done():
+            await asyncio.wait({work}, timeout=TICK_S)
+            tell(load.measured())
+    finally:
+        work.cancel()  # no effect on a finished one
+        await asyncio.wait({work})
+    work.result()
 
 
 async def run_loads(
@@ -39,10 +103,7 @@ async def run_loads(
     enough: int | None = None,
     queues: int | None = None,
 ) -> Tally:
-    """Run loads until they are through, somebody stops them, or all together have enough messages.
-
-    `queues` is how many those that consume have to share.
-    """
+    """Run loads until they end, are stopped, or have enough messages together; consumers share `queues`."""
     if len(plans) > 1:
         return await _run_apart(plans, stop, tell, enough, queues)
     async with load_of(plans[0]) as load:
@@ -53,7 +114,7 @@ async def run_loads(
 
 @contextmanager
 def interrupts(stop: asyncio.Event) -> Iterator[None]:
-    """Ctrl-C stops what runs meanwhile."""
+    """Ctrl-C sets `stop`."""
     loop = asyncio.get_running_loop()
 
     def first() -> None:
@@ -68,49 +129,43 @@ def interrupts(stop: asyncio.Event) -> Iterator[None]:
 
 
 class _Worker:
-    """A process with a load of its own."""
+    """A process with one load, seen from the command."""
 
-    _decoder: Final = decoder_of(Said)
+    _decoder: Final = msgspec.json.Decoder(WorkerMessage)
 
     def __init__(self, process: Process) -> None:
-        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self.tally = Tally()
 
     @classmethod
     async def start(cls, plan: Plan) -> _Worker:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            WORKER,
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=LONGEST_LINE,
-            start_new_session=True,
+            sys.executable, "-m", WORKER, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE, start_new_session=True
         )
         worker = cls(process)
         worker._write(msgspec.json.encode(plan))
         return worker
 
     def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + b"\n")
+        self._stdin.write(line + b"\n")
 
-    async def _read(self) -> Said | None:
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+    async def _read(self) -> WorkerMessage | None:
+        line = await self._stdout.readline()
         if not line:
             return None
-        said = self._decoder.decode(line)
-        if said.error is not None:
-            raise ClientError(said.error)
-        return said
+        message = self._decoder.decode(line)
+        if message.error is not None:
+            raise ClientError(message.error)
+        return message
 
     async def ready(self) -> int:
-        """Wait until it is ready, or has answered; how many queues it reads."""
-        said = await self._read()
-        if said is None or said.queues is None:
+        """Wait for its next report; returns the number of queues that it reads."""
+        message = await self._read()
+        if message is None or message.queues is None:
             raise ClientError(f"a process of the load ended with code {await self._process.wait()}")
-        return said.queues
+        return message.queues
 
     async def ask_queues(self) -> int:
         self._write(LOOK)
@@ -120,33 +175,28 @@ class _Worker:
         self._write(BEGIN)
 
     async def run(self) -> None:
-        """Take in what it says until it ends."""
-        while (said := await self._read()) is not None:
-            if said.tally is not None:
-                self.tally = said.tally
+        """Read its reports until it ends."""
+        while (message := await self._read()) is not None:
+            if message.tally is not None:
+                self.tally = message.tally
         if await self._process.wait():
             raise ClientError(f"a process of the load ended with code {self._process.returncode}")
 
     def stop(self) -> None:
         """Tell it to end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
 
     async def end(self) -> None:
-        """See that it is gone."""
+        """Tell it to end, and wait until it is gone."""
         self.stop()
         try:
             async with asyncio.timeout(_END_S):
-                while await self._read_rest():
+                while await self._stdout.read(LONGEST_LINE):
                     pass
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
-
-    async def _read_rest(self) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.read(LONGEST_LINE)
 
 
 async def _run_apart(
@@ -170,7 +220,7 @@ async def _run_apart(
 
 
 async def _share_out(workers: Sequence[_Worker], queues: int) -> None:
-    """Wait until each queue is read by one process."""
+    """Wait until every queue is assigned to a process."""
     deadline = time.monotonic() + _SHARED_OUT_S
     while time.monotonic() < deadline:
         if sum([await worker.ask_queues() for worker in workers]) == queues:
@@ -200,3 +250,55 @@ async def _watch_apart(
             each.cancel()
         if running:
             await asyncio.wait(running)
+
+
+# A process of its own.
+
+
+def _send(message: WorkerMessage) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _orders() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def _serve() -> None:
+    orders = await _orders()
+    plan: Plan = msgspec.json.decode(await orders.readline(), type=Plan)
+    stop = asyncio.Event()
+    async with load_of(plan) as load:
+        _send(WorkerMessage(queues=load.queues()))
+        while (order := (await orders.readline()).strip()) == LOOK:
+            _send(WorkerMessage(queues=load.queues()))
+        if order != BEGIN:
+            return
+        ending = asyncio.create_task(_stop_at_end(orders, stop))
+        await watch(load, stop, lambda tally: _send(WorkerMessage(tally=tally)))
+        ending.cancel()
+    _send(WorkerMessage(tally=load.measured()))
+
+
+async def _stop_at_end(orders: asyncio.StreamReader, stop: asyncio.Event) -> None:
+    while await orders.read(LONGEST_LINE):
+        pass
+    stop.set()
+
+
+def main() -> None:
+    """Run one load for the command that started this process."""
+    silence_clients()
+    try:
+        run(_serve())
+    except CometError as error:
+        _send(WorkerMessage(error=str(error)))
+    except BrokenPipeError:  # the command was killed
+        pass
+
+
+if __name__ == "__main__":
+    main()

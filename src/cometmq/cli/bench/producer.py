@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,35 +17,19 @@ from cometmq.cli.bench.run import (
     Seconds,
     Size,
     Topic,
-    common_pairs,
-    end_with,
     figures_of,
+    finish,
     need_topic,
-    print_failures,
-    print_latencies,
     run_bench,
     run_name,
     shown_progress,
 )
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout
-from cometmq.cli.common.output import UsageError, counted, print_json, print_pairs
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link
+from cometmq.cli.common.output import UsageError, counted
 
 if TYPE_CHECKING:
     from cometmq.cli.bench.figures import Tally
     from cometmq.cli.bench.load_send import ProducerPlan
-
-EPILOG: Final = """
-Examples:
-
-  cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
-
-  cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
-
-  cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
-
-With --rate, latencies count from when a message was due, so that a stall shows in all that waited for it. The
-exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.
-"""
 
 
 def producer(
@@ -56,27 +40,35 @@ def producer(
     in_flight: Annotated[
         int,
         typer.Option(
-            "--in-flight", help="Requests at a time, of each client.", metavar="N", min=1, max=10_000
+            "--in-flight", help="Requests in flight of each client.", metavar="N", min=1, max=10_000
         ),
     ] = 64,
     batch: Annotated[
-        int, typer.Option("--batch", help="Messages of a request.", metavar="N", min=1, max=1024)
+        int, typer.Option("--batch", help="Messages in one request.", metavar="N", min=1, max=1024)
     ] = 1,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Messages a second, all clients together.", metavar="N", min=0.1),
     ] = None,
     processes: Processes = 1,
-    tag: Annotated[str | None, typer.Option("--tag", help="Their tag.", metavar="TAG")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.", metavar="TAG")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Give each message a key of its own.")] = False,
     compress: Annotated[bool, typer.Option("--compress", help="Compress bodies of 4 KiB and more.")] = False,
     create: Create = False,
     queues: Queues = 8,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages as fast as the system takes them, or at a fixed rate, and show how that went."""
+    """Measure throughput and latency of sends, at full speed or at a fixed rate.
+
+    Examples:
+      cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
+      cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
+      cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
+
+    With --rate, latencies count from when a message was due, so that a stall shows in all that waited for
+    it. The exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.
+    """
     if messages is not None and messages < processes:
         raise UsageError(
             f"{counted(messages, 'message')} cannot be shared by {processes} processes; use fewer of these"
@@ -84,7 +76,7 @@ def producer(
     from cometmq.cli.bench.load_send import ProducerPlan
 
     plan = ProducerPlan(
-        link=Link(namesrv, timeout),
+        link=link,
         topic=topic,
         messages=messages,
         seconds=SECONDS if messages is None and seconds is None else seconds,
@@ -100,11 +92,8 @@ def producer(
     stop = asyncio.Event()
     tally = run_bench(_produce(plan, processes, stop, create=create, queues=queues))
     result = Result(topic=topic, processes=processes, interrupted=stop.is_set(), **figures_of(tally))
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
-    end_with(result)
+    pairs = [("failed", f"{result.failed:,}")]
+    finish(result, pairs=pairs, latencies=[("sent until stored", result.latency_ms)], as_json=as_json)
 
 
 async def _produce(
@@ -134,9 +123,3 @@ def shares_of(plan: ProducerPlan, processes: int) -> list[ProducerPlan]:
         )
         for number in range(processes)
     ]
-
-
-def _show(result: Result) -> None:
-    print_pairs([*common_pairs(result), ("failed", f"{result.failed:,}")])
-    print_latencies([("sent until stored", result.latency_ms)])
-    print_failures(result.failures)

@@ -1,10 +1,10 @@
-"""What the commands of `cometmq bench` share: their options, the topic, a group for a while, and results.
+"""Common parts of the `cometmq bench` commands: options, topic, temporary group, progress, results.
 
 Rules kept here:
-- Nothing is left behind that was not asked for: a group that was made for a run is deleted behind it, with
-  its offsets and its retry topic; if that is not allowed, the name is said.
-- Progress goes to standard error every second: one line that changes on a terminal, elsewhere a line each.
-- A run in which something failed has exit code 1, one that was interrupted 130; both show what there is.
+- A group that was made for a run is deleted after it, with its offsets and its retry topic; if that is not
+  allowed, its name is shown.
+- Progress goes to standard error every second: one changing line on a terminal, elsewhere a line each.
+- A run with failures has exit code 1, an interrupted one 130; both show their figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ import typer
 
 from cometmq.cli.bench.figures import Failure, Percentiles, Tally, progress_text
 from cometmq.cli.common.connect import silence_clients
-from cometmq.cli.common.output import FAILED, INTERRUPTED, note, print_table
+from cometmq.cli.common.output import (
+    FAILED,
+    INTERRUPTED,
+    note,
+    print_json,
+    print_pairs,
+    print_rows,
+    print_table,
+)
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -29,25 +37,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SECONDS: Final = 10.0
-"""How long a load runs if nothing is said."""
+"""The default duration of a load."""
 MOST_SIZE: Final = 4 * 1024 * 1024
 _EVERY_S: Final = 1.0
 
 Topic = Annotated[str, typer.Option("--topic", "-t", help="The topic.", metavar="TOPIC")]
-Messages = Annotated[int | None, typer.Option("--messages", help="End after so many.", metavar="N", min=1)]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="End after so long; else 10.", metavar="SECONDS", min=0.1)
+Messages = Annotated[
+    int | None, typer.Option("--messages", help="End after this many messages.", metavar="N", min=1)
 ]
-Size = Annotated[int, typer.Option("--size", help="Bytes of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
-Create = Annotated[bool, typer.Option("--create", help="Make the topic if there is none.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", help="Duration; 10 without --messages.", metavar="SECONDS", min=0.1),
+]
+Size = Annotated[int, typer.Option("--size", help="Size of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
+Create = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]
 Queues = Annotated[int, typer.Option("--queues", help="With --create: queues on each broker.", min=1)]
 Processes = Annotated[
-    int, typer.Option("--processes", help="So many clients at once.", metavar="N", min=1, max=64)
+    int, typer.Option("--processes", help="Number of client processes.", metavar="N", min=1, max=64)
 ]
 
 
 class Result(msgspec.Struct, rename="camel", kw_only=True):
-    """What every load measured."""
+    """The result of every load."""
 
     topic: str
     messages: int
@@ -79,7 +90,7 @@ def figures_of(tally: Tally) -> dict[str, Any]:
 
 
 def run_bench(work: Coroutine[Any, Any, T]) -> T:
-    """Run a load to its end, on the event loop that clients have."""
+    """Run a load on the event loop of clients."""
     from cometmq.remoting.loop import run
 
     silence_clients()
@@ -87,7 +98,7 @@ def run_bench(work: Coroutine[Any, Any, T]) -> T:
 
 
 def run_name() -> str:
-    """A name that no other run has."""
+    """A unique name."""
     return f"bench-{time.time_ns():x}"
 
 
@@ -95,7 +106,7 @@ def run_name() -> str:
 
 
 async def need_topic(admin: Admin, topic: str, *, create: bool = False, queues: int = 8) -> int:
-    """See that there is a topic; the answer is how many queues can be read."""
+    """Require a topic, or create it; returns the number of its read queues."""
     if create and await admin.topic_route(topic) is None:
         await admin.create_topic(topic, queues=queues)
     route = await admin.topic_route(topic)
@@ -118,7 +129,7 @@ class UsedGroup(msgspec.Struct):
 async def group_for(
     admin: Admin, topic: str, name: str | None, *, earliest: bool
 ) -> AsyncIterator[UsedGroup]:
-    """The group that was named, or one for a while that begins where it is told to."""
+    """The named group, or a temporary one that begins at the first or the last offset."""
     if name is not None:
         yield UsedGroup(name)
         return
@@ -157,7 +168,7 @@ async def _remove(admin: Admin, group: UsedGroup) -> None:
 
 @contextmanager
 def shown_progress(name: str) -> Iterator[Callable[[Tally], None]]:
-    """Somebody to tell how far a load is, as often as one likes."""
+    """A callback for progress, which may be called often."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -183,33 +194,35 @@ class _Ticker:
         self._last_s, self._messages = now, tally.messages
 
 
-def common_pairs(result: Result) -> list[tuple[str, str | int]]:
-    """What is shown of every load."""
-    return [
-        ("messages", f"{result.messages:,}"),
-        ("seconds", f"{result.seconds:.2f}"),
-        ("messages/s", f"{result.messages_per_second:,.0f}"),
-        ("MB/s", f"{result.bytes_per_second / 1e6:,.2f}"),
-        ("CPU s per million", f"{result.cpu_seconds_per_million:,.1f}"),
-    ]
-
-
-def print_latencies(rows: Sequence[tuple[str, Percentiles]]) -> None:
-    typer.echo()
-    titles = ("latency (ms)", "p50", "p90", "p99", "p99.9", "max")
-    print_table(titles, [(name, *found.cells()) for name, found in rows], right=titles[1:])
-
-
-def print_failures(failures: Sequence[Failure]) -> None:
-    """What failed, and what was said the first time."""
-    if failures:
+def finish(
+    result: Result,
+    *,
+    pairs: Sequence[tuple[str, str]],
+    latencies: Sequence[tuple[str, Percentiles]],
+    as_json: bool,
+    notes: Sequence[str] = (),
+    ok: bool = True,
+) -> None:
+    """Show the result of a run, and end with its exit code."""
+    if as_json:
+        print_json(result)
+    else:
+        common = [
+            ("messages", f"{result.messages:,}"),
+            ("seconds", f"{result.seconds:.2f}"),
+            ("messages/s", f"{result.messages_per_second:,.0f}"),
+            ("MB/s", f"{result.bytes_per_second / 1e6:,.2f}"),
+            ("CPU s per million", f"{result.cpu_seconds_per_million:,.1f}"),
+        ]
+        print_pairs([*common, *pairs])
         typer.echo()
-        rows = [(each.reason, each.count, each.example) for each in failures]
-        print_table(("failure", "messages", "for example"), rows, right=("messages",), marked=("failure",))
-
-
-def end_with(result: Result, *, ok: bool = True) -> None:
-    """The exit code of a run."""
+        titles = ("latency (ms)", "p50", "p90", "p99", "p99.9", "max")
+        print_table(titles, [(name, *found.cells()) for name, found in latencies], right=titles[1:])
+        if result.failures:
+            typer.echo()
+            print_rows(Failure, result.failures)
+    for each in notes:
+        note(each)
     if result.interrupted:
         note("interrupted; this is what was measured until then")
         raise typer.Exit(INTERRUPTED)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from cometmq.cli.bench.run import Topic, need_topic
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Link, Namesrv, Timeout, ask
+from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
 from cometmq.cli.common.output import counted, note, print_json, print_table
 from cometmq.cli.pipeline.options import Conf, Master, Run, SourceOptions, Verbose, need_spark
 from cometmq.model.errors import ClientError, NotFoundError
@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from cometmq.model.queue import MessageQueue
 
     Ranges = dict[MessageQueue, tuple[int, int]]
-
-EPILOG: Final = """
-Examples:
-
-  cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
-
-  cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
-
-  cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
-
-It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
-"""
 
 
 class SparkRun(msgspec.Struct, rename="camel"):
@@ -64,25 +52,34 @@ class SparkResult(msgspec.Struct, rename="camel"):
 
 def spark(
     topic: Topic,
-    rows: Annotated[int | None, typer.Option("--rows", help="So many; else all.", metavar="N", min=1)] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="Rows to read; else all.", metavar="N", min=1)
+    ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", help="After one that does not count.", metavar="N", min=1)
+        int, typer.Option("--runs", help="Runs, after a first one that does not count.", metavar="N", min=1)
     ] = 3,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     master: Master = None,
     conf: Conf = None,
     options: SourceOptions = None,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a topic with Spark's source rocketmq, several times, and show how fast that is."""
+    """Measure how fast Spark reads a topic with the source rocketmq.
+
+    Examples:
+      cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
+      cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
+      cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
+
+    It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
+    """
     need_spark()
     from cometmq.spark.pipelines.run.jobs import Job
     from cometmq.spark.pipelines.run.streams import plain_errors
 
-    ranges = ask(Link(namesrv, timeout), lambda admin: ranges_of(admin, topic, rows))
-    run = Run("bench", None, namesrv, master, conf, options, as_json, verbose)
+    ranges = ask(link, lambda admin: ranges_of(admin, topic, rows))
+    run = Run("bench", None, link.namesrv, master, conf, options, as_json, verbose)
     reading = run.job(Job).source_options(topic=topic, **_offsets(ranges))
     with run.spark() as session, plain_errors():
         table = session.read.format("rocketmq").options(**reading).load()

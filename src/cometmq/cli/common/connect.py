@@ -1,10 +1,9 @@
-"""How commands reach a cluster: the options that all of them have, and one admin client for each command.
+"""Connections of commands to a cluster: common options, and one admin client for each command.
 
 Rules kept here:
 - Name servers come from `--namesrv`, else from COMETMQ_NAMESRV, else from NAMESRV_ADDR. Keys and TLS come
-  from the environment only: what is on a command line can be seen by others.
-- With `--watch` a command is run again and again on one connection; a round that finds no server says so and
-  the next one tries again.
+  from the environment only: other users can see a command line.
+- `--watch` repeats a command on one connection. A round that finds no server says so.
 """
 
 from __future__ import annotations
@@ -40,28 +39,28 @@ Namesrv = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="How long one request may take.", metavar="SECONDS", min=0.1)
+    float, typer.Option("--timeout", help="Time-out of one request.", metavar="SECONDS", min=0.1)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster.", metavar="CLUSTER")]
 Watch = Annotated[
     float | None,
-    typer.Option("-w", "--watch", help="Again every so many seconds.", metavar="SECONDS", min=0.1),
+    typer.Option("-w", "--watch", help="Repeat at this interval.", metavar="SECONDS", min=0.1),
 ]
 Times = Annotated[
-    int | None, typer.Option("--times", help="With --watch: end after so many times.", metavar="N", min=1)
+    int | None, typer.Option("--times", help="With --watch: end after this many rounds.", metavar="N", min=1)
 ]
 
 
 class Link(NamedTuple):
-    """Where a command goes."""
+    """The name servers of a command, and its time-out: the options `--namesrv` and `--timeout`."""
 
     namesrv: str = ""
     timeout_s: float = TIMEOUT_S
 
     def options(self, environment: Mapping[str, str] | None = None) -> ClientOptions:
-        """What its clients are told."""
+        """The options of a client."""
         found = os.environ if environment is None else environment
         namesrv = self.namesrv or next((found[name] for name in VARIABLES if found.get(name)), "")
         if not namesrv.strip(" ;"):
@@ -86,21 +85,25 @@ class Link(NamedTuple):
         return options
 
 
+NO_LINK: Final = Link()
+"""The default of a command's parameter `link`; the options always replace it."""
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command to its end."""
+    """Run a command on an event loop."""
     silence_clients()
     return asyncio.run(work)
 
 
 def silence_clients() -> None:
-    """What clients log is not for the reader of a command."""
+    """Keep the log of clients out of the output."""
     log = logging.getLogger("cometmq")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
 
 
 def ask(link: Link, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Do something with an admin client."""
+    """Call `work` with an admin client."""
 
     async def whole() -> T:
         from cometmq.client.admin.admin import Admin
@@ -118,7 +121,7 @@ def watch(
     every_s: float | None,
     times: int | None,
 ) -> None:
-    """Do something once and show it, or again and again."""
+    """Call `work` and show its result, once or every `every_s` seconds."""
     if every_s is None:
         show(ask(link, work))
         return

@@ -1,45 +1,45 @@
-"""How commands show what they found: tables for people, JSON for programs, and exit codes for scripts.
+"""Output of commands: tables for people, JSON for programs, exit codes for scripts.
 
 Rules kept here:
 - Results go to standard output, everything else to standard error.
-- Colours and lines are for terminals. Elsewhere a table is plain columns, as wide as its content. On a narrow
-  terminal long values are folded, or each row becomes a block of its own; nothing is cut off.
-- JSON is one document for a result, and one document a line for a stream of results. Its shape is documented
-  in docs/CLI.md; members are added, never renamed.
-- Text of servers and of messages is shown with its control characters escaped, so that it can neither write
-  elsewhere on a terminal nor look like a line of ours. `say` and `note` are for lines, the others do it, too.
-- An error is one sentence that says what to do next, and the exit code says of which kind it is.
+- Terminals get colours and lines. Elsewhere a table is plain columns, as wide as its content. On a narrow
+  terminal long values are folded, or each row becomes a block; nothing is cut off.
+- The fields of a row's struct declare both its JSON members and, with `Column`, its table.
+- JSON is one document for a result, and one document a line for a stream of results. docs/CLI.md documents
+  the members, which are added, never renamed.
+- Control characters in text of servers and messages are escaped: it cannot write elsewhere on a terminal, nor
+  look like one of our lines.
+- An error is one sentence that says what to do next; the exit code tells its kind.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
 from cometmq.model.errors import CometError, NotFoundError, RemotingError, RouteNotFoundError
 from cometmq.model.peer_text import escaped, escaped_json, escaped_lines
 
-FAILED: Final = 1
-"""It did not work, or something was found that should not be."""
+if TYPE_CHECKING:
+    import msgspec
+
+FAILED: Final = 1  # or something was found that should not be
 USAGE: Final = 2
-"""The command line is not understood, or needs something that was not given."""
-UNREACHABLE: Final = 3
-"""No server answered."""
+UNREACHABLE: Final = 3  # no server answered
 NOT_FOUND: Final = 4
-"""What was asked for does not exist."""
-INTERRUPTED: Final = 130
-"""Somebody pressed Ctrl-C."""
+INTERRUPTED: Final = 130  # Ctrl-C
 
 _MISSING_CODES: Final = (17, 22, 26)  # no such topic, nothing found, no such group
 _WIDE: Final = 10_000
 _MANY_COLUMNS: Final = 6
-"""So many columns are not readable any more once they are folded."""
+"""Folding makes a table of this many columns unreadable."""
 
 Cell = str | int | float | None
+_NUMBERS: Final = (int, float, int | None, float | None)
 
 
 class UsageError(CometError):
@@ -47,7 +47,7 @@ class UsageError(CometError):
 
 
 def exit_code(error: CometError) -> int:
-    """What a script gets to know of an error."""
+    """The exit code of an error."""
     if isinstance(error, UsageError):
         return USAGE
     if isinstance(error, RemotingError):
@@ -58,7 +58,7 @@ def exit_code(error: CometError) -> int:
 
 
 def print_json(value: object, *, compact: bool = False) -> None:
-    """One document; on one line if it is one of many."""
+    """One JSON document; compact means on one line, as one of many."""
     import msgspec
 
     document = msgspec.json.encode(value, enc_hook=str)
@@ -72,7 +72,7 @@ def say(text: str, *, colour: str | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """Say something about the result that is not the result, on one line or with further ones under it."""
+    """A remark beside the result; further lines are indented."""
     typer.echo(escaped_lines(text).replace("\n", "\n  "), err=True)
 
 
@@ -84,9 +84,9 @@ def print_table(
     marked: Collection[str] = (),
     to_errors: bool = False,
 ) -> None:
-    """A table; columns named in `right` are numbers, those in `marked` stand out on a terminal.
+    """A table; columns in `right` are right-aligned, those in `marked` stand out on a terminal.
 
-    With `to_errors` it goes where questions go, because it is not the result.
+    With `to_errors` it goes to standard error, where questions go.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -113,6 +113,82 @@ def print_table(
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=to_errors)
 
 
+class Column(NamedTuple):
+    """A column of a table: the annotation of a field that is shown."""
+
+    title: str
+    text: Callable[[Any], Cell] | None = None
+    """What is shown of the value."""
+    right: bool | None = None
+    """By default numbers are right-aligned, unless `text` formats them."""
+    marked: bool = False
+    """By default the first column stands out."""
+
+
+def print_rows(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> None:
+    """A table of the fields that have a `Column`."""
+    import msgspec
+
+    columns: dict[str, Column] = {}
+    numbers: list[str] = []
+    for field in msgspec.structs.fields(kind):
+        column = next(
+            (each for each in getattr(field.type, "__metadata__", ()) if type(each) is Column), None
+        )
+        if column is not None:
+            columns[field.name] = column
+            is_number = column.text is None and field.type.__origin__ in _NUMBERS
+            if is_number if column.right is None else column.right:
+                numbers.append(column.title)
+    titles = [each.title for each in columns.values()]
+    cells = [
+        [each.text(getattr(row, name)) if each.text else getattr(row, name) for name, each in columns.items()]
+        for row in rows
+    ]
+    marked = [each.title for each in columns.values() if each.marked] or titles[:1]
+    print_table(titles, cells, right=numbers, marked=marked)
+
+
+def listed(
+    document: object,
+    kind: type[msgspec.Struct],
+    rows: Sequence[msgspec.Struct],
+    *,
+    as_json: bool,
+    compact: bool = False,
+    closing: str = "",
+) -> None:
+    """A result with rows: the document as JSON, or its rows as a table and a closing line."""
+    if as_json:
+        print_json(document, compact=compact)
+        return
+    print_rows(kind, rows)
+    if closing:
+        say(closing)
+
+
+def told(document: object, sentence: str, *, as_json: bool) -> None:
+    """A result without rows: the document as JSON, or a sentence."""
+    if as_json:
+        print_json(document)
+    else:
+        say(sentence)
+
+
+def joined(values: Iterable[object]) -> str:
+    """A cell of several values."""
+    return ", ".join(map(str, values))
+
+
+def pairs_text(values: Mapping[Any, object], separator: str = ", ") -> str:
+    """A cell of names and values."""
+    return separator.join(f"{name}={value}" for name, value in sorted(values.items()))
+
+
+def yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
 def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     columns = zip(titles, *cells, strict=True)
     return sum(max(map(len, column)) for column in columns) + 3 * (len(titles) - 1)
@@ -126,7 +202,7 @@ def _print_blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 
 def print_pairs(pairs: Iterable[tuple[str, Cell]]) -> None:
-    """Names and values, one a line."""
+    """Names and values, one pair a line."""
     shown = [(escaped(name), cell_text(value)) for name, value in pairs]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -150,13 +226,13 @@ def time_text(time_ms: int | None) -> str:
         return "-"
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # what a damaged file, or a strange broker, says
+    except (ValueError, OverflowError, OSError):  # from a damaged file or a strange broker
         return str(time_ms)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03}"
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be taken back; where nobody can be asked, `--yes` has to be there."""
+    """Ask before what cannot be undone; without a terminal `--yes` is needed."""
     if yes:
         return
     question = escaped(question)

@@ -1,6 +1,6 @@
-"""Times on the command line: a moment, or how long ago it was.
+"""Times on the command line: absolute, or relative to now.
 
-Rules kept here: a moment without a time zone is in UTC, as all times that are shown.
+Rules kept here: a time without a time zone is in UTC, like all times in the output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`cometmq doctor`: what is wrong with a running cluster, seen from where a client is.
+"""`cometmq doctor`: examine a running cluster from a client's side.
 
 Rules kept here:
-- Nothing is changed, on no server.
-- A healthy cluster gets one line and exit code 0; every finding says what to do, and makes it 1.
+- It changes nothing on any server.
+- A healthy cluster gets one line and exit code 0. Every finding has advice, and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -13,58 +13,54 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.commands import single_app
-from cometmq.cli.common.connect import TIMEOUT_S, AsJson, Cluster, Link, Namesrv, Timeout, ask
+from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, ask
 from cometmq.cli.common.output import FAILED, counted, note, print_json, say
 from cometmq.cli.common.times import now_ms
 
 if TYPE_CHECKING:
-    from cometmq.cli.doctor.facts import Facts
-    from cometmq.cli.doctor.finding import Finding
+    from cometmq.cli.doctor.facts import Facts, Finding
     from cometmq.client.admin.admin import Admin
-
-EPILOG = """
-Examples:
-
-  cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
-
-  cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
-
-  cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
-
-Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if nothing
-was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
-"""
 
 
 def examine_cluster(
     cluster: Cluster = None,
     sample: Annotated[
-        float, typer.Option("--sample", help="Between two looks at a lag.", metavar="SECONDS", min=0.1)
+        float,
+        typer.Option("--sample", help="Time between the two looks at a lag.", metavar="SECONDS", min=0.1),
     ] = 6.0,
     behind: Annotated[
-        float, typer.Option("--behind", help="How long a message may wait.", metavar="SECONDS", min=0)
+        float,
+        typer.Option("--behind", help="Longest time that a message may wait.", metavar="SECONDS", min=0),
     ] = 60.0,
     limit: Annotated[
-        int, typer.Option("--limit", help="Look at so many topics and groups at most.", min=1)
+        int, typer.Option("--limit", help="Most topics, and most groups, to look at.", min=1)
     ] = 500,
     broker: Annotated[
         list[str] | None,
         typer.Option(
-            "--broker", help="Ask the broker at this address, too; may be repeated.", metavar="HOST:PORT"
+            "--broker", help="Also ask the broker at this address; may be repeated.", metavar="HOST:PORT"
         ),
     ] = None,
-    namesrv: Namesrv = "",
-    timeout: Timeout = TIMEOUT_S,
+    link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Examine a cluster."""
+    """Examine a cluster.
+
+    Examples:
+      cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
+      cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
+      cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
+
+    Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if
+    nothing was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
+    """
 
     async def work(admin: Admin) -> tuple[Facts, list[Finding]]:
         return await examine(
             admin, cluster, sample_s=sample, behind_s=behind, limit=limit, addresses=broker or []
         )
 
-    facts, findings = ask(Link(namesrv, timeout), work)
+    facts, findings = ask(link, work)
     if as_json:
         print_json({"healthy": not findings, "findings": findings, **_counts(facts), "notes": facts.notes})
     else:
@@ -82,7 +78,7 @@ async def examine(
     limit: int,
     addresses: Sequence[str] = (),
 ) -> tuple[Facts, list[Finding]]:
-    """Gather facts, then run every check on them."""
+    """Gather facts and run all checks."""
     from cometmq.cli.doctor import facts as facts_module
     from cometmq.cli.doctor import groups, servers, topics
 
@@ -130,4 +126,4 @@ def _show(facts: Facts, findings: list[Finding]) -> None:
     say(f"{found} in {looked}" if findings else f"healthy: {looked}")
 
 
-app = single_app("doctor", examine_cluster, EPILOG)
+app = single_app("doctor", examine_cluster)

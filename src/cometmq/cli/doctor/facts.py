@@ -1,8 +1,8 @@
-"""What can be learned about a cluster from outside, gathered once for all checks.
+"""Facts of a cluster, gathered once for all checks, and the findings of the checks.
 
 Rules kept here:
-- A server that does not answer is a fact, too; nothing here ends the examination.
-- At most `limit` topics and as many groups are looked at; `notes` says what was left out.
+- A server that does not answer is a fact; nothing here ends the examination.
+- At most `limit` topics and as many groups are looked at; `notes` says how many were left out.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from cometmq.cli.admin.topic_data import is_of_users
+from cometmq.cli.admin.topic_data import is_user_topic
 from cometmq.client.admin.base import for_each
 from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import is_system_group
@@ -32,11 +33,41 @@ if TYPE_CHECKING:
 MOST_MEMBERS: Final = 50
 _RUNTIME: Final = re.compile(r"(-?\d+) days?, (-?\d+) hours?, (-?\d+) minutes?, (-?\d+) seconds?")
 
+T = TypeVar("T")
 Progress = dict[str, dict[MessageQueue, QueueProgress]]
 
 
+class Level(StrEnum):
+    """The severity of a finding."""
+
+    ERROR = "error"
+    """Something does not work, or messages are in danger."""
+    WARNING = "warning"
+    """It works, but not for long, or not as expected."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A problem, and the advice against it."""
+
+    check: str
+    """The kind of problem; stable, for programs."""
+    level: Level
+    subject: str
+    """The name or address of the thing in trouble."""
+    text: str
+    advice: str
+
+
+def error(check: str, subject: str, text: str, advice: str) -> Finding:
+    return Finding(check, Level.ERROR, subject, text, advice)
+
+
+def warning(check: str, subject: str, text: str, advice: str) -> Finding:
+    return Finding(check, Level.WARNING, subject, text, advice)
+
+
 class BrokerFacts(msgspec.Struct, kw_only=True):
-    """One broker: how it is registered, and what it answered."""
+    """A broker: its registration and its answers."""
 
     cluster: str
     name: str
@@ -47,7 +78,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
     config: Mapping[str, str] = {}
     topics: Mapping[str, TopicConfig] = {}
     clock_ahead_ms: int | None = None
-    """How far its clock is ahead of ours; only what the time of the question itself cannot explain."""
+    """How far its clock is ahead of ours, beyond the time that the request took."""
 
     @property
     def is_master(self) -> bool:
@@ -64,17 +95,17 @@ class GroupFacts(msgspec.Struct, kw_only=True):
     connections: Mapping[str, GroupConnection] = {}
     """By broker name."""
     members: Mapping[str, MemberInfo] = {}
-    """What members say themselves, by client id."""
+    """The answers of members, by client id."""
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """Everything that checks look at."""
+    """The input of all checks."""
 
     cluster: str | None = None
     name_servers: dict[str, ClusterInfo | CometError] = {}
     brokers: list[BrokerFacts] = []
     strangers: list[BrokerFacts] = []
-    """Brokers that were named by their address, and that no name server has."""
+    """Brokers named by their address that no name server knows."""
     routes: dict[str, TopicRoute] = {}
     statuses: dict[str, dict[MessageQueue, QueueStatus]] = {}
     groups: dict[str, GroupFacts] = {}
@@ -82,22 +113,22 @@ class Facts(msgspec.Struct, kw_only=True):
 
     @property
     def masters(self) -> list[BrokerFacts]:
-        """The masters that can be asked."""
+        """The masters that answer."""
         return [broker for broker in self.brokers if broker.is_master and broker.is_reachable]
 
     @property
     def own_names(self) -> set[str]:
-        """The topics that brokers have by their own names."""
+        """The names of brokers and clusters; every broker has topics of these names."""
         return {name for broker in self.brokers for name in (broker.name, broker.cluster)}
 
     def user_topics(self) -> list[str]:
-        """The topics that somebody made on purpose."""
+        """The topics that users made."""
         names = {topic for broker in self.masters for topic in broker.topics}
-        return sorted(topic for topic in names if is_of_users(topic, self.own_names))
+        return sorted(topic for topic in names if is_user_topic(topic, self.own_names))
 
 
 async def gather(admin: Admin, cluster: str | None, limit: int, addresses: Sequence[str] = ()) -> Facts:
-    """Ask all servers; brokers at these addresses, too, whether or not they are registered."""
+    """Ask all servers, and the brokers at these addresses, whether or not they are registered."""
     facts = Facts(cluster=cluster)
     facts.name_servers = await for_each(admin.name_servers(), lambda address: _ask_namesrv(admin, address))
     known: dict[tuple[str, int, str], BrokerFacts] = {}
@@ -127,6 +158,14 @@ async def _ask_namesrv(admin: Admin, address: str) -> ClusterInfo | CometError:
         return error
 
 
+async def _attempt(answer: Awaitable[T]) -> T | None:
+    """The answer of a server; None if it refuses or cannot be reached."""
+    try:
+        return await answer
+    except CometError:
+        return None
+
+
 async def _ask_broker(admin: Admin, broker: BrokerFacts) -> None:
     try:
         begun = time.time_ns() // 1_000_000
@@ -140,7 +179,7 @@ async def _ask_broker(admin: Admin, broker: BrokerFacts) -> None:
 
 
 def clock_ahead(info: Mapping[str, str], begun_ms: int, ended_ms: int) -> int | None:
-    """How far a broker's clock is ahead: when it started plus how long it runs is its time, to the second."""
+    """How far a broker's clock is ahead: start time plus run time is its time, to the second."""
     found = _RUNTIME.search(info.get("runtime", ""))
     booted = natural_long(info.get("bootTimestamp"))
     if found is None or booted is None:
@@ -157,24 +196,10 @@ async def _ask_about_topics(admin: Admin, facts: Facts, limit: int) -> None:
     if len(topics) > limit:
         facts.notes.append(f"only {limit} of {len(topics)} topics were looked at; --limit changes that")
     names = [broker.name for broker in facts.masters]
-    routes = await for_each([*topics[:limit], *names], lambda topic: _route(admin, topic))
+    routes = await for_each([*topics[:limit], *names], lambda topic: _attempt(admin.topic_route(topic)))
     facts.routes = {topic: route for topic, route in routes.items() if route is not None}
-    statuses = await for_each(topics[:limit], lambda topic: _status(admin, topic))
+    statuses = await for_each(topics[:limit], lambda topic: _attempt(admin.topic_status(topic)))
     facts.statuses = {topic: status for topic, status in statuses.items() if status is not None}
-
-
-async def _route(admin: Admin, topic: str) -> TopicRoute | None:
-    try:
-        return await admin.topic_route(topic)
-    except CometError:
-        return None
-
-
-async def _status(admin: Admin, topic: str) -> dict[MessageQueue, QueueStatus] | None:
-    try:
-        return await admin.topic_status(topic)
-    except CometError:  # one of its brokers is away, which is a finding of its own
-        return None
 
 
 async def _ask_about_groups(admin: Admin, facts: Facts, limit: int) -> None:
@@ -191,40 +216,30 @@ async def _ask_about_groups(admin: Admin, facts: Facts, limit: int) -> None:
 
 
 async def _group(admin: Admin, facts: Facts, group: str) -> GroupFacts:
-    found = GroupFacts(connections={}, members={})
     connections: dict[str, GroupConnection] = {}
     members: dict[str, MemberInfo] = {}
     for broker in facts.masters:
-        try:
-            connection = await admin.group_connection(broker.address, group)
-        except CometError:
-            continue
+        connection = await _attempt(admin.group_connection(broker.address, group))
         if connection is None:
             continue
         connections[broker.name] = connection
         if len(connection.connection_set) < 2:
             continue  # alone, nobody can differ from others
         for member in connection.connection_set[:MOST_MEMBERS]:
-            if member.client_id not in members:
-                try:
-                    members[member.client_id] = await admin.member_info(
-                        broker.address, group, member.client_id
-                    )
-                except CometError:  # an old client, or one that is just leaving
-                    continue
-    found.connections, found.members = connections, members
-    return found
+            id_ = member.client_id
+            if id_ not in members and (
+                info := await _attempt(admin.member_info(broker.address, group, id_))
+            ):  # old clients, and those that are just leaving, have none
+                members[id_] = info
+    return GroupFacts(connections=connections, members=members)
 
 
 async def progress_of(admin: Admin, facts: Facts) -> Progress:
-    """How far all groups are, except in dead letters, which nobody is expected to read."""
+    """The progress of all groups, without dead letters, which nobody has to read."""
     progress: Progress = {}
     for broker in facts.masters:
-        try:
-            table = await admin.broker_progress(broker.address)
-        except CometError:
-            continue
-        for group, queues in table.items():
+        table = await _attempt(admin.broker_progress(broker.address))
+        for group, queues in (table or {}).items():
             if group in facts.groups:
                 kept = {queue: at for queue, at in queues.items() if not queue.topic.startswith(DLQ_PREFIX)}
                 progress.setdefault(group, {}).update(kept)

@@ -1,7 +1,7 @@
-"""Checks of consumer groups: do members read the same, and does each group keep up.
+"""Checks of consumer groups: equal subscriptions, lag, stuck queues.
 
-Rules kept here: a lag alone is no finding, as somebody may be catching up. It is one if it grows while nobody
-is there, or if a message waits long and nothing moves between two looks at the group.
+Rules kept here: a lag alone is no finding, as the group may be catching up. It is one if it grows without
+members, or if a message waits long and no offset moves between two looks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.cli.common.times import now_ms
-from cometmq.cli.doctor.facts import Facts, GroupFacts, Progress, progress_of
-from cometmq.cli.doctor.finding import Finding, Level
+from cometmq.cli.doctor.facts import Facts, Finding, GroupFacts, Progress, error, progress_of, warning
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
 MOST_QUEUES: Final = 200
-"""Of how many queues the first waiting message is looked at."""
+"""The most queues whose first waiting message is read."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -31,21 +30,20 @@ class Waiting(msgspec.Struct, frozen=True):
 
     age_ms: int
     expired: int
-    """How many messages before it were deleted unread."""
+    """Messages before it that were deleted unread."""
 
 
 def check_subscriptions(facts: Facts) -> Iterator[Finding]:
-    """The members of a group share the queues of all its topics, so all of them have to read the same."""
+    """Members of a group share the queues of all its topics, so all need the same subscriptions."""
     for group, found in facts.groups.items():
         difference = _difference(found)
         if difference is not None:
-            yield Finding(
-                check="subscriptions-differ",
-                level=Level.ERROR,
-                subject=group,
-                text=f"the members of group {group} subscribe to different things: {difference}; "
+            yield error(
+                "subscriptions-differ",
+                group,
+                f"the members of group {group} subscribe to different things: {difference}; "
                 "each gets only a part of what it wants, and messages are passed over",
-                advice="have all members subscribe to the same, or give them groups of their own",
+                "have all members subscribe to the same, or give them groups of their own",
             )
 
 
@@ -74,7 +72,7 @@ def _text(reads: dict[str, str]) -> str:
 
 
 async def check_lag(admin: Admin, facts: Facts, *, sample_s: float, behind_s: float) -> list[Finding]:
-    """Look at all groups, and once more a little later at those for which something waits."""
+    """Look at all groups, and a little later again at those with a lag."""
     before = await progress_of(admin, facts)
     lagging = {group for group, queues in before.items() if any(at.lag > 0 for at in queues.values())}
     if not lagging:
@@ -93,15 +91,15 @@ async def _first_waiting(
     admin: Admin, facts: Facts, progress: Progress
 ) -> dict[str, dict[MessageQueue, Waiting]]:
     found: dict[str, dict[MessageQueue, Waiting]] = {}
-    behind = [
+    lagging = [
         (group, queue, at.consumer_offset)
         for group, queues in progress.items()
         for queue, at in queues.items()
         if at.lag > 0
     ]
-    if len(behind) > MOST_QUEUES:
-        facts.notes.append(f"only {MOST_QUEUES} of {len(behind)} queues with a lag were looked into")
-    for group, queue, offset in behind[:MOST_QUEUES]:
+    if len(lagging) > MOST_QUEUES:
+        facts.notes.append(f"only {MOST_QUEUES} of {len(lagging)} queues with a lag were looked into")
+    for group, queue, offset in lagging[:MOST_QUEUES]:
         try:
             reply = await admin.read(queue, max(offset, 0), max_messages=1)
             if not reply.messages and reply.next_offset > offset:
@@ -128,22 +126,19 @@ def _judge(
     lag = sum(at.lag for at in after.get(group, {}).values())
     expired = sum(each.expired for each in waiting.values())
     if expired:
-        yield Finding(
-            check="expired-unread",
-            level=Level.ERROR,
-            subject=group,
-            text=f"{expired} messages were deleted before group {group} read them",
-            advice="have the group keep up, or keep messages longer (fileReservedTime)",
+        yield error(
+            "expired-unread",
+            group,
+            f"{expired} messages were deleted before group {group} read them",
+            "have the group keep up, or keep messages longer (fileReservedTime)",
         )
     if not facts.groups[group].connections:
         if lag > lag_before:
-            yield Finding(
-                check="lag-without-members",
-                level=Level.ERROR,
-                subject=group,
-                text=f"group {group} has no members, and what waits for it grows: {lag} messages",
-                advice="start its consumers; if it is not used any more: "
-                f"cometmq group delete {group} --offsets",
+            yield error(
+                "lag-without-members",
+                group,
+                f"group {group} has no members, and what waits for it grows: {lag} messages",
+                f"start its consumers; if it is not used any more: cometmq group delete {group} --offsets",
             )
         return
     stuck = [
@@ -156,21 +151,19 @@ def _judge(
     ]
     oldest_s = max((each.age_ms for each in waiting.values()), default=0) // 1000
     if stuck:
-        yield Finding(
-            check="stuck-queues",
-            level=Level.ERROR,
-            subject=group,
-            text=f"group {group} has members and does not move in {len(stuck)} queues "
+        yield error(
+            "stuck-queues",
+            group,
+            f"group {group} has members and does not move in {len(stuck)} queues "
             f"({', '.join(map(str, stuck[:5]))}{', …' if len(stuck) > 5 else ''}); the oldest message waits "
             f"for {oldest_s} s",
-            advice="see what the consumer of those queues does (a listener that hangs or always fails): "
+            "see what the consumer of those queues does (a listener that hangs or always fails): "
             f"cometmq group members {group}",
         )
     elif lag > lag_before and oldest_s * 1000 > behind_ms:
-        yield Finding(
-            check="growing-lag",
-            level=Level.WARNING,
-            subject=group,
-            text=f"group {group} is {oldest_s} s behind, and falls further behind: {lag} messages wait",
-            advice="start more consumers, up to one a queue, or make them faster",
+        yield warning(
+            "growing-lag",
+            group,
+            f"group {group} is {oldest_s} s behind, and falls further behind: {lag} messages wait",
+            "start more consumers, up to one a queue, or make them faster",
         )

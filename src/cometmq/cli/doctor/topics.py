@@ -1,21 +1,20 @@
-"""Checks of topics: are they on all brokers, and do their queues share the load."""
+"""Checks of topics: presence on all brokers, and skew between queues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.cli.doctor.facts import Facts
-from cometmq.cli.doctor.finding import Finding, Level
+from cometmq.cli.doctor.facts import Facts, Finding, warning
 
 HOT_AT_LEAST: Final = 1_000
-"""With fewer messages in its busiest queue, a topic is not judged."""
+"""A topic with fewer messages in its busiest queue is not judged."""
 HOT_TIMES: Final = 5
-"""How many times the others' average makes a queue a hot one."""
+"""A hot queue has this many times the others' average."""
 
 
 def check_placement(facts: Facts) -> Iterator[Finding]:
-    """A topic that only some brokers of a cluster have does not survive those, and does not spread."""
+    """A topic on some brokers of a cluster only is lost with them, and does not spread the load."""
     clusters: dict[str, list[str]] = {}
     for broker in facts.masters:
         clusters.setdefault(broker.cluster, []).append(broker.name)
@@ -25,12 +24,11 @@ def check_placement(facts: Facts) -> Iterator[Finding]:
             missing = sorted(set(clusters[cluster]) - having.keys())
             if missing:
                 there = sorted(name for name, where in having.items() if where == cluster)
-                yield Finding(
-                    check="topic-placement",
-                    level=Level.WARNING,
-                    subject=topic,
-                    text=f"topic {topic} is on {', '.join(there)}, and not on {', '.join(missing)}",
-                    advice="make it there, too: "
+                yield warning(
+                    "topic-placement",
+                    topic,
+                    f"topic {topic} is on {', '.join(there)}, and not on {', '.join(missing)}",
+                    "make it there, too: "
                     f"cometmq topic update {topic} --broker {missing[0]} --queues {_queues(facts, topic)}",
                 )
 
@@ -40,7 +38,7 @@ def _queues(facts: Facts, topic: str) -> int:
 
 
 def check_skew(facts: Facts) -> Iterator[Finding]:
-    """One queue that gets most of the messages has one consumer that does most of the work."""
+    """A queue with most of the messages gives one consumer most of the work."""
     for topic, status in facts.statuses.items():
         counts = {queue: each.max_offset - each.min_offset for queue, each in status.items()}
         if len(counts) < 2:
@@ -48,12 +46,11 @@ def check_skew(facts: Facts) -> Iterator[Finding]:
         hot = max(counts, key=lambda queue: counts[queue])
         others = (sum(counts.values()) - counts[hot]) / (len(counts) - 1)
         if counts[hot] >= HOT_AT_LEAST and counts[hot] > HOT_TIMES * others:
-            yield Finding(
-                check="hot-queue",
-                level=Level.WARNING,
-                subject=topic,
-                text=f"queue {hot.queue_id} of topic {topic} on {hot.broker_name} has {counts[hot]} "
+            yield warning(
+                "hot-queue",
+                topic,
+                f"queue {hot.queue_id} of topic {topic} on {hot.broker_name} has {counts[hot]} "
                 f"messages, and the other {len(counts) - 1} have {others:.0f} on average",
-                advice="see what chooses the queue: a sharding key with one common value, or a producer that "
+                "see what chooses the queue: a sharding key with one common value, or a producer that "
                 "always names the same queue",
             )

@@ -1,7 +1,7 @@
 """`cometmq broker`: run a broker.
 
-Rules kept here: one file has the keys of the broker and of its store, as Apache's broker.conf has. What
-requests change is stored in the `-c` file; without one it lasts as long as the process.
+Rules kept here: one file has the keys of the broker and of its store, like Apache's broker.conf. Settings
+that requests change are stored in the `-c` file; without one they last as long as the process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ import typer
 
 from cometmq.cli.commands import single_app
 from cometmq.cli.servers.serving import (
+    AsJson,
+    Assignments,
+    Bind,
+    ConfigFile,
     LogFormat,
     LogFormatOption,
-    origins,
-    raise_file_limit,
+    LogLevel,
+    PrintOnly,
     resolve_all,
     say_ready,
     serve,
-    set_up_logging,
+    set_up,
+    warn,
 )
 from cometmq.cli.servers.settings import assignment_layer, environment_layer, file_layer, print_settings
 from cometmq.model.settings import Layer, Resolved
@@ -31,18 +36,6 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-EPILOG = """
-Examples:
-
-  cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
-
-  cometmq broker -c broker.conf                    with RocketMQ's own properties file
-
-  cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
-
-  cometmq broker -c broker.conf -p                 show settings, do not start
-"""
-
 log = logging.getLogger("cometmq.broker")
 
 
@@ -50,38 +43,36 @@ RecoverOption = Annotated[
     bool,
     typer.Option(
         "--recover-what-is-left",
-        help="Repair a damaged commit log: serve what is left, and let consumers pass over what is lost.",
+        help="Repair a damaged commit log: serve the readable records; consumers skip the lost ones.",
     ),
 ]
 
 
 def run_broker(
-    config: Annotated[
-        Path | None,
-        typer.Option("-c", "--config", help="Properties file with RocketMQ's keys.", metavar="FILE"),
-    ] = None,
+    config: ConfigFile = None,
     namesrv: Annotated[
         str | None,
         typer.Option("-n", "--namesrv", help="Name servers, host:port;host:port.", metavar="ADDRS"),
     ] = None,
-    show: Annotated[
-        bool, typer.Option("-p", "--print", help="Print the settings and where each came from, then exit.")
-    ] = False,
+    show: PrintOnly = False,
     port: Annotated[
         int | None, typer.Option("--port", help="Main port; the fast one is two below. 0 takes free ones.")
     ] = None,
-    bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Any property; may be repeated.", metavar="KEY=VALUE")
-    ] = None,
+    bind: Bind = None,
+    assignments: Assignments = None,
     recover_what_is_left: RecoverOption = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print as JSON: settings, and the ready line.")
-    ] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    as_json: AsJson = False,
+    log_level: LogLevel = "info",
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Read the settings, build the broker, run it until a signal stops it."""
+    """Read the settings, build the broker, run it until a signal stops it.
+
+    Examples:
+      cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
+      cometmq broker -c broker.conf                    with RocketMQ's own properties file
+      cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
+      cometmq broker -c broker.conf -p                 show settings, do not start
+    """
     flags = assignment_layer(assignments or [])
     for key, value in (("namesrvAddr", namesrv), ("listenPort", port), ("bindAddress", bind)):
         if value is not None:
@@ -89,21 +80,28 @@ def run_broker(
     if recover_what_is_left:
         flags["recoverWhatIsLeft"] = "true"
     resolved = load_settings(config, flags)
-    for each in resolved:
-        for warning in each.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+    warn(warning for each in resolved for warning in each.warnings)
     if show:
         print_settings(resolved, as_json=as_json)
         return
-    set_up_logging(log_level, log_format)
-    log.info("step 1 of 3, configuration: %s", origins(resolved))
-    raise_file_limit()
-    _serve(resolved, as_json=as_json)
+    set_up(resolved, log, log_level, log_format)
+    from cometmq.broker.broker import Broker
+
+    def build() -> Broker:
+        broker = Broker(*(each.settings for each in resolved))
+        log.info("step 2 of 3, build: %d request codes are served", len(broker.server.handlers.codes))
+        return broker
+
+    def ready(broker: Broker) -> None:
+        log.info("step 3 of 3, start: ready on %s", broker.address)
+        say_started(broker, as_json=as_json)
+
+    run(serve(build, ready, log))
 
 
 def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[Any]]:
     """The settings of broker, store and server: defaults, then the file, then variables, then flags."""
-    from cometmq.broker.config import BrokerConfig  # here, because other commands need none
+    from cometmq.broker.config import BrokerConfig  # other commands do not need it
     from cometmq.broker.start_checks import refuse_settings
     from cometmq.remoting.server_settings import ServerSettings
     from cometmq.store.config import StoreConfig
@@ -121,27 +119,8 @@ def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[A
     return resolved
 
 
-def _serve(resolved: list[Resolved[Any]], *, as_json: bool) -> None:
-    from cometmq.broker.broker import Broker
-
-    brokers: list[Broker] = []
-
-    def build() -> Broker:
-        brokers.append(Broker(*(each.settings for each in resolved)))
-        codes = len(brokers[0].server.handlers.codes)
-        log.info("step 2 of 3, build: %d request codes are served", codes)
-        return brokers[0]
-
-    def ready() -> None:
-        broker = brokers[0]
-        log.info("step 3 of 3, start: ready on %s", broker.address)
-        say_started(broker, as_json=as_json)
-
-    run(serve(build, ready, log))
-
-
 def say_started(broker: Broker, *, as_json: bool) -> None:
-    """Say that the broker may be used; if no name server knows it yet, why, and again when one does."""
+    """Print the ready line; if no name server knows the broker yet, the reason first."""
     trouble = unregistered_text(broker)
     facts = boot_facts(broker)
     if trouble is None:
@@ -155,7 +134,7 @@ def say_started(broker: Broker, *, as_json: bool) -> None:
 
 
 def unregistered_text(broker: Broker) -> str | None:
-    """What is wrong if clients cannot find this broker; None if they can, or need no name server."""
+    """The reason why clients cannot find this broker; None if they can, or need no name server."""
     config, registration = broker.state.config, broker.state.registration
     if not config.namesrv_addresses or registration.registered:
         return None
@@ -171,7 +150,7 @@ def unregistered_text(broker: Broker) -> str | None:
 
 
 def boot_text(broker: Broker) -> str:
-    """The ready line as Apache's broker says it."""
+    """The ready line of Apache's broker."""
     config = broker.state.config
     text = f"The broker[{config.broker_name}, {broker.address}] boot success. serializeType=JSON"
     return f"{text} and name server is {config.namesrv_addr}" if config.namesrv_addr else text
@@ -189,4 +168,4 @@ def boot_facts(broker: Broker) -> dict[str, object]:
     }
 
 
-app = single_app("broker", run_broker, EPILOG)
+app = single_app("broker", run_broker)

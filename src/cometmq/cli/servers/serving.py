@@ -1,8 +1,8 @@
-"""What the commands that run a server share: settings in layers, the log, signals, and the ready line.
+"""Common parts of the commands that run a server: options, log, signals, ready line.
 
-Rules kept here: a start has three steps, each one line in the log: read the configuration, build, start. A
-signal stops the server in order, also in the middle of its start. An event is one line of the log, whatever
-peers wrote into it.
+Rules kept here: a start has three steps, each one line in the log: configuration, build, start. A signal
+stops the server in order, also during its start. An event is one line of the log, whatever peers wrote into
+it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Protocol
+from pathlib import Path
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -30,12 +31,24 @@ from cometmq.model.settings import Layer, Resolved, resolve
 
 
 class LogFormat(StrEnum):
-    """How lines of the log look."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", help="Properties file with RocketMQ's keys.", metavar="FILE")
+]
+PrintOnly = Annotated[
+    bool, typer.Option("-p", "--print", help="Print the settings and where each came from, then exit.")
+]
+Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="Any property; may be repeated.", metavar="KEY=VALUE")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON: settings, and the ready line.")]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="Lines for people, or one JSON object a line.")
 ]
@@ -63,11 +76,14 @@ def _moment(seconds: float) -> str:
 
 
 class Service(Protocol):
-    """Something that runs."""
+    """Everything that runs has this lifecycle."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Service)
 
 
 def resolve_all(kinds: Sequence[type[msgspec.Struct]], layers: Sequence[Layer]) -> list[Resolved[Any]]:
@@ -77,7 +93,7 @@ def resolve_all(kinds: Sequence[type[msgspec.Struct]], layers: Sequence[Layer]) 
 
 
 def origins(resolved: Sequence[Resolved[Any]]) -> str:
-    """How many settings came from where."""
+    """The number of settings by origin."""
     counts = Counter(origin for each in resolved for origin in each.origins.values() if origin != "default")
     return ", ".join(f"{count} from {origin}" for origin, count in counts.items()) or "all defaults"
 
@@ -93,18 +109,18 @@ def set_up_logging(level: str, form: str = LogFormat.TEXT) -> None:
     handler.setFormatter(JsonLines() if is_json else logging.Formatter(_TEXT_LINE))
     logging.basicConfig(level=number, handlers=[handler])
     if sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__)  # a process that a signal ends says where it was
+        faulthandler.enable(sys.__stderr__)  # a process killed by a signal prints its stack
 
 
 def raise_file_limit() -> None:
-    """As many open connections and files as the system allows this process."""
+    """Allow as many open connections and files as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def say_ready(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Tell whoever started the process that it may be used."""
+    """Print the ready line."""
     if as_json:
         typer.echo(msgspec.json.encode({"event": "ready", **facts, "pid": os.getpid()}).decode())
     else:
@@ -112,7 +128,19 @@ def say_ready(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-async def serve(build: Callable[[], Service], on_ready: Callable[[], None], log: logging.Logger) -> None:
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def set_up(resolved: Sequence[Resolved[Any]], log: logging.Logger, level: str, form: str) -> None:
+    """Step 1 of a start: the log and the limits of the process."""
+    set_up_logging(level, form)
+    log.info("step 1 of 3, configuration: %s", origins(resolved))
+    raise_file_limit()
+
+
+async def serve(build: Callable[[], S], on_ready: Callable[[S], None], log: logging.Logger) -> S:
     """Build a service and run it until a signal comes."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -121,9 +149,10 @@ async def serve(build: Callable[[], Service], on_ready: Callable[[], None], log:
     service = build()
     try:
         await service.start()
-        on_ready()
+        on_ready(service)
         await stopped.wait()
         log.info("stopping")
     finally:
         await service.stop()
     log.info("stopped")
+    return service

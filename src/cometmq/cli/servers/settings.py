@@ -51,7 +51,7 @@ def assignment_layer(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def pairs_of(assignments: Sequence[str], example: str) -> dict[str, str]:
-    """The keys and values of `key=value` texts; the last of a key counts."""
+    """The pairs of `key=value` texts; the last one of a key wins."""
     values: dict[str, str] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -62,7 +62,7 @@ def pairs_of(assignments: Sequence[str], example: str) -> dict[str, str]:
 
 
 def split_layer(layer: Layer, kinds: Sequence[type[msgspec.Struct]]) -> list[Layer]:
-    """One layer a kind; a key of no kind goes to the one with the nearest key, which warns about it."""
+    """One layer for each kind; an unknown key goes to the kind with the nearest key, which warns about it."""
     owners = {key: i for i, kind in enumerate(kinds) for key in kind.__struct_encode_fields__}
     parts: list[dict[str, str]] = [{} for _ in kinds]
     for key, value in layer.values.items():

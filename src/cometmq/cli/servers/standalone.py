@@ -3,8 +3,8 @@
 Rules kept here:
 - One folder has everything: `namesrv/` and `broker-0/`, `broker-1/` and so on.
 - It listens on the loopback address unless told otherwise.
-- With several brokers each has a process of its own, started and stopped by this one. If one of them ends by
-  itself, all are stopped and the command fails: half a cluster is no cluster.
+- Each of several brokers has its own process, started and stopped by this one. If one of them ends by itself,
+  all are stopped and the command fails.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from cometmq.cli.servers.broker import RecoverOption, load_settings, unregistere
 from cometmq.cli.servers.serving import (
     LogFormat,
     LogFormatOption,
+    LogLevel,
     raise_file_limit,
     say_ready,
     serve,
     set_up_logging,
+    warn,
 )
 from cometmq.cli.servers.settings import assignment_layer
 from cometmq.model.errors import CometError
@@ -40,20 +42,8 @@ from cometmq.remoting.loop import run
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-EPILOG = """
-Examples:
-
-  cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
-
-  cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
-
-  cometmq standalone --brokers 3           three brokers, in processes of their own
-
-  cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
-"""
-
 PORT_DISTANCE: Final = 10
-"""How far apart the main ports of several brokers are."""
+"""The distance between the main ports of several brokers."""
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 _ANY: Final = ("0.0.0.0", "::")
@@ -66,7 +56,7 @@ def run_standalone(
         Path | None,
         typer.Option("--data", help="Folder for everything; ~/cometmq by default.", metavar="DIR"),
     ] = None,
-    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers.", min=1, max=64)] = 1,
+    brokers: Annotated[int, typer.Option("--brokers", help="Number of brokers.", min=1, max=64)] = 1,
     namesrv_port: Annotated[
         int, typer.Option("--namesrv-port", help="Port of the name server; 0 takes a free one.")
     ] = 9876,
@@ -82,10 +72,17 @@ def run_standalone(
     ] = None,
     recover_what_is_left: RecoverOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_level: LogLevel = "warning",
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Build everything, run it until a signal stops it."""
+    """Build everything, run it until a signal stops it.
+
+    Examples:
+      cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
+      cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
+      cometmq standalone --brokers 3           three brokers, in processes of their own
+      cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
+    """
     set_up_logging(log_level, log_format)
     raise_file_limit()
     root = (data or Path.home() / "cometmq").absolute()
@@ -93,27 +90,22 @@ def run_standalone(
     if recover_what_is_left:
         settings["recoverWhatIsLeft"] = "true"
     plans = [_broker_settings(root, index, port, bind, settings) for index in range(brokers)]
-    built: list[Standalone | Cluster] = []
 
     def build() -> Standalone | Cluster:
         namesrv = _namesrv(root, bind, namesrv_port)
-        built.append(
-            Standalone(namesrv, plans[0])
-            if brokers == 1
-            else Cluster(namesrv, plans, (log_level, log_format))
+        return (
+            Standalone(namesrv, plans[0]) if brokers == 1 else Cluster(namesrv, plans, log_level, log_format)
         )
-        return built[0]
 
-    def ready() -> None:
-        service = built[0]
+    def ready(service: Standalone | Cluster) -> None:
         addresses = ", ".join(service.addresses)
         text = f"CometMQ is ready: name server {service.namesrv_address}, broker {addresses}"
         facts = {"namesrv": service.namesrv_address, "brokers": service.addresses}
         say_ready(text, facts, as_json=as_json)
 
-    run(serve(build, ready, log))
-    if isinstance(built[0], Cluster) and built[0].failure is not None:
-        raise CometError(built[0].failure)
+    service = run(serve(build, ready, log))
+    if isinstance(service, Cluster) and service.failure is not None:
+        raise CometError(service.failure)
 
 
 def _namesrv(root: Path, bind: str, port: int) -> Namesrv:
@@ -165,9 +157,7 @@ class Standalone:
 
         await self._namesrv.start()
         resolved = load_settings(None, {**self._plan, "namesrvAddr": self.namesrv_address})
-        for each in resolved:
-            for warning in each.warnings:
-                typer.echo(f"warning: {warning}", err=True)
+        warn(warning for each in resolved for warning in each.warnings)
         broker = self._broker = Broker(*(each.settings for each in resolved))
         await broker.start()
         await broker.state.registration.settled(READY_S)
@@ -184,11 +174,12 @@ class Standalone:
 class Cluster:
     """A name server in this process and brokers in processes of their own."""
 
-    def __init__(self, namesrv: Namesrv, plans: list[dict[str, str]], logging_as: tuple[str, str]) -> None:
+    def __init__(
+        self, namesrv: Namesrv, plans: list[dict[str, str]], log_level: str, log_format: str
+    ) -> None:
         self._namesrv = namesrv
         self._plans = plans
-        self._logging_as = logging_as
-        """Level and format."""
+        self._log_options = ["--log-level", log_level, "--log-format", log_format]
         self._processes: list[asyncio.subprocess.Process] = []
         self._watch: asyncio.Task[None] | None = None
         self.addresses: list[str] = []
@@ -208,17 +199,7 @@ class Cluster:
         self._watch = asyncio.ensure_future(self._watch_over())
 
     async def _spawn(self, settings: dict[str, str]) -> asyncio.subprocess.Process:
-        command = [
-            sys.executable,
-            "-m",
-            "cometmq.cli.main",
-            "broker",
-            "--json",
-            "--log-level",
-            self._logging_as[0],
-            "--log-format",
-            self._logging_as[1],
-        ]
+        command = [sys.executable, "-m", "cometmq.cli.main", "broker", "--json", *self._log_options]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         # A group of its own: a signal from the terminal goes to us, and we stop the brokers in order.
@@ -268,4 +249,4 @@ def _reachable(namesrv: Namesrv) -> str:
     return f"{'127.0.0.1' if host in _ANY else host}:{namesrv.port}"
 
 
-app = single_app("standalone", run_standalone, EPILOG)
+app = single_app("standalone", run_standalone)

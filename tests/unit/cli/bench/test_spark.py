@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from cometmq.cli.bench.spark import SparkResult, SparkRun, show, spark
+from cometmq.cli.common.connect import Link
 from cometmq.model.errors import SettingsError
 
 
@@ -19,7 +20,7 @@ def test_missing_pyspark_is_the_sentence_of_the_pipelines(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(importlib.util, "find_spec", without_pyspark)
     with pytest.raises(SettingsError, match="need PySpark, which is not installed; install it with: pip"):
-        spark("trial", namesrv="127.0.0.1:1")
+        spark("trial", link=Link("127.0.0.1:1"))
 
 
 def test_runs_are_shown_one_a_line_and_what_was_read_below(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
+from tests.waiting import eventually
 
 PATIENCE_S = 30.0
 
@@ -26,12 +26,6 @@ class Results:
     @property
     def jobs(self) -> list[int]:
         return [job for report in self.reports for job, _, _ in report]
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - threads do it
-            await asyncio.sleep(0.001)
 
 
 async def test_threads_run_every_job_and_report_many_at_a_time() -> None:

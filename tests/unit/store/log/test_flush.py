@@ -21,6 +21,7 @@ from cometmq.store.log.flush import PAGE, Flusher
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.log_kit import ROOT, a_log, config, message
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -84,17 +85,11 @@ async def flusher(log: GatedLog, worker: ThreadPoolExecutor) -> Flusher:
     return one
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - nothing tells when a sync has changed something
-            await asyncio.sleep(0.001)
-
-
 async def passed(seconds: float) -> None:
     """So much time of the loop has passed."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    await until(lambda: loop.time() >= end)
+    await eventually(lambda: loop.time() >= end)
 
 
 async def begun(log: GatedLog) -> None:
@@ -162,7 +157,7 @@ async def test_a_sync_that_takes_too_long_is_answered_as_not_known_to_be_safe(
     assert set(await asyncio.gather(*slow)) == {TIMEOUT}
 
     log.gate.release()
-    await until(lambda: flusher.flushed_offset == 300)
+    await eventually(lambda: flusher.flushed_offset == 300)
     log.gate.release()
     assert await flusher.wait_flushed(log.append()) is OK
 
@@ -344,7 +339,7 @@ async def test_a_message_that_nobody_waits_for_is_flushed_soon_in_a_synchronous_
     flusher.wake()
     flusher.wake()
 
-    await until(lambda: flusher.flushed_offset == 100)
+    await eventually(lambda: flusher.flushed_offset == 100)
     assert log.syncs == 1
 
 
@@ -362,7 +357,7 @@ async def test_an_asynchronous_log_is_flushed_when_enough_pages_are_dirty(
     assert log.syncs == 0
 
     log.append(1)
-    await until(lambda: flushed == [4 * PAGE])
+    await eventually(lambda: flushed == [4 * PAGE])
     await flusher.stop()
 
 
@@ -376,7 +371,7 @@ async def test_an_asynchronous_log_is_flushed_whole_every_now_and_then(
     flusher.start()
     log.append(1)
 
-    await until(lambda: flusher.flushed_offset == 1)
+    await eventually(lambda: flusher.flushed_offset == 1)
     await flusher.stop()
     assert log.syncs == 1
 
@@ -398,7 +393,7 @@ async def test_an_asynchronous_log_is_woken_only_if_it_is_not_timed(
     assert log.syncs == 0
 
     eager.wake()
-    await until(lambda: eager.flushed_offset == 4 * PAGE)
+    await eventually(lambda: eager.flushed_offset == 4 * PAGE)
 
 
 async def test_what_follows_from_a_flush_is_done_while_the_next_one_runs(
@@ -420,7 +415,7 @@ async def test_what_follows_from_a_flush_is_done_while_the_next_one_runs(
     log.gate.release(2)
 
     assert await second is OK
-    await until(lambda: not flusher.has_news)
+    await eventually(lambda: not flusher.has_news)
     assert order == ["sync", "answered", "sync", "told", "told"]
 
 
@@ -439,7 +434,7 @@ async def test_what_follows_from_a_flush_can_be_asked_for_before(
 
     flusher.when_flushed(log.append(), look)
     log.gate.release(2)
-    await until(lambda: bool(seen))
+    await eventually(lambda: bool(seen))
     await flusher.stop()
 
     assert seen == [[100]]

@@ -1,0 +1,1 @@
+"""The broker beside Apache's, and before and after a change."""

@@ -1,0 +1,1 @@
+"""The Python client beside the C++ client's binding."""

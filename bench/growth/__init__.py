@@ -1,0 +1,1 @@
+"""Costs over the number of topics, queues, groups and messages."""

@@ -1,0 +1,1 @@
+"""Load generators: frames, connections, dialogues, results of a run."""

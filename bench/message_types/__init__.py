@@ -1,0 +1,1 @@
+"""Transactions, pops and timers beside Apache's."""

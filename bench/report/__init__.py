@@ -1,0 +1,1 @@
+"""Figures with targets, kept results, the page and the plot."""

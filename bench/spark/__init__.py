@@ -1,0 +1,1 @@
+"""Spark sources and sinks beside Kafka's."""
