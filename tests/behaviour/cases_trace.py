@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cometmq.cli.main import app
 from cometmq.client.consumer.listener import ConsumeContext
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.producer.transactions import TransactionProducer
 from cometmq.client.trace.query import MessageTrace, message_trace
 from cometmq.client.trace.records import ConsumeOutcome, TraceMessageType
 from cometmq.model.message import Message, StoredMessage

@@ -1,9 +1,9 @@
-"""The settings that all clients share, and how their name servers are found.
+"""Client settings, and how a client finds its name servers.
 
 Rules kept here:
-- Settings are checked when they are made; a value that cannot work is named with what would.
-- Name servers come from the setting, else from the environment (`NAMESRV_ADDR`); without either a client is
-  refused, with a sentence that says how to name one.
+- Settings are checked when they are made. The error names the value and what would work.
+- Name servers come from `namesrv`, else from the environment (`NAMESRV_ADDR`). Without either, a client is
+  refused with a sentence that says how to name one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Final, TypedDict
 
 import msgspec
@@ -22,7 +23,6 @@ from cometmq.wire.frame.frame import JSON, ROCKETMQ
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
-
 _SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
 _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
 
@@ -124,3 +124,12 @@ def namespace_of(settings: ClientSettings) -> str:
     """The namespace: the one that is set, or the one that the name server's endpoint stands for."""
     match = _INSTANCE_ENDPOINT.match(settings.namesrv.strip())
     return settings.namespace or (match.group(1) if match else "")
+
+
+class ServiceState(Enum):
+    """Where a client is in its life."""
+
+    CREATED = "not started"
+    RUNNING = "running"
+    START_FAILED = "failed at its start"
+    STOPPED = "stopped"

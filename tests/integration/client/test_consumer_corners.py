@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cometmq.client.consumer import concurrent
-from cometmq.client.consumer.push import PushConsumer
-from cometmq.client.consumer.push_engine import PushEngine
+from cometmq.client.consumer.push import PushConsumer, PushEngine
 from cometmq.model.message import StoredMessage
 from cometmq.wire.codes import ResponseCode
 from tests.integration.broker.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster

@@ -17,8 +17,7 @@ from cometmq.client.admin.results import (
     decode_member_info,
     decode_offset_table,
 )
-from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.queue_tables import decode_queue_table
+from cometmq.client.consumer.broker_calls import QueueCalls, decode_queue_table
 from cometmq.client.names import check_group
 from cometmq.model.errors import ResponseError
 from cometmq.model.queue import MessageQueue

@@ -31,7 +31,7 @@ from cometmq.client.admin.admin import Admin
 from cometmq.client.names import DLQ_PREFIX, MAX_GROUP_LENGTH
 from cometmq.client.producer.base import ProducerBase
 from cometmq.client.producer.send_request import Special
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, MessageError, NotFoundError
 from cometmq.model.message import Message, StoredMessage

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cometmq.client.consumer.queue_tables import queue_of_key
+from cometmq.client.consumer.broker_calls import queue_of_key
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, Takeover

@@ -15,7 +15,7 @@ from cometmq.client.admin.results import (
     QueueProgress,
     QueueStatus,
 )
-from cometmq.client.blocking.face import Face
+from cometmq.client.blocking.loop import Face
 from cometmq.client.consumer.pull_request import PullReply
 from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.settings import ClientOptions, ClientSettings

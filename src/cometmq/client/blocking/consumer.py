@@ -8,13 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
-from cometmq.client.blocking.face import Face
+from cometmq.client.blocking.loop import Face
 from cometmq.client.consumer import pull as aio_pull
 from cometmq.client.consumer import push as aio_push
 from cometmq.client.consumer.listener import ListenerFunction
+from cometmq.client.consumer.pop import consumer as aio
+from cometmq.client.consumer.pop.consumer import PopOptions, PopSettings
 from cometmq.client.consumer.pull_request import PullReply
 from cometmq.client.consumer.settings import PullOptions, PullSettings, PushOptions, PushSettings
-from cometmq.client.service_state import ServiceState
+from cometmq.client.settings import ServiceState
 from cometmq.client.subscription import Expression
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
@@ -251,3 +253,26 @@ class _StopSignalsSet:
         if self._event.is_set():
             raise KeyboardInterrupt
         self._event.set()
+
+
+class PopConsumer(PushConsumer):
+    """Takes messages of topics for a time, and hands them to listeners; many consumers share one queue.
+
+    ```python
+    consumer = PopConsumer("billing", namesrv="127.0.0.1:9876")
+
+    @consumer.subscribe("orders", "paid || refunded")
+    def bill(message: StoredMessage) -> None:
+        ...            # returning acknowledges; raising redelivers with growing delay
+
+    consumer.run()     # until interrupted; finishes what it is busy with, gives the rest back
+    ```
+    """
+
+    def __init__(
+        self, group: str, settings: PopSettings | None = None, **options: Unpack[PopOptions]
+    ) -> None:
+        consumer = aio.PopConsumer(group, settings, **options)
+        Face.__init__(self, consumer)
+        self.settings = consumer.settings
+        self._ended = threading.Event()

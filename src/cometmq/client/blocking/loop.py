@@ -1,11 +1,13 @@
-"""The event loop behind the blocking classes: one thread, one loop, for the whole process.
+"""Blocking clients: faces of the asyncio ones, which run on one background event loop of the process.
 
 Rules kept here:
-- It starts with the first client that needs it, on a daemon thread: a program that forgets to stop a client
-  ends all the same.
-- Many threads may hand over work; what comes while the loop is busy is taken with one wake-up.
-- A child process has none of its parent's threads: after a fork, a new loop is made when it is needed.
-- Waiting for the loop on its own thread would wait for ever, and is refused.
+- A face adds nothing but waiting; its asyncio twin says what a method does, takes, returns and raises.
+- Any number of threads may use one object. Calls that come while the loop is busy share one wake-up.
+- The loop starts with the first client that needs it, on a daemon thread, so that a program that forgets to
+  stop a client still ends.
+- A forked child has none of its parent's threads: it gets a new loop when it needs one, and an object made
+  before the fork is refused there at once.
+- Waiting for the loop on its own thread would deadlock, and is refused.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ import threading
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+from cometmq.client.instance.instance import HomeProcess
 from cometmq.model.errors import StateError
 from cometmq.remoting.loop import loop_factory
 
 log = logging.getLogger("cometmq.client")
+
 
 T = TypeVar("T")
 
@@ -104,6 +109,7 @@ def _hand_over(task: asyncio.Task[Any], future: Future[Any]) -> None:
 
 
 _background: BackgroundLoop | None = None
+
 _making = threading.Lock()
 
 
@@ -123,3 +129,57 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class AsyncClient(Protocol):
+    """What every asyncio client has."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+C = TypeVar("C", bound=AsyncClient)
+
+
+class Face(Generic[C]):
+    """A client that blocks."""
+
+    def __init__(self, client: C) -> None:
+        self.aio = client
+        """The asyncio client behind this one; only its own event loop may use it."""
+        self._home = HomeProcess()
+        self._background: BackgroundLoop | None = None
+
+    def start(self) -> None:
+        """Start the client."""
+        self._run(self.aio.start())
+
+    def stop(self) -> None:
+        """Stop the client in good order; a second time does nothing."""
+        self._run(self.aio.stop())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop(work).run(work)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._loop(work).submit(work)
+
+    def _loop(self, work: Coroutine[Any, Any, Any]) -> BackgroundLoop:
+        try:
+            self._home.check()
+        except StateError:
+            work.close()
+            raise
+        if self._background is None:
+            self._background = background()
+        return self._background

@@ -1,24 +1,46 @@
 """Allocation strategies: which of a topic's queues a member of a group reads.
 
 Rules kept here:
-- Every member computes the allocation alone, from the same sorted queues and client ids; that they come to
-  matching results, also with Java's clients, is why each strategy is computed exactly as Java computes it.
-- A member that is not among the client ids gets nothing; so does a member that is spare.
-- Queues or client ids that are empty are a mistake of the caller and refused.
+- Every member computes the allocation alone, from the same sorted queues and client ids, exactly as Java does
+  it, so that all members agree, Java's included.
+- A member that is not among the client ids, or is spare, gets nothing.
+- Empty queues or client ids are a mistake of the caller and refused.
 """
 
 from __future__ import annotations
 
+import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from cometmq.client.consumer.consistent_hash import HashRing
 from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 Queues = Sequence[MessageQueue]
+
 ClientIds = Sequence[str]
+
+
+class HashRing:
+    """Finds the node of a key."""
+
+    def __init__(self, nodes: Iterable[str], virtual_nodes: int) -> None:
+        places = {_place(f"{node}-{n}"): node for node in nodes for n in range(virtual_nodes)}
+        self._places = sorted(places)
+        self._nodes = [places[place] for place in self._places]
+
+    def owner_of(self, key: str) -> str | None:
+        """The node at the key's place or the next one behind it; None on an empty ring."""
+        if not self._nodes:
+            return None
+        index = bisect_left(self._places, _place(key))
+        return self._nodes[index if index < len(self._nodes) else 0]
+
+
+def _place(text: str) -> int:
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 class AllocationError(CometError):

@@ -1,11 +1,14 @@
-"""The queues that a push consumer reads: taken, given away, corrected.
+"""Assigned queues of a push or pull consumer: added, locked, given away, reset.
 
 Rules kept here:
-- A queue is read only after its start offset was found, and where order is kept after it was locked. What
-  cannot be done now is tried again by the next rebalance.
-- A queue that is given away is dropped first; its offset is written before anybody is told that it is free.
-- Where order is kept, a queue is free only when no listener has a message of it, or when its lock would have
-  run out anyway.
+- A queue is pulled only after its start offset was found and, if ordered, after it was locked. A failure is
+  retried by the next rebalance.
+- A queue that is given away is dropped first; its offset is persisted before it is unlocked.
+- An ordered queue is free only when no listener has a message of it, or when its lock has expired anyway.
+- The broker decides about locks. A lock counts here for half the time that the broker keeps it, so that two
+  clients never consume with the same lock.
+- A lock that a broker denies is lost at once, with everything held of the queue. If the broker cannot be
+  reached, a lock counts until it expires.
 """
 
 from __future__ import annotations
@@ -13,21 +16,93 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from cometmq.client.consumer.offset_store import OffsetStore
+from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.offset_store import OffsetStore, StartOffsets
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.pull_request import PullCalls
-from cometmq.client.consumer.queue_locks import QueueLocks
-from cometmq.client.consumer.start_offsets import StartOffsets
+from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 log = logging.getLogger("cometmq.client")
 
+
 _LISTENER_GRACE_S: Final = 0.5
 _UNLOCK_REGARDLESS_S: Final = 20.0
+
+
+class QueueLocks:
+    """The locks of one consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        calls: QueueCalls,
+        routes: Routes,
+        assigned: Mapping[MessageQueue, ProcessQueue],
+        lost: Callable[[ProcessQueue], None],
+    ) -> None:
+        self._group = group
+        self._calls = calls
+        self._routes = routes
+        self._assigned = assigned
+        self._lost = lost
+
+    async def lock(self, queue: MessageQueue, pq: ProcessQueue) -> bool:
+        """Lock one queue, or renew its lock."""
+        try:
+            locked = await self._calls.lock(self._group, self._routes.broker_of(queue), [queue])
+        except CometError as error:
+            log.warning("queue %s was not locked: %s", queue, error)
+            return False
+        return self._note(pq, queue in locked)
+
+    async def renew_all(self) -> None:
+        """Renew the locks of all queues at hand, and try those that were lost."""
+        by_broker = self._by_broker(queue for queue, pq in self._assigned.items() if not pq.dropped)
+        await asyncio.gather(*(self._renew(broker, queues) for broker, queues in by_broker.items()))
+
+    async def _renew(self, broker_name: str, queues: Collection[MessageQueue]) -> None:
+        try:
+            locked = await self._calls.lock(self._group, broker_name, queues)
+        except CometError as error:
+            log.warning(
+                "the locks of %d queue(s) of %s were not renewed: %s", len(queues), broker_name, error
+            )
+            return
+        for queue in queues:
+            pq = self._assigned.get(queue)
+            if pq is not None:
+                self._note(pq, queue in locked)
+
+    def _note(self, pq: ProcessQueue, locked: bool) -> bool:
+        """What a broker said about a lock; True if it counts."""
+        was_ours = pq.locked
+        if locked and not pq.lock_may_have_moved:
+            pq.lock_renewed()
+            return True
+        pq.locked = False
+        if was_ours:
+            log.warning("the lock of queue %s was lost; it is taken anew", pq.queue)
+            self._lost(pq)
+        return False
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back."""
+        for broker_name, owned in self._by_broker(queues).items():
+            try:
+                await self._calls.unlock(self._group, broker_name, owned)
+            except CometError as error:
+                log.warning("%d queue(s) of %s were not unlocked: %s", len(owned), broker_name, error)
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        found: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            found.setdefault(self._routes.broker_of(queue), []).append(queue)
+        return found
 
 
 class Loops(Protocol):

@@ -1,34 +1,129 @@
-"""What push and pull consumers have in common: a name, subscriptions, and a life.
+"""Base of all consumers: lifecycle, subscriptions, names, and the engine inside a consumer.
 
 Rules kept here:
-- A consumer is made, started once and stopped once; used at another time, or by a process that was forked
-  off, it says so.
-- Names are the application's outside and the brokers' inside: a namespace is put before them and taken away
-  again here.
+- A consumer is made, started once and stopped once. Used at another time, or by a forked process, it raises.
+- The application sees names without the namespace, brokers with it.
+- A subscription that is not by tags is checked with a broker before the consumer relies on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from cometmq.client.consumer.client_check import check_subscription
+import msgspec
+
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.instance.home_process import HomeProcess
-from cometmq.client.instance.instance import ClientInstance
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import ClientInstance, HomeProcess, MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.base import ProducerBase
-from cometmq.client.service_state import ServiceState
-from cometmq.client.settings import namespace_of
-from cometmq.client.subscription import Expression, subscription_of
+from cometmq.client.settings import ServiceState, namespace_of
+from cometmq.client.subscription import Expression, is_tags, subscription_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ConsumerTrace
-from cometmq.model.errors import StateError
+from cometmq.model.errors import ClientError, ResponseError, StateError
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID
 from cometmq.ports.clock import SystemClock
 from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, SubscriptionData
+from cometmq.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from cometmq.client.consumer.running_info import ConsumeStatistics
+    from cometmq.client.instance.instance import ClientInstance
+
+
+class KnownOffsets(Protocol):
+    """How far a group is, as far as that is known here."""
+
+    def known(self, queue: MessageQueue) -> int | None:
+        """The offset in memory."""
+
+    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """The offsets in memory, of one topic or of all."""
+
+
+class HeldQueues(Protocol):
+    """What is read at the moment."""
+
+    @property
+    def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
+
+
+class Loops(Protocol):
+    """What gets messages."""
+
+    paused: bool
+
+
+class Running(Protocol):
+    """What a consumer says about itself comes from here."""
+
+    @property
+    def started_ms(self) -> int: ...
+
+    @property
+    def offsets(self) -> KnownOffsets: ...
+
+    @property
+    def queues(self) -> HeldQueues: ...
+
+    @property
+    def statistics(self) -> ConsumeStatistics: ...
+
+
+class ConsumerEngine(Running, Protocol):
+    """The running parts of a consumer with listeners."""
+
+    @property
+    def rebalancer(self) -> Rebalancer: ...
+
+    @property
+    def loops(self) -> Loops: ...
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Let the group go on at other offsets."""
+
+    async def stop(self) -> None:
+        """Finish what listeners are busy with."""
+
+
+async def check_subscription(
+    instance: ClientInstance, group: str, namespace: str, subscription: SubscriptionData
+) -> None:
+    """Refuse an expression that a broker of the topic cannot filter by; tags need no asking."""
+    if is_tags(subscription):
+        return
+    route = await instance.routes.of(subscription.topic)
+    brokers = [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
+    if not brokers:
+        return  # the topic does not exist yet; pulling will tell
+    addresses = random.choice(brokers)
+    body = {
+        "clientId": instance.client_id,
+        "group": group,
+        "namespace": namespace,
+        "subscriptionData": subscription,
+    }
+    try:
+        await instance.remoting.call_ok(
+            addresses.get(MASTER_ID) or next(iter(addresses.values())),
+            RequestCode.CHECK_CLIENT_CONFIG,
+            body=msgspec.json.encode(body),
+            timeout_s=instance.settings.call_timeout_s,
+        )
+    except ResponseError as error:
+        raise ClientError(
+            f"the subscription to {subscription.topic} by {subscription.expression_type} is refused: {error}",
+            code=error.code,
+        ) from error
 
 
 class ConsumerBase:

@@ -1,21 +1,28 @@
-"""What consumers ask brokers about queues: their offsets, those of groups, locks, and who is in a group.
+"""Requests of consumers to brokers: queue offsets, committed offsets, queue locks, members of a group.
 
 Rules kept here:
-- A queue's broker is found in the known routes; if it is not there, its topic's route is asked for once more.
-- An answer other than the expected ones raises `ResponseError`; the sentence says which broker gave it.
+- A queue's broker comes from the known routes; if it is missing, the topic's route is refreshed once.
+- An unexpected response raises `ResponseError`, which names the broker.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.model.errors import ResponseError, RouteNotFoundError
+from cometmq.model.errors import HeaderError, ResponseError, RouteNotFoundError
+from cometmq.model.java_numbers import long_of
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
-from cometmq.wire.bodies.consumer_info import decode_consumer_ids, decode_locked, encode_lock_request
+from cometmq.wire.bodies.consumer_info import (
+    decode_consumer_ids,
+    decode_locked,
+    encode_lock_request,
+    queue_key,
+)
 from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.offset import (
     GetEarliestMsgStoretimeRequest,
     GetEarliestMsgStoretimeResponse,
@@ -34,14 +41,46 @@ from cometmq.wire.headers.session import (
     LockBatchMqRequest,
     UnlockBatchMqRequest,
 )
+from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.wire.frame.command import Command
     from cometmq.wire.header.header import Header
 
+
 OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0
+
+
+def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
+    """The table under this member of a body; queues are keys that are objects, or the text of objects."""
+    whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS) if body else {}
+    table = whole.get(member) if isinstance(whole, dict) else None
+    if not isinstance(table, dict):
+        raise HeaderError(f"the body has no table {member!r}")
+    try:
+        return {queue_of_key(key): long_of(str(offset)) for key, offset in table.items()}
+    except (TypeError, ValueError):
+        raise HeaderError(f"the table {member!r} has an offset that is no number") from None
+
+
+def queue_of_key(key: object) -> MessageQueue:
+    """The queue that a table's key stands for."""
+    members: Any = fastjson.loads(key) if isinstance(key, str) else key
+    try:
+        found = dict(members)
+        topic, broker_name = found["topic"], found["brokerName"]
+        if isinstance(topic, str) and isinstance(broker_name, str):
+            return MessageQueue(topic, broker_name, long_of(str(found["queueId"])))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue")
+
+
+def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> bytes:
+    """A body with one table."""
+    return fastjson.dumps({member: {queue_key(queue): offset for queue, offset in offsets.items()}})
 
 
 class QueueCalls:

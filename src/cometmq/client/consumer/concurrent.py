@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.listener import DONE, ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import MessageReturns
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
+from cometmq.client.consumer.assigned_queues import QueueLocks
 from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.queue_locks import QueueLocks
+from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import MessageReturns
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.names import RETRY_PREFIX, unwrap
 from cometmq.client.subscription import is_tags
 from cometmq.model import message_properties as names

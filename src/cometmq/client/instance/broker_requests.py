@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from cometmq.client.consumer.queue_tables import decode_queue_table, encode_queue_table
-from cometmq.client.instance.members import ConsumerMember, TransactionMember
+from cometmq.client.consumer.broker_calls import decode_queue_table, encode_queue_table
 from cometmq.client.producer.request_reply import PendingReplies, reply_message
-from cometmq.client.producer.transaction_checks import TransactionQuestion
 from cometmq.model.errors import ClientError
 from cometmq.model.message_properties import PGROUP
 from cometmq.ports.clock import Clock
@@ -33,6 +32,10 @@ from cometmq.wire.headers.session import (
 )
 from cometmq.wire.record.record import decode_record
 from cometmq.wire.record.walk import to_stored_message
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ConsumerMember, TransactionMember
+
 
 log = logging.getLogger("cometmq.client")
 
@@ -108,7 +111,7 @@ class BrokerRequests:
                 "%s asks about a transaction of group %r, which is not here", connection.remote_address, group
             )
             raise ClientError(f"this client has no producer of group {group} that sends in transactions")
-        producer.transaction_asked(TransactionQuestion(connection.remote_address, header, message))
+        producer.check_transaction(connection.remote_address, header, message)
         return Answer()
 
     @handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)

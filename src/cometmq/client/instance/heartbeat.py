@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from cometmq.client.instance.members import GroupMember
 from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.route import MASTER_ID
@@ -28,6 +28,10 @@ from cometmq.wire.bodies.heartbeat import (
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import GroupMember
+
 
 log = logging.getLogger("cometmq.client")
 

@@ -1,41 +1,144 @@
-"""A client instance: what the producers and consumers with one client id share.
+"""A client instance: connections, routes, heartbeats and timers that clients with one client id share.
 
 Rules kept here:
-- There is one instance a client id and event loop: one connection to each address, one set of timers, one
-  heartbeat for all its groups. It begins with its first member and ends with the last.
-- A group belongs to one member of its kind; a second one is refused.
-- A process that was forked off has none of the instance's connections and must not use it.
+- There is one instance per client id and event loop, with one connection to each address and one heartbeat
+  for all its groups. It starts with its first member and stops with the last.
+- A group has at most one producer and one consumer in an instance; a second one is refused.
+- A client serves the process that made it. A forked child is told to make its own; the check costs no system
+  call, because every send makes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, cast
+import os
+from collections.abc import Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from cometmq.client.instance.broker_requests import BrokerRequests
-from cometmq.client.instance.connections import ClientConnections
 from cometmq.client.instance.heartbeat import Heartbeats
-from cometmq.client.instance.home_process import HomeProcess
 from cometmq.client.instance.identity import MessageIds, client_id
-from cometmq.client.instance.members import ConsumerMember, GroupMember, MemberKind, TransactionMember
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.routes import Routes
 from cometmq.client.instance.signing import RequestSigner
 from cometmq.client.producer.request_reply import PendingReplies
 from cometmq.client.settings import ClientSettings, common_settings, name_server_addresses
-from cometmq.model.errors import CometError, GroupTakenError, SettingsError
+from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
+from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.ports.clock import Clock, SystemClock
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
+from cometmq.wire.bodies.heartbeat import ConsumerData, ProducerData
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import UnregisterClientRequest
 
+if TYPE_CHECKING:
+    from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+    from cometmq.wire.headers.send import CheckTransactionStateRequest
+
 log = logging.getLogger("cometmq.client")
+
+
+_FORKED: Final = (
+    "this client was made before the process forked and cannot be used in the child; "
+    "make a new one in the child"
+)
+
+MemberKind = Literal["producer", "consumer"]
 
 _FIRST_HEARTBEAT_S: Final = 1.0
 _HURRY_PERIOD_S: Final = 1.0
+
+
+class _Generation:
+    """How often processes were forked off on the way to this one."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        os.register_at_fork(after_in_child=self._next)
+
+    def _next(self) -> None:
+        self.number += 1
+
+
+_now: Final = _Generation()
+
+
+class HomeProcess:
+    """Remembers where it was made."""
+
+    __slots__ = ("_generation",)
+
+    def __init__(self) -> None:
+        self._generation = _now.number
+
+    def check(self) -> None:
+        """Refuse use by a process that was forked off since."""
+        if self._generation != _now.number:
+            raise StateError(_FORKED)
+
+
+class GroupMember(Protocol):
+    """A producer or a consumer, as its instance sees it."""
+
+    @property
+    def group(self) -> str:
+        """The name of the group as brokers know it, with its namespace."""
+
+    @property
+    def kind(self) -> MemberKind: ...
+
+    def topics(self) -> Collection[str]:
+        """The topics whose routes are to be kept fresh."""
+
+    def heartbeat_entry(self) -> ProducerData | ConsumerData: ...
+
+    def route_changed(self, topic: str) -> None:
+        """The route of a topic is not what it was."""
+
+
+class ConsumerMember(GroupMember, Protocol):
+    """A consumer: what brokers may ask of it."""
+
+    def consumer_ids_changed(self) -> None:
+        """The members of the group have changed, or a broker came back: share the queues anew."""
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """The offsets of a topic's queues that are held here."""
+
+    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo: ...
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult: ...
+
+
+@runtime_checkable
+class TransactionMember(GroupMember, Protocol):
+    """A producer that sends in transactions: what brokers may ask of it."""
+
+    def check_transaction(
+        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
+    ) -> None:
+        """The broker at this address checks back how a transaction ended; the reply is sent later."""
+
+
+class ClientConnections(RemotingClient):
+    """A `RemotingClient` that says when a connection was made."""
+
+    def __init__(self, connected: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._tell = connected
+
+    def opened(self, connection: Connection) -> str | None:
+        refusal = super().opened(connection)
+        if refusal is None:
+            self._tell(connection.remote_address)
+        return refusal
 
 
 class ClientInstance:

@@ -1,10 +1,13 @@
-"""Routes as a client knows them: the queues of its topics, and the addresses of their brokers.
+"""Topic routes: which brokers have a topic, and where its queues are.
 
 Rules kept here:
-- A topic is asked for once at a time, however many wait for it; what was found serves until the next refresh.
-- A topic that the name server no longer knows keeps its last route: brokers are told of new topics before
-  name servers are, and forget deleted ones the other way round.
-- A broker name is known as long as the route of some topic has it, with the addresses that came last.
+- A topic is looked up once at a time; callers that ask meanwhile share the answer.
+- A topic that does not exist yet gets the queues of the template topic (`TBW102`) for publishing.
+- A missing topic (`TOPIC_NOT_EXIST`) does not remove the last known route: brokers learn of new topics before
+  name servers do, and forget deleted ones after them.
+- A broker name is known as long as some topic's route has it, with the latest addresses.
+- A logical queue of a static topic belongs to a made-up broker name of its scope, so it stays the same queue
+  when its data moves. Of several brokers that claim it, the one with the highest epoch has it.
 """
 
 from __future__ import annotations
@@ -17,19 +20,44 @@ from typing import Final
 import msgspec
 
 from cometmq.client.instance.name_servers import NameServers
-from cometmq.client.instance.static_queues import LOGICAL_BROKER_PREFIX, static_queues
 from cometmq.client.names import TEMPLATE_TOPIC
 from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
-from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
+from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE, TopicQueueMappingInfo
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
+LOGICAL_BROKER_PREFIX: Final = "__syslo__"
+NO_BROKER: Final = "__syslo__none__"
+"""Stands for the broker of a logical queue that nobody claims."""
+_GLOBAL_SCOPE: Final = "__global__"
 MAX_TOPICS: Final = 100_000
 """With this many topics known, a further one takes the place of the one that was found first."""
+
+
+def logical_broker_name(scope: str | None) -> str:
+    return LOGICAL_BROKER_PREFIX + (scope or _GLOBAL_SCOPE)
+
+
+def static_queues(topic: str, route: TopicRoute) -> dict[MessageQueue, str] | None:
+    """The logical queues of a topic with the broker name of each; None for an ordinary topic."""
+    mappings = route.topic_queue_mapping_by_broker
+    if not mappings:
+        return None
+    scopes: dict[str, list[tuple[str, TopicQueueMappingInfo]]] = {}
+    for broker_name, info in mappings.items():
+        scopes.setdefault(logical_broker_name(info.scope), []).append((broker_name, info))
+    brokers: dict[MessageQueue, str] = {}
+    for logical_name, claims in scopes.items():
+        total = max(info.total_queues for _, info in claims)
+        owners = dict.fromkeys(range(total), NO_BROKER)
+        for broker_name, info in sorted(claims, key=lambda claim: claim[1].epoch):
+            owners.update(dict.fromkeys(filter(owners.__contains__, info.curr_id_map or {}), broker_name))
+        brokers |= {MessageQueue(topic, logical_name, number): name for number, name in owners.items()}
+    return brokers
 
 
 class TopicQueues(msgspec.Struct, frozen=True):

@@ -17,22 +17,15 @@ from typing import Final, Self, Unpack
 
 import msgspec
 
-from cometmq.client.instance.home_process import HomeProcess
-from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import ClientInstance, HomeProcess, MemberKind, join_instance
 from cometmq.client.names import check_group, unwrap, wrap_group
-from cometmq.client.producer.broker_latency import BrokerFaults
-from cometmq.client.producer.detector import FaultDetector
-from cometmq.client.producer.in_flight import InFlight
-from cometmq.client.producer.later import LaterSends
-from cometmq.client.producer.publish_topics import PublishTopics
-from cometmq.client.producer.queue_selection import QueueSelector
+from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
+from cometmq.client.producer.in_flight import InFlight, LaterSends
+from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector
 from cometmq.client.producer.send_request import Outgoing, OutgoingMessages, Special
-from cometmq.client.producer.send_result import SendReceipt
-from cometmq.client.producer.sender import Sender
+from cometmq.client.producer.sender import Sender, SendReceipt
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
-from cometmq.client.service_state import ServiceState
-from cometmq.client.settings import namespace_of
+from cometmq.client.settings import ServiceState, namespace_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ProducerTrace
 from cometmq.model.errors import StateError

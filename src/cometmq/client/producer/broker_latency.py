@@ -1,24 +1,39 @@
-"""Brokers that were slow or failed, and how long a producer stays away from them.
+"""Latency fault tolerance: how long a producer avoids brokers that were slow or failed.
 
 Rules kept here:
-- The slower the answer, the longer the break; a failure counts as ten seconds.
-- A break is only ever made longer, by later answers, and ends by itself.
-- A broker that answered with an error is also *unreachable*, until it answers well again or the detector
-  reaches it: it is taken only when nobody else is left.
+- The slower the response, the longer the break; a failure counts as 10 seconds.
+- Later responses only lengthen a break; it ends by itself.
+- A broker that responded with an error is also *unreachable* until it responds well again or the detector
+  reaches it. It is used only if no other broker is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from cometmq.client.producer.settings import ProducerSettings
+from cometmq.model.errors import CometError
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.headers.offset import GetMaxOffsetRequest
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+
+
+log = logging.getLogger("cometmq.client")
+
 
 LATENCIES_MS: Final = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 BREAKS_MS: Final = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
 FAILURE_LATENCY_MS: Final = 10_000
 MAX_BROKERS: Final = 10_000
 """With this many brokers in the table, a further one takes the place of the oldest."""
+_PERIOD_S: Final = 3.0
 
 
 def break_ms(latency_ms: float) -> int:
@@ -84,3 +99,46 @@ class BrokerFaults:
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.reachable = True
+
+
+class FaultDetector:
+    """Asks unreachable brokers something small, now and then; any answer will do."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        faults: BrokerFaults,
+        settings: ProducerSettings,
+        topics: Callable[[], Collection[str]],
+    ) -> None:
+        self._instance = instance
+        self._faults = faults
+        self._settings = settings
+        self._topics = topics
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Ask those whose time has come."""
+        for broker_name in self._faults.due_for_check(self._settings.detect_interval_ms):
+            address = self._instance.routes.master_of(broker_name)
+            topic = next(iter(self._topics()), None)
+            if address is not None and topic is not None and await self._answers(address, topic):
+                self._faults.reached(broker_name)
+
+    async def _answers(self, address: str, topic: str) -> bool:
+        header = GetMaxOffsetRequest(topic=topic, queue_id=0)
+        try:
+            await self._instance.remoting.call(
+                address,
+                RequestCode.GET_MAX_OFFSET,
+                header,
+                timeout_s=self._settings.detect_timeout_ms / 1000,
+            )
+        except CometError as error:
+            log.info("%s cannot be reached yet: %s", address, error)
+            return False
+        return True

@@ -1,18 +1,28 @@
-"""The limit on what a producer has under way.
+"""Limits on the messages that a producer has in flight, and sends that run in the background.
 
 Rules kept here:
-- At most so many messages and so many bytes wait for their answers; whoever comes then waits in line, as long
-  as its own time-out allows.
-- A single message larger than the limit of bytes goes when nothing else is under way.
+- Messages and bytes that wait for a response are limited. A further send waits in line within its timeout.
+- A single message larger than the byte limit goes when nothing else is in flight.
+- Background sends are limited too. A further one is refused, because nothing else would slow the caller down.
+- A callback that fails is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
-from cometmq.model.errors import CallTimeoutError
+from cometmq.client.producer.sender import SendReceipt
+from cometmq.model.errors import CallTimeoutError, CometError, TooManyRequestsError
+
+log = logging.getLogger("cometmq.client")
+
+
+Callback = Callable[[SendReceipt | CometError], Any]
 
 
 class InFlight:
@@ -91,3 +101,45 @@ class InFlight:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
+
+
+class LaterSends:
+    """The sends of one producer that run beside."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tasks: set[asyncio.Task[SendReceipt]] = set()
+
+    def check_room(self) -> None:
+        """Refuse one more if there are too many."""
+        if len(self._tasks) >= self._limit:
+            raise TooManyRequestsError(f"{len(self._tasks)} messages are under way; send slower")
+
+    def begin(
+        self, sending: Coroutine[Any, Any, SendReceipt], callback: Callback | None
+    ) -> asyncio.Task[SendReceipt]:
+        """Run a send; the callback, if any, gets the receipt or the error."""
+        task = asyncio.get_running_loop().create_task(sending)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, callback))
+        return task
+
+    def _ended(self, task: asyncio.Task[SendReceipt], callback: Callback | None) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if callback is None:
+            return
+        if error is not None and not isinstance(error, CometError):
+            log.error("a send failed in a way that it should not", exc_info=error)
+            return
+        try:
+            callback(error if error is not None else task.result())
+        except Exception:
+            log.exception("the callback of a send failed")
+
+    async def all_ended(self) -> None:
+        """Wait until nothing is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -18,7 +18,7 @@ from typing import Final
 
 from cometmq.client.producer.base import ProducerBase
 from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.errors import ClientError, ConnectError, ResponseError
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode, ResponseCode

@@ -18,11 +18,11 @@ from typing import Final
 
 from cometmq.client.names import check_topic, reply_topic, unwrap, wrap_topic
 from cometmq.client.producer.base import ProducerBase
-from cometmq.client.producer.later import Callback
+from cometmq.client.producer.in_flight import Callback
 from cometmq.client.producer.queue_selection import QueueSelector
 from cometmq.client.producer.request_reply import await_reply, reply_special, request_special
 from cometmq.client.producer.send_request import check_batch
-from cometmq.client.producer.send_result import DEFAULT_REGION, SendReceipt, receipts_of_batch
+from cometmq.client.producer.sender import DEFAULT_REGION, SendReceipt, receipts_of_batch
 from cometmq.client.trace.records import Recalled
 from cometmq.model.errors import (
     CallTimeoutError,

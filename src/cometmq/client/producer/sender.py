@@ -1,23 +1,24 @@
-"""Sends a request to a broker, and to another one when that fails.
+"""Sending: one request to a broker, the retry on another one, and the receipt.
 
 Rules kept here:
-- One deadline covers all tries; each gets what is left of it.
-- Tried again is what may work elsewhere: a broker that cannot be reached, that does not answer, or that
-  answers with one of the codes in the settings. A send to a chosen queue has one try: another queue would
-  break the order.
-- The error of a send tells what happened at every try, and whether any of them may have stored the message.
+- One deadline covers all attempts; each gets the time that is left.
+- A failed attempt is retried on another broker if it may work there: the broker cannot be reached, does not
+  answer, or answers with one of `retry_response_codes`. A send to a chosen queue has one attempt, because
+  another queue would break the order.
+- The error of a send lists every attempt, and says whether any of them may have stored the message.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
-from cometmq.client.instance.instance import ClientInstance
+import msgspec
+
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
 from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import STATUS_OF_CODE, SendReceipt, SendStatus, receipt_of
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.model.errors import (
     CallTimeoutError,
@@ -29,19 +30,89 @@ from cometmq.model.errors import (
     SendError,
 )
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.codes import RequestCode
+from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageResponse
 
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+
+
 log = logging.getLogger("cometmq.client")
 
+
+DEFAULT_REGION: Final = "DefaultRegion"
 CONNECT_FAILED: Final = 10001
 ANSWER_TIMEOUT: Final = 10002
 BROKER_UNKNOWN: Final = 10003
 """The codes of failures for which there is no answer of a broker, as in Java's client."""
-
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 _FALSE: Final = "false"
+
+
+class SendStatus(StrEnum):
+    """How safe a stored message is. All but the first say what the broker was told to wait for in vain."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS_OF_CODE: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS.value: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT.value: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT.value: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE.value: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""The answers that mean: stored."""
+
+
+class SendReceipt(msgspec.Struct, frozen=True, gc=False):
+    """Where a message was stored, and under which ids."""
+
+    status: SendStatus
+    msg_id: str
+    """The id that the producer gave the message."""
+    offset_msg_id: str
+    """The id that says where the broker has it."""
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str = DEFAULT_REGION
+    trace_on: bool = True
+    recall_handle: str | None = None
+    """What takes a delayed message back, where the broker offers that."""
+
+
+def receipt_of(
+    status: SendStatus, header: SendMessageResponse, msg_id: str, topic: str, broker_name: str
+) -> SendReceipt:
+    """The receipt for one message."""
+    return SendReceipt(
+        status,
+        msg_id,
+        header.msg_id,
+        MessageQueue(topic, broker_name, header.queue_id),
+        header.queue_offset,
+        header.transaction_id,
+        header.msg_region or DEFAULT_REGION,
+        header.trace_on is not False,
+        header.recall_handle,
+    )
+
+
+def receipts_of_batch(whole: SendReceipt, msg_ids: list[str]) -> list[SendReceipt]:
+    """A receipt for each message of a batch, which a broker stores one behind the other."""
+    offset_ids = whole.offset_msg_id.split(",")
+    if len(offset_ids) != len(msg_ids):  # one record for all of them
+        offset_ids = [whole.offset_msg_id] * len(msg_ids)
+    return [
+        msgspec.structs.replace(
+            whole, msg_id=msg_id, offset_msg_id=offset_id, queue_offset=whole.queue_offset + number
+        )
+        for number, (msg_id, offset_id) in enumerate(zip(msg_ids, offset_ids, strict=True))
+    ]
 
 
 class Sender:

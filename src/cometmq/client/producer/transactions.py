@@ -1,26 +1,59 @@
-"""Messages in transactions: what they are, and what is known of how they ended.
+"""Transactional messages: half message, local transaction, commit or rollback, and the broker's check-back.
 
 Rules kept here:
-- A message is sent as a half, which nobody sees, and becomes visible when its transaction commits. Brokers
-  ask about halves whose end they have not heard of.
-- What this process has decided is remembered for a while, so that it need not be found out again; while a
-  transaction is open, the answer is that nobody knows yet.
+- A message is stored as a half message, which nobody sees, and becomes visible when its transaction commits.
+  A half message that is not stored safely is rolled back at once.
+- The broker is told of commit or rollback one-way. If that is lost, or this process dies, the broker checks
+  back with any producer of the group, whose `check` says how the transaction ended.
+- This process answers from memory what it knows: unknown while a transaction is open, later the decision.
+- The check runs on a few threads, or as a task if it is a coroutine function, never on the connection's turn.
+  At most `MAX_WAITING` check-backs wait; further ones are dropped, and the broker repeats them.
+- Every check-back that is taken is answered, if only with `UNKNOWN`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, Unpack
 
-from cometmq.client.producer.send_result import SendReceipt, SendStatus
-from cometmq.model.errors import ClientError, MessageError, SendError, TooManyRequestsError
+import msgspec
+
+from cometmq.client.consumer.listener_pool import TaskWorkers
+from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.queue_selection import QueueSelector
+from cometmq.client.producer.send_request import Special
+from cometmq.client.producer.sender import SendReceipt, SendStatus
+from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
+from cometmq.model import message_properties as names
+from cometmq.model.errors import (
+    ClientError,
+    CometError,
+    MessageError,
+    SendError,
+    SettingsError,
+    TooManyRequestsError,
+)
 from cometmq.model.message import Message, StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.headers.send import CheckTransactionStateRequest, EndTransactionRequest
+from cometmq.wire.record.ids import decode_offset_id
+
+log = logging.getLogger("cometmq.client")
+
 
 MAX_OPEN: Final = 10_000
 MAX_REMEMBERED: Final = 10_000
+MAX_WAITING: Final = 2000
+_STOP_CHECKS_S: Final = 5.0
 
 
 class TransactionState(StrEnum):
@@ -194,3 +227,273 @@ def check_transactional(message: Message) -> None:
 def state_of(answer: object) -> TransactionState:
     """What an application's answer stands for."""
     return answer if isinstance(answer, TransactionState) else TransactionState.UNKNOWN
+
+
+class CheckBack(msgspec.Struct, frozen=True):
+    """A broker wants to know how the transaction of a message ended."""
+
+    address: str
+    header: CheckTransactionStateRequest
+    message: StoredMessage
+
+
+class CheckBacks:
+    """The questions that one producer has been asked."""
+
+    def __init__(
+        self,
+        name: str,
+        check: Check,
+        threads: int,
+        answer: Callable[[CheckBack, TransactionState], Awaitable[None]],
+    ) -> None:
+        self._check = check
+        self._is_async = is_async(check)
+        self._answer = answer
+        self._executor = ThreadPoolExecutor(threads, f"{name}-check")
+        self._workers: TaskWorkers[CheckBack, None] = TaskWorkers(
+            f"{name}-checks", threads, self._run, self._finished
+        )
+        self._waiting = 0
+
+    def submit(self, check_back: CheckBack) -> None:
+        """Run the application's check and answer the broker."""
+        if self._waiting >= MAX_WAITING:
+            log.warning("%d questions about transactions wait; a further one is dropped", self._waiting)
+            return
+        self._waiting += 1
+        self._workers.submit([check_back])
+
+    async def _run(self, check_back: CheckBack) -> None:
+        try:
+            if self._is_async:
+                answer = await self._check(check_back.message)  # type: ignore[misc]
+            else:
+                loop = asyncio.get_running_loop()
+                answer = await loop.run_in_executor(self._executor, self._check, check_back.message)
+        except Exception:
+            log.exception("the check of transaction %s failed", check_back.message.msg_id)
+            answer = None
+        try:
+            await self._answer(check_back, state_of(answer))
+        except Exception:
+            log.exception("the answer about transaction %s was not sent", check_back.message.msg_id)
+
+    def _finished(self, finished: list[tuple[CheckBack, None, float]]) -> None:
+        self._waiting -= len(finished)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Let checks that run come to their end; what waits is asked again, of somebody else."""
+        await self._workers.stop(timeout_s)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether a function, or an object that can be called, has to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
+    )
+
+
+class TransactionProducer(Producer):
+    """Sends messages that become visible together with what the application does, or not at all.
+
+    Give a `check`, or a `listener` that has one. A broker that has not heard of the end of a transaction, for
+    example because of a crash, has it called by any producer of the group. It has to answer from what the
+    application has stored: `COMMIT` if the local transaction is found committed, `ROLLBACK` if it was not and
+    never will be, and `UNKNOWN` if it may still be running somewhere. It is not called about transactions
+    that this very process has open, or has ended.
+
+    `topics` are those that the producer will send to; their brokers are told of it at the start, so that they
+    can ask about transactions of an earlier run. Without, the brokers that make topics by themselves are.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        settings: ProducerSettings | None = None,
+        *,
+        check: Check | None = None,
+        listener: TransactionListener | None = None,
+        topics: Collection[str] = (),
+        check_threads: int = 4,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(group, settings, **options)
+        if (check is None) == (listener is None):
+            raise SettingsError("give the producer a check, or a listener, which has one; not both")
+        if check_threads < 1:
+            raise SettingsError(f"check_threads is {check_threads}; at least one is needed")
+        self.listener = listener
+        self._check: Check = listener.check if listener is not None else check  # type: ignore[assignment]
+        self._check_threads = check_threads
+        self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [TEMPLATE_TOPIC]
+        self._decisions = Decisions()
+        self._checks: CheckBacks | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Join the client instance, and let brokers know whom to ask."""
+        await super().start()
+        self._checks = CheckBacks(self._group, self._check, self._check_threads, self._answer)
+        try:
+            await self._become_known(self._announced)
+        except CometError as error:
+            log.warning("brokers do not know producer group %s yet: %s", self._group, error)
+
+    async def stop(self) -> None:
+        """Let what is under way come to its end, then leave; brokers ask other producers of the group."""
+        if self._checks is not None:
+            await self._checks.stop(_STOP_CHECKS_S)
+        await super().stop()
+
+    # Transactions.
+
+    def transaction(
+        self,
+        message: Message,
+        *,
+        timeout_s: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: object = None,
+    ) -> Transaction:
+        """`async with producer.transaction(message) as transaction:` sends it if the block ends well."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+
+        async def send_half() -> SendReceipt:
+            return await self._send_half(message, timeout_s, queue, selector, selector_arg)
+
+        return Transaction(message, send_half, self._tell_end)
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        arg: object = None,
+        *,
+        timeout_s: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: object = None,
+    ) -> TransactionReceipt:
+        """Send a message and have the listener run its local transaction, with `arg`.
+
+        The receipt says what the broker was told. If the listener fails, or returns nothing, that is
+        `UNKNOWN`, and the broker asks for it later. A plain function runs on a thread.
+        """
+        listener = listener_needed(self.listener)
+        transaction = self.transaction(
+            message, timeout_s=timeout_s, queue=queue, selector=selector, selector_arg=selector_arg
+        )
+        receipt = await transaction.begin()
+        state = TransactionState.ROLLBACK
+        if receipt.status is SendStatus.SEND_OK:
+            state = await self._execute(listener, transaction, arg)
+        return await transaction.end(state)
+
+    async def _execute(
+        self, listener: TransactionListener, transaction: Transaction, arg: object
+    ) -> TransactionState:
+        try:
+            if is_async(listener.execute):
+                return state_of(await listener.execute(transaction, arg))  # type: ignore[misc]
+            return state_of(await asyncio.to_thread(listener.execute, transaction, arg))
+        except Exception:
+            log.exception("the local transaction of message %s failed", transaction.transaction_id)
+            return TransactionState.UNKNOWN
+        except BaseException:  # the task is cancelled, perhaps in the middle of it
+            self._decisions.end(transaction.transaction_id, TransactionState.UNKNOWN)
+            raise
+
+    # What transactions are made of.
+
+    async def _send_half(
+        self,
+        message: Message,
+        timeout_s: float,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: object,
+    ) -> SendReceipt:
+        """Store a message that nobody sees yet."""
+        self._running()
+        check_transactional(message)
+        self._decisions.check_room()
+        properties = {names.TRAN_MSG: "true", names.PGROUP: self._group}
+        special = Special(properties, sys_flag=TransactionType.PREPARED)
+        receipt = await self._send(message, timeout_s, queue, selector, selector_arg, special)
+        self._decisions.begin(receipt.msg_id)
+        return receipt
+
+    async def _tell_end(
+        self, message: Message, receipt: SendReceipt, state: TransactionState
+    ) -> TransactionReceipt:
+        """Tell the broker how it ended. What gets lost is asked for later."""
+        self._decisions.end(receipt.msg_id, state)
+        try:
+            self._running()
+            queue = MessageQueue(
+                wrap_topic(self._namespace, receipt.queue.topic),
+                receipt.queue.broker_name,
+                receipt.queue.queue_id,
+            )
+            broker_name, address = self._sender.whereabouts(queue)
+            header = EndTransactionRequest(
+                topic=queue.topic,
+                producer_group=self._group,
+                tran_state_table_offset=receipt.queue_offset,
+                commit_log_offset=decode_offset_id(receipt.offset_msg_id).commit_log_offset,
+                commit_or_rollback=TYPE_OF_STATE[state],
+                msg_id=receipt.msg_id,
+                transaction_id=receipt.transaction_id,
+                target_broker_name=broker_name,
+            )
+            await self._tell(address, header)
+            if self._trace is not None:
+                self._trace.transaction_ended(message, receipt.msg_id, address, state, from_check=False)
+        except CometError as error:
+            log.warning("the end of transaction %s was not told to its broker: %s", receipt.msg_id, error)
+        return TransactionReceipt(**msgspec.structs.asdict(receipt), state=state)
+
+    async def _tell(self, address: str, header: EndTransactionRequest) -> None:
+        instance = self._running()
+        timeout_s = instance.settings.call_timeout_s
+        await instance.remoting.oneway(address, RequestCode.END_TRANSACTION, header, timeout_s=timeout_s)
+
+    # What brokers ask.
+
+    def check_transaction(
+        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
+    ) -> None:
+        instance = self._running()
+        state = self._decisions.known(message.msg_id)
+        if state is None and self._namespace:
+            message = msgspec.structs.replace(message, topic=unwrap(self._namespace, message.topic))
+        check_back = CheckBack(address, header, message)
+        if state is not None:
+            instance.spawn(self._answer(check_back, state))
+        elif self._checks is not None:
+            self._checks.submit(check_back)
+
+    async def _answer(self, check_back: CheckBack, state: TransactionState) -> None:
+        message, asked = check_back.message, check_back.header
+        header = EndTransactionRequest(
+            topic=asked.topic,
+            producer_group=self._group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=TYPE_OF_STATE[state],
+            from_transaction_check=True,
+            msg_id=message.msg_id,
+            transaction_id=asked.transaction_id,
+            target_broker_name=asked.target_broker_name,
+        )
+        try:
+            await self._tell(check_back.address, header)
+        except CometError as error:
+            log.warning("the answer about transaction %s was not sent: %s", message.msg_id, error)
+            return
+        if self._trace is not None:
+            address = check_back.address
+            self._trace.transaction_ended(message, message.msg_id, address, state, from_check=True)

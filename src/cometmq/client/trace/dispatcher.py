@@ -19,7 +19,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from cometmq.client.names import MAX_GROUP_LENGTH
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.client.settings import DEFAULT_INSTANCE_NAME, ClientSettings, common_settings
 from cometmq.client.trace.records import TraceRecord, encode_record, keys_of
@@ -34,7 +34,6 @@ MAX_RECORDS: Final = 100
 MAX_BYTES: Final = 128_000
 MAX_KEYS_LENGTH: Final = 16_000
 """A trace message has so many records, bytes and characters of keys at most; properties end at 32 KiB."""
-
 FLUSH_S: Final = 1.0
 SEND_TIMEOUT_MS: Final = 5_000
 STOP_TIMEOUT_S: Final = 5.0

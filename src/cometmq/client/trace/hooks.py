@@ -14,7 +14,7 @@ from typing import Final
 
 from cometmq.client.consumer.listener import Listener, Outcome
 from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import DEFAULT_REGION, SendReceipt, SendStatus
+from cometmq.client.producer.sender import DEFAULT_REGION, SendReceipt, SendStatus
 from cometmq.client.trace.dispatcher import TraceDispatcher
 from cometmq.client.trace.records import (
     ConsumeBegan,

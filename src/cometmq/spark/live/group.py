@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import MemberKind
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import ClientError, CometError
 from cometmq.model.message import StoredMessage

@@ -24,7 +24,7 @@ import numpy as np
 
 from cometmq.client.instance.identity import local_ip, month_around
 from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue

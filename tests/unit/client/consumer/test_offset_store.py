@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.local_offsets import LocalOffsets, encode_offsets
-from cometmq.client.consumer.offset_store import BrokerOffsets, MemoryOffsets
+from cometmq.client.consumer.offset_store import BrokerOffsets, LocalOffsets, MemoryOffsets, encode_offsets
 from cometmq.model.errors import ClientError, ConnectError
 from cometmq.model.queue import MessageQueue
 

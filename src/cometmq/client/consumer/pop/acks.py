@@ -14,13 +14,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.client.consumer.pop.requests import PopCalls
 from cometmq.model.errors import CometError
 from cometmq.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.loop import PopQueue
+
 
 log = logging.getLogger("cometmq.client")
 

@@ -16,9 +16,8 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.listener import (
     DEAD_LETTER,
     DONE,
@@ -30,13 +29,17 @@ from cometmq.client.consumer.listener import (
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.client.consumer.pop.requests import PopCalls
-from cometmq.client.consumer.pop.settings import PopSettings
+from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import MessageReturns
 from cometmq.model.errors import CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.consumer import PopSettings
+    from cometmq.client.consumer.pop.loop import PopQueue
+
 
 log = logging.getLogger("cometmq.client")
 

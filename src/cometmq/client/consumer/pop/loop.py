@@ -1,12 +1,13 @@
-"""The pop loops of a consumer: one for each queue or broker that it pops, one request at a time.
+"""Pop loops: one for each queue or broker that a consumer pops, one request at a time.
 
 Rules kept here:
-- A queue is popped as long as what is held of it and not acknowledged stays within its threshold.
-- Whatever a broker answers, or does not, the loop goes on, unless the queue was dropped: an error costs a
-  pause, a busy broker a short one.
-- A pop that is under way cannot be taken back. The loop of a dropped queue lives on until its answer is
-  there, and gives back what it brings.
-- Messages with a tag that nobody asked for are acknowledged at once.
+- A broker says which queues its consumers pop. One that cannot, or that would have them pull, is popped as a
+  whole: a broker hands each message to one consumer only, so nothing needs to be shared out.
+- A queue is popped as long as its messages that are not acknowledged stay within the threshold.
+- An error costs a pause, a busy broker a short one; the loop continues until its queue is dropped.
+- A pop under way cannot be cancelled. The loop of a dropped queue waits for the response and gives the
+  messages back. Messages that were popped before are finished, because nobody else has them.
+- Messages whose tag is not subscribed to are acknowledged at once.
 """
 
 from __future__ import annotations
@@ -15,31 +16,106 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
-from cometmq.client.consumer.pop.acks import PopAcks
-from cometmq.client.consumer.pop.consumption import PopConsumption
-from cometmq.client.consumer.pop.queues import PopQueue
+from cometmq.client.consumer.broker_calls import QueueCalls
 from cometmq.client.consumer.pop.requests import PopCalls, PopPlan, PopReply
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.rebalance import Apply, Rebalancer
+from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.settings import ConsumerSettings
 from cometmq.client.names import unwrap
 from cometmq.model.errors import CometError, ResponseError
 from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.acks import PopAcks
+    from cometmq.client.consumer.pop.consumption import PopConsumption
     from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
 
+
+WHOLE_BROKER: Final = -1
 _BUSY_PAUSE_S: Final = 0.02
 _EMPTY_PAUSE_S: Final = 0.05
 _PAUSED_S: Final = 1.0
 _ATTEMPT_BYTES: Final = 16
+
+
+class PopQueue(ProcessQueue):
+    """What is held of one queue, or of one broker."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, queue: MessageQueue) -> None:
+        super().__init__(queue)
+        self.waiting = 0
+        """How many messages were popped and are neither acknowledged nor given back."""
+
+    def settled(self, count: int) -> None:
+        """So many messages are acknowledged, given back, or lost."""
+        self.waiting -= count
+        self.made_room()
+
+
+class PopQueues:
+    """The table of a consumer's pop queues."""
+
+    def __init__(self, begin: Callable[[PopQueue], None]) -> None:
+        self.table: dict[MessageQueue, PopQueue] = {}
+        self._begin = begin
+
+    async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Pop exactly these queues of a topic."""
+        for queue in [queue for queue in self.table if queue.topic == topic and queue not in wanted]:
+            self.table.pop(queue).drop()
+        for queue in sorted(wanted - self.table.keys()):
+            pq = self.table[queue] = PopQueue(queue)
+            self._begin(pq)
+        return True
+
+    def drop_all(self) -> None:
+        """Pop nothing more."""
+        for pq in self.table.values():
+            pq.drop()
+
+
+class PopRebalancer(Rebalancer):
+    """Keeps up to date what one consumer pops."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        calls: QueueCalls,
+        pops: PopCalls,
+        group: str,
+        settings: ConsumerSettings,
+        topics: Callable[[], Collection[str]],
+        apply: Apply,
+    ) -> None:
+        super().__init__(instance, calls, group, settings, topics, apply)
+        self._pops = pops
+
+    async def _queues_of(self, topic: str) -> set[MessageQueue]:
+        routes = self._instance.routes
+        await routes.of(topic)
+        queues = routes.subscribe_queues(topic)
+        if not queues:
+            return set()  # a topic that does not exist yet
+        assigned = await self._pops.assignment(topic, self._settings.strategy.name)
+        return {self._whole_broker(queue) for queue in queues} if assigned is None else assigned
+
+    def _whole_broker(self, queue: MessageQueue) -> MessageQueue:
+        if self._instance.routes.broker_of(queue) != queue.broker_name:
+            return queue  # of a static topic, whose queues may each be at another broker
+        return MessageQueue(queue.topic, queue.broker_name, WHOLE_BROKER)
 
 
 class PopLoops:
