@@ -172,7 +172,7 @@ def status(
     lost: list[bool] = []
 
     async def statuses(admin: Admin) -> Statuses:
-        from cometmq.client.admin.base import for_each
+        from cometmq.client.admin.admin import for_each
 
         found = {each.address: each for each in await lines(admin, cluster)}
         answers = await for_each(found, lambda address: _status(admin, found[address]))

@@ -109,7 +109,7 @@ def is_of_users(topic: str, of_brokers: Collection[str]) -> bool:
 
 async def topic_lines(admin: Admin, cluster: str | None) -> list[TopicLine]:
     """All topics that brokers have, by name."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     masters = await admin.masters(cluster)
     info = await admin.cluster_info()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.cli.admin.topic_data import is_of_users
-from cometmq.client.admin.base import for_each
+from cometmq.client.admin.admin import for_each
 from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import DLQ_PREFIX, is_system_group
 from cometmq.model.errors import CometError, RemotingError

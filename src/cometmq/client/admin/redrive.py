@@ -29,7 +29,7 @@ import msgspec
 
 from cometmq.client.admin.admin import Admin
 from cometmq.client.names import DLQ_PREFIX, MAX_GROUP_LENGTH
-from cometmq.client.producer.base import ProducerBase
+from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.send_request import Special
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.model import message_properties as names
@@ -122,7 +122,7 @@ def redriven(dead: StoredMessage, topic: str) -> Message:
     )
 
 
-class RedriveProducer(ProducerBase):
+class RedriveProducer(Producer):
     """A producer that is told the ids of its messages."""
 
     async def send_as(self, message: Message, msg_id: str) -> SendReceipt:

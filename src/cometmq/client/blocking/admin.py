@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from cometmq.client.admin import admin as aio
-from cometmq.client.admin.messages import TOOLS_GROUP
+from cometmq.client.admin.admin import TOOLS_GROUP
 from cometmq.client.admin.results import (
     BrokerProgress,
     ClusterInfo,

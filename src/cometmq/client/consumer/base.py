@@ -20,7 +20,7 @@ from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import ConsumerSettings
 from cometmq.client.instance.instance import ClientInstance, HomeProcess, MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
-from cometmq.client.producer.base import ProducerBase
+from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ServiceState, namespace_of
 from cometmq.client.subscription import Expression, is_tags, subscription_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
@@ -173,7 +173,7 @@ class ConsumerBase:
 
     async def _start_trace(self, instance: ClientInstance, late_after_ms: int | None = None) -> None:
         if self._common.enable_trace:
-            sender = ProducerBase(trace_group(self._group, "CONSUME"), trace_settings(self._common))
+            sender = Producer(trace_group(self._group, "CONSUME"), trace_settings(self._common))
             dispatcher = TraceDispatcher(sender, self._common.trace_topic)
             await dispatcher.start()
             group = unwrap(self._namespace, self._group)

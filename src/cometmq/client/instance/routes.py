@@ -3,8 +3,8 @@
 Rules kept here:
 - A topic is looked up once at a time; callers that ask meanwhile share the answer.
 - A topic that does not exist yet gets the queues of the template topic (`TBW102`) for publishing.
-- A missing topic (`TOPIC_NOT_EXIST`) does not remove the last known route: brokers learn of new topics before
-  name servers do, and forget deleted ones after them.
+- A topic that the name server does not know keeps its last route: brokers learn of new topics before name
+  servers do.
 - A broker name is known as long as some topic's route has it, with the latest addresses.
 - A logical queue of a static topic belongs to a made-up broker name of its scope, so it stays the same queue
   when its data moves. Of several brokers that claim it, the one with the highest epoch has it.

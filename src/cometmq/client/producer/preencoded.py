@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from cometmq.client.producer.base import ProducerBase
+from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.send_request import Outgoing
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.errors import ClientError, ConnectError, ResponseError
@@ -37,7 +37,7 @@ BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
 """Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
 
 
-class BulkProducer(ProducerBase):
+class BulkProducer(Producer):
     """Sends requests that are made elsewhere."""
 
     async def write_queues(self, topic: str) -> Sequence[MessageQueue]:

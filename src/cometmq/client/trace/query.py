@@ -1,19 +1,13 @@
-"""The life of a message, gathered from its traces.
+"""The trace of a message, gathered from the records that its clients wrote.
 
-Rules kept here:
-- Traces are messages themselves, found by the id, or a key, of the message that they are about.
-- A consumption is its beginning and its end, which come in records of their own; one without an end is still
-  running, or its consumer died.
+Rule kept here: a consumption has one record for its beginning and one for its end. Without an end it is still
+running, or its consumer died.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from cometmq.client.admin.messages import MessageAdmin
-from cometmq.client.names import TRACE_TOPIC
 from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
@@ -21,10 +15,7 @@ from cometmq.client.trace.records import (
     Sent,
     TraceRecord,
     TransactionEnded,
-    decode_records,
 )
-
-MAX_MESSAGES: Final = 64
 
 
 class Consumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,20 +44,6 @@ class MessageTrace(msgspec.Struct, kw_only=True):
     @property
     def is_empty(self) -> bool:
         return not (self.sent or self.transactions or self.consumptions or self.recalls)
-
-
-async def message_trace(
-    admin: MessageAdmin, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_MESSAGES
-) -> MessageTrace:
-    """What became of the message with this id (`SendReceipt.msg_id`); brokers forget traces in time."""
-    found = await admin.query_messages(trace_topic, msg_id, max_messages=max_messages)
-    records = [
-        (record, message.born_host.ip)
-        for message in found
-        for record in decode_records(message.body)
-        if record.msg_id == msg_id
-    ]
-    return gather(msg_id, records)
 
 
 def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
