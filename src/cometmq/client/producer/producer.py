@@ -26,7 +26,7 @@ from cometmq.client.instance.instance import ClientInstance, HomeProcess, Member
 from cometmq.client.names import check_group, check_topic, reply_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
 from cometmq.client.producer.in_flight import Callback, InFlight, LaterSends
-from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector
+from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
 from cometmq.client.producer.request_reply import await_reply, reply_special, request_special
 from cometmq.client.producer.send_request import Outgoing, OutgoingMessages, Special, check_batch
 from cometmq.client.producer.sender import DEFAULT_REGION, Sender, SendReceipt, receipts_of_batch
@@ -300,27 +300,16 @@ class Producer:
             self._in_flight.leave(size)
 
     def send_later(
-        self,
-        message: Message,
-        callback: Callback | None = None,
-        *,
-        timeout_s: float | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        selector_arg: object = None,
+        self, message: Message, callback: Callback | None = None, **options: Unpack[SendOptions]
     ) -> asyncio.Task[SendReceipt]:
-        """Send a message beside; the callback, if any, gets the receipt or the error.
+        """Send a message in the background; the callback, if any, gets the receipt or the error.
 
-        With `max_in_flight_messages` of these under way a further one is refused (`TooManyRequestsError`).
+        The options are those of `send`. With `max_in_flight_messages` background sends in flight, a further
+        one is refused (`TooManyRequestsError`).
         """
         self._running()
         self._later.check_room()
-        return self._later.begin(
-            self.send(
-                message, timeout_s=timeout_s, queue=queue, selector=selector, selector_arg=selector_arg
-            ),
-            callback,
-        )
+        return self._later.begin(self.send(message, **options), callback)
 
     # Requests and replies.
 

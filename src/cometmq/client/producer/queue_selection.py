@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 from cometmq.client.instance.routes import Routes
 from cometmq.client.names import NOT_FOR_SENDING, check_topic, unwrap, wrap_topic
@@ -30,6 +30,17 @@ _RANDOM_START: Final = 1_000_000
 
 QueueSelector = Callable[[Sequence[MessageQueue], object, object], MessageQueue]
 """Chooses among the queues of a topic, given the message and an argument of the caller."""
+
+
+class SendOptions(TypedDict, total=False):
+    """The keywords of `Producer.send`, for methods that pass them on."""
+
+    timeout_s: float | None
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    selector_arg: object
+
+
 MAX_TOPICS: Final = 10_000
 
 

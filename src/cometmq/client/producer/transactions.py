@@ -27,7 +27,7 @@ import msgspec
 from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.queue_selection import QueueSelector
+from cometmq.client.producer.queue_selection import QueueSelector, SendOptions
 from cometmq.client.producer.send_request import Special
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
@@ -368,24 +368,16 @@ class TransactionProducer(Producer):
         return Transaction(message, send_half, self._tell_end)
 
     async def send_in_transaction(
-        self,
-        message: Message,
-        arg: object = None,
-        *,
-        timeout_s: float | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        selector_arg: object = None,
+        self, message: Message, arg: object = None, **options: Unpack[SendOptions]
     ) -> TransactionReceipt:
-        """Send a message and have the listener run its local transaction, with `arg`.
+        """Send a message and have the listener run its local transaction with `arg`.
 
-        The receipt says what the broker was told. If the listener fails, or returns nothing, that is
-        `UNKNOWN`, and the broker asks for it later. A plain function runs on a thread.
+        The options are those of `send`. The receipt has the state that the broker was told. If the listener
+        fails, or returns nothing, that is `UNKNOWN`, and the broker checks back later. A plain function runs
+        on a thread.
         """
         listener = listener_needed(self.listener)
-        transaction = self.transaction(
-            message, timeout_s=timeout_s, queue=queue, selector=selector, selector_arg=selector_arg
-        )
+        transaction = self.transaction(message, **options)
         receipt = await transaction.begin()
         state = TransactionState.ROLLBACK
         if receipt.status is SendStatus.SEND_OK:
