@@ -248,11 +248,11 @@ async def test_a_listener_that_takes_too_long_loses_its_message(monkeypatch: pyt
         async with cluster.make_consumer(hangs, consume_timeout_min=1) as consumer:
             await eventually(begun.is_set, "the listener has the message")
             consumption = pulling_engine(consumer).consumption
-            consumption.give_back_late_ones()
+            consumption.send_back_expired()
             assert cluster.broker.sent_back == []
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
             monkeypatch.setattr(concurrent, "time", later)
-            consumption.give_back_late_ones()
+            consumption.send_back_expired()
             await eventually(lambda: cluster.broker.committed.get((TOPIC, 0)) == 1, "the queue goes on")
             assert [each.delay_level for each in cluster.broker.sent_back] == [3]
             free.set()

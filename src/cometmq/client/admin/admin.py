@@ -28,8 +28,8 @@ from cometmq.client.admin.results import (
     decode_member_info,
     decode_offset_table,
 )
-from cometmq.client.consumer.broker_calls import QueueCalls, decode_queue_table
-from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
+from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.names import TEMPLATE_TOPIC, TRACE_TOPIC, check_group, check_topic
@@ -167,8 +167,8 @@ class Admin:
         return self._running
 
     @property
-    def _calls(self) -> QueueCalls:
-        return QueueCalls(self._instance)
+    def _calls(self) -> BrokerCalls:
+        return BrokerCalls(self._instance)
 
     async def _ask(
         self, address: str, code: RequestCode, header: Header | None = None, *, body: bytes = b""
@@ -538,7 +538,7 @@ class Admin:
     ) -> PullReply:
         """Read messages of a queue from an offset; a broker that has none waits `wait_ms` for one."""
         instance = self._instance
-        return await PullCalls(instance, self._calls, group).pull(
+        return await PullRequests(instance, self._calls, group).pull(
             queue,
             subscription_of(queue.topic, expression, instance.clock.now_ms()),
             offset,

@@ -30,7 +30,7 @@ import msgspec
 from cometmq.client.admin.admin import Admin
 from cometmq.client.names import DLQ_PREFIX, MAX_GROUP_LENGTH
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_request import Special
+from cometmq.client.producer.send_request import SystemFields
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, MessageError, NotFoundError
@@ -128,7 +128,7 @@ class RedriveProducer(Producer):
     async def send_as(self, message: Message, msg_id: str) -> SendReceipt:
         """Send a message under this id."""
         self._running()
-        return await self._send(message, self._timeout_s, special=Special({names.UNIQ_KEY: msg_id}))
+        return await self._send(message, self._timeout_s, system=SystemFields({names.UNIQ_KEY: msg_id}))
 
 
 class Redrive:

@@ -23,7 +23,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from cometmq.client.instance.instance import HomeProcess
+from cometmq.client.instance.instance import ForkGuard
 from cometmq.client.settings import ServiceState
 from cometmq.model.errors import StateError
 from cometmq.remoting.loop import loop_factory
@@ -162,7 +162,7 @@ class BlockingClient(Generic[C_co]):
     def __init__(self, client: C_co) -> None:
         self.aio = client
         """The asyncio client; only its own event loop may use it."""
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._background: BackgroundLoop | None = None
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ class BlockingClient(Generic[C_co]):
 
     def _loop(self, work: Coroutine[Any, Any, Any]) -> BackgroundLoop:
         try:
-            self._home.check()
+            self._fork_guard.check()
         except StateError:
             work.close()
             raise

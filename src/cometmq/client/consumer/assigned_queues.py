@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.offset_store import OffsetStore, StartOffsets
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.pull_request import PullCalls
+from cometmq.client.consumer.pull_request import PullRequests
 from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
@@ -40,7 +40,7 @@ class QueueLocks:
     def __init__(
         self,
         group: str,
-        calls: QueueCalls,
+        calls: BrokerCalls,
         routes: Routes,
         assigned: Mapping[MessageQueue, ProcessQueue],
         lost: Callable[[ProcessQueue], None],
@@ -120,7 +120,7 @@ class AssignedQueues:
         self,
         offsets: OffsetStore,
         starts: StartOffsets,
-        pulls: PullCalls,
+        pulls: PullRequests,
         is_busy: Callable[[ProcessQueue], bool],
         rebalance_soon: Callable[[], None],
         changed: Callable[[], None],

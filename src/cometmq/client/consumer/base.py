@@ -18,7 +18,7 @@ import msgspec
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.instance.instance import ClientInstance, HomeProcess, MemberKind
+from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ServiceState, namespace_of
@@ -138,7 +138,7 @@ class ConsumerBase:
         self._common = settings
         self._namespace = namespace_of(settings)
         self._group = wrap_group(self._namespace, group)
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._instance: ClientInstance | None = None
         self._trace: ConsumerTrace | None = None
@@ -166,7 +166,7 @@ class ConsumerBase:
         return self._running_instance().client_id
 
     def _begin_start(self) -> None:
-        self._home.check()
+        self._fork_guard.check()
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the consumer is {self.state.value}; make a new one")
         self.state = ServiceState.START_FAILED
@@ -185,7 +185,7 @@ class ConsumerBase:
             await self._trace.dispatcher.stop()
 
     def _running_instance(self) -> ClientInstance:
-        self._home.check()
+        self._fork_guard.check()
         if self.state is not ServiceState.RUNNING or self._instance is None:
             raise StateError(f"the consumer is {self.state.value}; use it between start and stop")
         return self._instance
@@ -208,13 +208,13 @@ class ConsumerBase:
 
     # Names.
 
-    def _inner(self, queue: MessageQueue) -> MessageQueue:
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
         """The queue as brokers know it."""
         if not self._namespace:
             return queue
         return MessageQueue(wrap_topic(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    def _outer(self, queue: MessageQueue) -> MessageQueue:
+    def _plain(self, queue: MessageQueue) -> MessageQueue:
         """The queue as the application knows it."""
         if not self._namespace:
             return queue

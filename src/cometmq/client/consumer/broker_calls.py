@@ -83,7 +83,7 @@ def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> byte
     return fastjson.dumps({member: {queue_key(queue): offset for queue, offset in offsets.items()}})
 
 
-class QueueCalls:
+class BrokerCalls:
     """Asks the brokers of queues."""
 
     def __init__(self, instance: ClientInstance) -> None:

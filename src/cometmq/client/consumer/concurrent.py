@@ -24,15 +24,15 @@ from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
 
 TRY_AGAIN_HERE_S: Final = 5.0
-_LEVEL_OF_LATE_ONES: Final = 3
-_RETURNS_AT_ONCE: Final = 16
+_EXPIRED_DELAY_LEVEL: Final = 3
+_SEND_BACKS_AT_ONCE: Final = 16
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
 _Return = tuple[ProcessQueue, StoredMessage, int]
@@ -46,13 +46,13 @@ class ConcurrentConsumption:
         name: str,
         settings: PushSettings,
         offsets: OffsetStore,
-        returns: MessageReturns,
+        send_back: SendBack,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
         self._settings = settings
         self._offsets = offsets
-        self._returns = returns
+        self._send_back = send_back
         self._listener_of = listener_of
         self._statistics = statistics
         self._batch_size = settings.consume_message_batch_max_size
@@ -62,8 +62,8 @@ class ConcurrentConsumption:
         self._tasks: TaskWorkers[Job, Outcome] = TaskWorkers(
             name, settings.consume_threads, _run_async, self._finished
         )
-        self._giving_back: TaskWorkers[_Return, bool] = TaskWorkers(
-            f"{name}-returns", _RETURNS_AT_ONCE, self._give_back, self._given_back
+        self._sending_back: TaskWorkers[_Return, bool] = TaskWorkers(
+            f"{name}-returns", _SEND_BACKS_AT_ONCE, self._give_back, self._given_back
         )
         self._stopping = False
 
@@ -73,7 +73,7 @@ class ConcurrentConsumption:
             listener = self._listener_of(topic)
             if listener is None:  # of a topic that was subscribed to by an earlier version of the program
                 log.error("no listener for topic %s; its messages are given back", topic)
-                self._giving_back.submit((pq, message, 0) for message in group)
+                self._sending_back.submit((pq, message, 0) for message in group)
                 continue
             jobs = self._jobs(pq, list(group), listener)
             if listener.is_async:
@@ -125,13 +125,13 @@ class ConcurrentConsumption:
         level = 0 if context is None else context.delay_level
         # One that is no longer held was given back already, because it took too long.
         held = [message for message in failed if message.queue_offset in pq.messages]
-        self._giving_back.submit([(pq, message, level) for message in held])
+        self._sending_back.submit([(pq, message, level) for message in held])
 
     async def _give_back(self, item: _Return) -> bool:
         pq, message, level = item
         if pq.dropped:  # whoever has the queue now gets the message anyway
             return True
-        return await self._returns.give_back(message, pq.queue, level)
+        return await self._send_back.give_back(message, pq.queue, level)
 
     def _given_back(self, finished: list[tuple[_Return, bool, float]]) -> None:
         for (pq, message, _), taken, _seconds in finished:
@@ -152,7 +152,7 @@ class ConcurrentConsumption:
         """Nobody has to wait for a queue whose order does not matter."""
         return False
 
-    def give_back_late_ones(self) -> None:
+    def send_back_expired(self) -> None:
         """Give back what listeners have been busy with for too long."""
         if self._settings.broadcasting:
             return
@@ -162,7 +162,7 @@ class ConcurrentConsumption:
                 late = [message for message in messages if message.queue_offset in pq.messages]
                 if late:
                     log.warning("%d message(s) of %s took too long and are given back", len(late), pq.queue)
-                self._giving_back.submit([(pq, message, _LEVEL_OF_LATE_ONES) for message in late])
+                self._sending_back.submit([(pq, message, _EXPIRED_DELAY_LEVEL) for message in late])
 
     def withdraw(self) -> None:
         """Give listeners nothing more; what they have not begun stays with the broker."""
@@ -174,7 +174,7 @@ class ConcurrentConsumption:
         """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
-        await self._giving_back.finish(timeout_s)
+        await self._sending_back.finish(timeout_s)
         return all(ended)
 
 

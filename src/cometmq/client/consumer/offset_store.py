@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from cometmq.client.consumer.broker_calls import QueueCalls, decode_queue_table
+from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
 from cometmq.client.consumer.settings import HALF_AN_HOUR_MS, ConsumerSettings, default_offset_folder
 from cometmq.client.names import RETRY_PREFIX
 from cometmq.model.errors import ClientError, CometError, HeaderError, RemotingError
@@ -109,7 +109,7 @@ class MemoryOffsets:
 class BrokerOffsets(MemoryOffsets):
     """Offsets that the members of a group share through the brokers."""
 
-    def __init__(self, group: str, calls: QueueCalls) -> None:
+    def __init__(self, group: str, calls: BrokerCalls) -> None:
         super().__init__()
         self._group = group
         self._calls = calls
@@ -215,7 +215,7 @@ def _quoted(text: str) -> str:
     return fastjson.dumps(text).decode()
 
 
-def offset_store(client_id: str, group: str, settings: ConsumerSettings, calls: QueueCalls) -> OffsetStore:
+def offset_store(client_id: str, group: str, settings: ConsumerSettings, calls: BrokerCalls) -> OffsetStore:
     """Where a consumer keeps its offsets: with the brokers, or in a file when it broadcasts."""
     if settings.broadcasting:
         return LocalOffsets(settings.local_offset_folder or default_offset_folder(), client_id, group)
@@ -226,7 +226,7 @@ class StartOffsets:
     """Finds the first offset of a queue."""
 
     def __init__(
-        self, offsets: OffsetStore, calls: QueueCalls, settings: ConsumerSettings, started_ms: int
+        self, offsets: OffsetStore, calls: BrokerCalls, settings: ConsumerSettings, started_ms: int
     ) -> None:
         self._offsets = offsets
         self._calls = calls

@@ -24,7 +24,7 @@ from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
@@ -50,14 +50,14 @@ class OrderedConsumption:
         name: str,
         settings: PushSettings,
         offsets: OffsetStore,
-        returns: MessageReturns,
+        send_back: SendBack,
         locks: QueueLocks | None,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
         self._settings = settings
         self._offsets = offsets
-        self._returns = returns
+        self._send_back = send_back
         self._locks = locks
         """None when broadcasting: nobody else reads the queues of this client."""
         self._listener_of = listener_of
@@ -89,7 +89,7 @@ class OrderedConsumption:
             self._busy.add(pq)
             self._spawn(self._lock_and_go_on(pq, self._locks))
             return
-        run = pq.next_ones(_RUN_MESSAGES)
+        run = pq.next_messages(_RUN_MESSAGES)
         if not run:
             return
         listener = self._listener_of(run[0].topic)
@@ -185,7 +185,7 @@ class OrderedConsumption:
         if not auto_commit and outcome.result is ConsumeResult.SUCCESS:
             pq.being_consumed += len(batch)  # until the listener commits
         elif pq.being_consumed:
-            pq.done(pq.first_ones(pq.being_consumed + len(batch)))
+            pq.done(pq.first_messages(pq.being_consumed + len(batch)))
             pq.being_consumed = 0
         else:
             pq.done(batch)
@@ -227,7 +227,7 @@ class OrderedConsumption:
         if self._settings.broadcasting:
             log.warning("message %s of %s failed too often and is dropped", message.msg_id, pq.queue)
             return True
-        return await self._returns.send_copy(message)
+        return await self._send_back.send_copy(message)
 
     def _pause_ms(self, context: ConsumeContext | None) -> int:
         asked = None if context is None else context.suspend_ms
@@ -238,7 +238,7 @@ class OrderedConsumption:
         self._busy.add(pq)
         asyncio.get_running_loop().call_later(pause_ms / 1000, self._go_on, pq)
 
-    def give_back_late_ones(self) -> None:
+    def send_back_expired(self) -> None:
         """Nothing is late where order is kept: what follows has to wait."""
 
     def withdraw(self) -> None:

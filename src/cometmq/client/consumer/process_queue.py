@@ -5,7 +5,7 @@ Rules kept here:
   a message that is not done.
 - Everything happens on the event loop, except that worker threads look at `dropped` and at the lock.
 - A queue that was taken away is `dropped`; whoever still holds its messages lets go of them.
-- How much is held here is limited by who pulls, through `held_back`.
+- How much is held here is limited by who pulls, through `flow_control`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK_MOVES_S: Final = 60.0
 """After this long a broker may have given the lock to somebody else, and back again."""
 
 
-class HeldBack(Enum):
+class FlowControl(Enum):
     """Why a queue is not pulled at the moment."""
 
     COUNT = "too many messages"
@@ -60,7 +60,7 @@ class ProcessQueue:
         "being_consumed",
         "cached_bytes",
         "dropped",
-        "held_back_times",
+        "flow_control_times",
         "last_consumed_s",
         "last_pull_s",
         "locked",
@@ -91,7 +91,7 @@ class ProcessQueue:
         now = time.monotonic()
         self.last_pull_s = now
         self.last_consumed_s = now
-        self.held_back_times = 0
+        self.flow_control_times = 0
 
     def put(self, messages: Iterable[StoredMessage]) -> None:
         """Hold these messages, which come behind those that are held."""
@@ -122,13 +122,13 @@ class ProcessQueue:
             return order[0]
         return self._next_offset if self._next_offset >= 0 else None
 
-    def next_ones(self, count: int) -> list[StoredMessage]:
+    def next_messages(self, count: int) -> list[StoredMessage]:
         """The first messages in order that are not being consumed."""
         self.commit_offset()
         begin = self.being_consumed
         return [self.messages[offset] for offset in islice(self._order, begin, begin + count)]
 
-    def first_ones(self, count: int) -> list[StoredMessage]:
+    def first_messages(self, count: int) -> list[StoredMessage]:
         """The first messages in order."""
         self.commit_offset()
         return [self.messages[offset] for offset in islice(self._order, count)]
@@ -149,14 +149,14 @@ class ProcessQueue:
     def max_offset(self) -> int:
         return self._order[-1] if self._order else 0
 
-    def held_back(self, thresholds: Thresholds) -> HeldBack | None:
+    def flow_control(self, thresholds: Thresholds) -> FlowControl | None:
         """Whether enough is held for now."""
         if len(self.messages) > thresholds.count:
-            return HeldBack.COUNT
+            return FlowControl.COUNT
         if self.cached_bytes > thresholds.size_bytes:
-            return HeldBack.SIZE
+            return FlowControl.SIZE
         if thresholds.span is not None and self.max_offset - self.min_offset > thresholds.span:
-            return HeldBack.SPAN
+            return FlowControl.SPAN
         return None
 
     def made_room(self) -> None:

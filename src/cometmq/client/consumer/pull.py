@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues
 from cometmq.client.consumer.base import ConsumerBase
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.offset_store import StartOffsets, offset_store
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
-from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.running_info import ConsumeStatistics, running_info
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import MIB, PullOptions, PullSettings
 from cometmq.client.instance.instance import join_instance
 from cometmq.client.names import wrap_topic
@@ -52,7 +52,7 @@ log = logging.getLogger("cometmq.client")
 _NOTE_S: Final = 5.0
 
 
-class LitePull:
+class PullEngine:
     """The running parts of one pull consumer."""
 
     def __init__(
@@ -67,8 +67,8 @@ class LitePull:
         self._settings = settings
         self.started_ms = instance.clock.now_ms()
         self.statistics = ConsumeStatistics()
-        self.calls = QueueCalls(instance)
-        self.pulls = PullCalls(instance, self.calls, group)
+        self.calls = BrokerCalls(instance)
+        self.pulls = PullRequests(instance, self.calls, group)
         self.offsets = offset_store(instance.client_id, group, settings, self.calls)
         starts = StartOffsets(self.offsets, self.calls, settings, self.started_ms)
         self.queues = AssignedQueues(
@@ -120,13 +120,13 @@ class LitePull:
 
     def start(self) -> None:
         """Begin; nothing is read before queues are shared or assigned."""
-        self._tasks.append(asyncio.get_running_loop().create_task(self._keep_house()))
+        self._tasks.append(asyncio.get_running_loop().create_task(self._housekeeping()))
 
     def start_sharing(self) -> None:
         """Share the queues of the subscribed topics with the group, from now on."""
         self._tasks.append(asyncio.get_running_loop().create_task(self.rebalancer.run()))
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         while True:
             await asyncio.sleep(_NOTE_S)
             self.statistics.note()
@@ -180,7 +180,7 @@ class LitePull:
     def _take(self, max_count: int) -> list[StoredMessage]:
         for pq in self._in_turn():
             if pq.messages and not pq.paused and not pq.dropped:
-                messages = pq.first_ones(max_count)
+                messages = pq.first_messages(max_count)
                 pq.done(messages)
                 pq.made_room()
                 offset = pq.commit_offset()
@@ -252,8 +252,8 @@ class PullConsumer(ConsumerBase):
         self.settings = settings or PullSettings(**options)
         super().__init__(group, self.settings)
         self._assigned: dict[str, SubscriptionData] = {}
-        self._engine: LitePull | None = None
-        self._returns: MessageReturns
+        self._engine: PullEngine | None = None
+        self._send_back: SendBack
 
     # What is read.
 
@@ -282,7 +282,7 @@ class PullConsumer(ConsumerBase):
         if self._subscriptions:
             raise ClientError("this consumer shares topics; it cannot have queues assigned as well")
         engine, instance = self._running(), self._running_instance()
-        inner = [self._inner(queue) for queue in queues]
+        inner = [self._wrapped(queue) for queue in queues]
         self._assigned = {
             queue.topic: subscription_of(queue.topic, expression, SystemClock().now_ms()) for queue in inner
         }
@@ -294,7 +294,7 @@ class PullConsumer(ConsumerBase):
     def assignment(self) -> set[MessageQueue]:
         """The queues that are read at the moment."""
         engine = self._running()
-        return {self._outer(queue) for queue in engine.queues.table}
+        return {self._plain(queue) for queue in engine.queues.table}
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic."""
@@ -304,7 +304,7 @@ class PullConsumer(ConsumerBase):
         queues = instance.routes.subscribe_queues(wrapped)
         if not queues:
             raise RouteNotFoundError(f"topic {topic} has no queue that can be read")
-        return [self._outer(queue) for queue in queues]
+        return [self._plain(queue) for queue in queues]
 
     def _subscription_of(self, topic: str) -> SubscriptionData | None:
         return self._subscriptions.get(topic) or self._assigned.get(topic)
@@ -322,10 +322,10 @@ class PullConsumer(ConsumerBase):
         except BaseException:
             await instance.remove_member(self)
             raise
-        self._engine = LitePull(
+        self._engine = PullEngine(
             instance, self._group, settings, self._namespace, self._subscriptions, self._subscription_of
         )
-        self._returns = MessageReturns(
+        self._send_back = SendBack(
             instance,
             self._engine.calls,
             self._group,
@@ -358,7 +358,7 @@ class PullConsumer(ConsumerBase):
     ) -> None:
         await self._stop(commit_all=kind is None)
 
-    def _running(self) -> LitePull:
+    def _running(self) -> PullEngine:
         self._running_instance()
         assert self._engine is not None
         return self._engine
@@ -388,7 +388,7 @@ class PullConsumer(ConsumerBase):
     ) -> PullReply:
         """Read a queue at an offset; with `wait`, a broker that has nothing there waits for something."""
         engine = self._running()
-        inner, settings = self._inner(queue), self.settings
+        inner, settings = self._wrapped(queue), self.settings
         if timeout_s is None:
             usual_ms = (
                 settings.consumer_timeout_when_suspend_ms if wait else settings.consumer_pull_timeout_ms
@@ -407,55 +407,55 @@ class PullConsumer(ConsumerBase):
     async def send_back(self, message: StoredMessage, delay_level: int = 0) -> None:
         """Have a message delivered to the group again, through its retry topic."""
         self._running()
-        await self._returns.send_back(message, self._inner(message.queue), delay_level)
+        await self._send_back.send_back(message, self._wrapped(message.queue), delay_level)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Give no messages of these queues for now."""
-        self._running().pause([self._inner(queue) for queue in queues], paused=True)
+        self._running().pause([self._wrapped(queue) for queue in queues], paused=True)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         """Give messages of these queues again."""
-        self._running().pause([self._inner(queue) for queue in queues], paused=False)
+        self._running().pause([self._wrapped(queue) for queue in queues], paused=False)
 
     # Offsets.
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at another offset of a queue that is read here."""
-        await self._running().seek(self._inner(queue), offset)
+        await self._running().seek(self._wrapped(queue), offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on with the oldest message of the queue."""
         engine = self._running()
-        inner = self._inner(queue)
+        inner = self._wrapped(queue)
         engine.restart(inner, await engine.calls.min_offset(inner))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on with the next message that is sent to the queue."""
         engine = self._running()
-        inner = self._inner(queue)
+        inner = self._wrapped(queue)
         engine.restart(inner, await engine.calls.max_offset(inner))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was polled so far, or these offsets."""
         engine = self._running()
-        inner = None if offsets is None else {self._inner(queue): at for queue, at in offsets.items()}
+        inner = None if offsets is None else {self._wrapped(queue): at for queue, at in offsets.items()}
         await engine.commit(inner)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that is committed for a queue; None if there is none."""
-        return await self._running().offsets.read(self._inner(queue))
+        return await self._running().offsets.read(self._wrapped(queue))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message of a queue."""
-        return await self._running().calls.min_offset(self._inner(queue))
+        return await self._running().calls.min_offset(self._wrapped(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of a queue will get."""
-        return await self._running().calls.max_offset(self._inner(queue))
+        return await self._running().calls.max_offset(self._wrapped(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset that a queue had reached at a time."""
-        return await self._running().calls.search_offset(self._inner(queue), timestamp_ms)
+        return await self._running().calls.search_offset(self._wrapped(queue), timestamp_ms)
 
     # What the client instance asks, for itself and for brokers.
 

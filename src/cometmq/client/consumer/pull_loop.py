@@ -21,7 +21,7 @@ import msgspec
 
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
-from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.names import RETRY_PREFIX, unwrap
 from cometmq.client.subscription import is_tags
@@ -57,7 +57,7 @@ class PullPlan(msgspec.Struct, kw_only=True):
     """How long a broker that has no message waits for one."""
     timeout_s: float
     error_pause_s: float
-    wait_between_s: float = 0.0
+    pause_between_s: float = 0.0
     max_bytes: int | None = None
     commits: bool = False
     """Whether pulls carry the offset that is reached."""
@@ -73,7 +73,7 @@ class PullLoops:
     def __init__(
         self,
         instance: ClientInstance,
-        pulls: PullCalls,
+        pulls: PullRequests,
         plan: PullPlan,
         offsets: OffsetStore,
         subscription_of: Callable[[str], SubscriptionData | None],
@@ -132,16 +132,16 @@ class PullLoops:
             if next_offset is None:
                 return
             offset = next_offset
-            if plan.wait_between_s:
-                await asyncio.sleep(plan.wait_between_s)
+            if plan.pause_between_s:
+                await asyncio.sleep(plan.pause_between_s)
 
     async def _may_pull(self, pq: ProcessQueue) -> bool:
         """True if the queue is to be pulled now; else waits for a while, or for a change."""
         plan = self._plan
         if self.paused or pq.paused:
             await pq.wait_for_room(_PAUSED_S)
-        elif pq.held_back(plan.thresholds) is not None:
-            pq.held_back_times += 1
+        elif pq.flow_control(plan.thresholds) is not None:
+            pq.flow_control_times += 1
             await pq.wait_for_room(_PAUSED_S)
         elif plan.crowded():
             await asyncio.sleep(_CROWDED_PAUSE_S)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.subscription import is_tags
 from cometmq.model.errors import ClientError, ResponseError
 from cometmq.model.message import StoredMessage
@@ -71,10 +71,10 @@ class PullReply(msgspec.Struct, frozen=True):
     """The queue has no such offset; `next_offset` is the nearest that it has."""
 
 
-class PullCalls:
+class PullRequests:
     """Pulls messages for one group."""
 
-    def __init__(self, instance: ClientInstance, calls: QueueCalls, group: str) -> None:
+    def __init__(self, instance: ClientInstance, calls: BrokerCalls, group: str) -> None:
         self._instance = instance
         self._calls = calls
         self._group = group

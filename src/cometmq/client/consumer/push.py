@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, overload
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues, QueueLocks
 from cometmq.client.consumer.base import ConsumerBase, ConsumerEngine
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.concurrent import ConcurrentConsumption
 from cometmq.client.consumer.listener import Listener, ListenerFunction
 from cometmq.client.consumer.offset_store import StartOffsets, offset_store
 from cometmq.client.consumer.orderly import OrderedConsumption
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
-from cometmq.client.consumer.pull_request import PullCalls, PullKind
+from cometmq.client.consumer.pull_request import PullKind, PullRequests
 from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.running_info import ConsumeStatistics, consume_directly, running_info
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import MIB, UNLIMITED, PushOptions, PushSettings
 from cometmq.client.instance.instance import ClientInstance, join_instance
 from cometmq.client.names import retry_topic, wrap_topic
@@ -52,7 +52,7 @@ log = logging.getLogger("cometmq.client")
 _SUSPEND_MS: Final = 15_000
 _PULL_TIMEOUT_S: Final = 30.0
 _RENEW_LOCKS_S: Final = 20.0
-_LOOK_FOR_LATE_ONES_S: Final = 30.0
+_SEND_BACK_EXPIRED_S: Final = 30.0
 
 F = TypeVar("F", bound=ListenerFunction)
 
@@ -66,7 +66,7 @@ class Consumption(Protocol):
 
     def is_busy(self, pq: ProcessQueue) -> bool: ...
 
-    def give_back_late_ones(self) -> None: ...
+    def send_back_expired(self) -> None: ...
 
     def withdraw(self) -> None: ...
 
@@ -88,8 +88,8 @@ class PushEngine:
         self._settings = settings
         self.started_ms = instance.clock.now_ms()
         self.statistics = ConsumeStatistics()
-        calls = QueueCalls(instance)
-        pulls = PullCalls(instance, calls, group)
+        calls = BrokerCalls(instance)
+        pulls = PullRequests(instance, calls, group)
         self.offsets = offset_store(instance.client_id, group, settings, calls)
         starts = StartOffsets(self.offsets, calls, settings, self.started_ms)
         self.thresholds = Thresholds(
@@ -103,7 +103,7 @@ class PushEngine:
         self.rebalancer = Rebalancer(instance, calls, group, settings, subscriptions.keys, self.queues.apply)
         if settings.ordered and not settings.broadcasting:
             self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
-        self.returns = MessageReturns(
+        self.send_back = SendBack(
             instance,
             calls,
             group,
@@ -114,11 +114,11 @@ class PushEngine:
         self.consumption: Consumption
         if settings.ordered:
             self.consumption = OrderedConsumption(
-                group, settings, self.offsets, self.returns, self.queues.locks, listener_of, self.statistics
+                group, settings, self.offsets, self.send_back, self.queues.locks, listener_of, self.statistics
             )
         else:
             self.consumption = ConcurrentConsumption(
-                group, settings, self.offsets, self.returns, listener_of, self.statistics
+                group, settings, self.offsets, self.send_back, listener_of, self.statistics
             )
         self.loops = self.queues.loops = PullLoops(
             instance,
@@ -142,7 +142,7 @@ class PushEngine:
             suspend_ms=_SUSPEND_MS,
             timeout_s=_PULL_TIMEOUT_S,
             error_pause_s=settings.pull_delay_when_exception_ms / 1000,
-            wait_between_s=settings.wait_between_pulls_ms / 1000,
+            pause_between_s=settings.wait_between_pulls_ms / 1000,
             max_bytes=settings.pull_batch_size_in_bytes,
             commits=not settings.broadcasting,
             needs_lock=settings.ordered and not settings.broadcasting,
@@ -168,10 +168,10 @@ class PushEngine:
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.rebalancer.run()),
-            loop.create_task(self._keep_house()),
+            loop.create_task(self._housekeeping()),
         ]
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         persist_s = self._settings.persist_consumer_offset_interval_ms / 1000
         locked_at = looked_at = time.monotonic()
         while True:
@@ -183,9 +183,9 @@ class PushEngine:
                 if self.queues.locks is not None and now - locked_at >= _RENEW_LOCKS_S - persist_s / 2:
                     locked_at = now
                     await self.queues.locks.renew_all()
-                if now - looked_at >= _LOOK_FOR_LATE_ONES_S:
+                if now - looked_at >= _SEND_BACK_EXPIRED_S:
                     looked_at = now
-                    self.consumption.give_back_late_ones()
+                    self.consumption.send_back_expired()
             except Exception:
                 log.exception("the housekeeping of a consumer failed")
 
@@ -338,7 +338,7 @@ class PushConsumer(ConsumerBase):
         """The queues that this member of the group reads at the moment, those of its retry topic apart."""
         retries = retry_topic(self._group)
         return {
-            self._outer(queue)
+            self._plain(queue)
             for queue, pq in self._running().queues.table.items()
             if queue.topic != retries and not pq.dropped
         }

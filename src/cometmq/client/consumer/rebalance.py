@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.settings import ConsumerSettings
 from cometmq.client.names import RETRY_PREFIX
 from cometmq.model.errors import CometError
@@ -38,7 +38,7 @@ class Rebalancer:
     def __init__(
         self,
         instance: ClientInstance,
-        calls: QueueCalls,
+        calls: BrokerCalls,
         group: str,
         settings: ConsumerSettings,
         topics: Callable[[], Collection[str]],

@@ -13,7 +13,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.names import INNER_PRODUCER_GROUP, TEMPLATE_TOPIC, retry_topic, wrap_topic
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, RouteNotFoundError
@@ -33,13 +33,13 @@ _FIRST_RETRY_LEVEL: Final = 3
 _TEMPLATE_QUEUES: Final = 4
 
 
-class MessageReturns:
+class SendBack:
     """Gives messages of one group back."""
 
     def __init__(
         self,
         instance: ClientInstance,
-        calls: QueueCalls,
+        calls: BrokerCalls,
         group: str,
         max_times: int,
         *,

@@ -68,7 +68,7 @@ class _Generation:
 _now: Final = _Generation()
 
 
-class HomeProcess:
+class ForkGuard:
     """Remembers where it was made."""
 
     __slots__ = ("_generation",)
@@ -148,7 +148,7 @@ class ClientInstance:
         self.client_id = id_
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._members: dict[tuple[MemberKind, str], GroupMember] = {}
         self.replies = PendingReplies()
         handlers = HandlerTable()
@@ -225,7 +225,7 @@ class ClientInstance:
 
     def check_usable(self) -> None:
         """Refuse use by a process that was forked off."""
-        self._home.check()
+        self._fork_guard.check()
 
     # Members.
 

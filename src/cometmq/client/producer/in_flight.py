@@ -103,7 +103,7 @@ class InFlight:
             await asyncio.shield(self._idle)
 
 
-class LaterSends:
+class BackgroundSends:
     """The sends of one producer that run beside."""
 
     def __init__(self, limit: int) -> None:

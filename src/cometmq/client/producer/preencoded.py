@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.errors import ClientError, ConnectError, ResponseError
 from cometmq.model.queue import MessageQueue
@@ -37,7 +37,7 @@ BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
 """Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
 
 
-class BulkProducer(Producer):
+class PreencodedProducer(Producer):
     """Sends requests that are made elsewhere."""
 
     async def write_queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -47,13 +47,13 @@ class BulkProducer(Producer):
         return found.queues
 
     async def send_encoded(
-        self, topic: str, outgoing: Outgoing, queue: MessageQueue | None = None
+        self, topic: str, request: SendRequest, queue: MessageQueue | None = None
     ) -> SendReceipt:
         """Send to a queue, or to whose turn it is; only then is another broker tried if one fails."""
         self._running()
         deadline = self._loop.time() + self._timeout_s
         found = await self._topics.find(topic, deadline)
-        return await self._sender.send(found, outgoing, deadline, queue)
+        return await self._sender.send(found, request, deadline, queue)
 
     async def takes_records(self, topic: str) -> bool:
         """Whether all brokers of a topic take records as they are in the log; see
@@ -64,12 +64,10 @@ class BulkProducer(Producer):
 
     async def _asked_for_records(self, queue: MessageQueue) -> bool:
         """Send none, which is refused for that reason or because the request is not known."""
-        outgoing = Outgoing(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
+        request = SendRequest(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
         address = self._address(queue.broker_name)
-        fields = self._sender.fields(queue.topic, queue, queue.broker_name, outgoing)
-        answer = await self._running().remoting.call(
-            address, outgoing.code, fields, timeout_s=self._timeout_s
-        )
+        fields = self._sender.fields(queue.topic, queue, queue.broker_name, request)
+        answer = await self._running().remoting.call(address, request.code, fields, timeout_s=self._timeout_s)
         return answer.code == ResponseCode.MESSAGE_ILLEGAL
 
     async def standings(self, topic: str, query: str, partition: int) -> dict[str, StandingResponse]:

@@ -22,13 +22,13 @@ from typing import Final, Self, Unpack
 
 import msgspec
 
-from cometmq.client.instance.instance import ClientInstance, HomeProcess, MemberKind, join_instance
+from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind, join_instance
 from cometmq.client.names import check_group, check_topic, reply_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
-from cometmq.client.producer.in_flight import Callback, InFlight, LaterSends
+from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFlight
 from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
-from cometmq.client.producer.request_reply import await_reply, reply_special, request_special
-from cometmq.client.producer.send_request import Outgoing, OutgoingMessages, Special, check_batch
+from cometmq.client.producer.request_reply import await_reply, reply_fields, request_fields
+from cometmq.client.producer.send_request import SendRequest, SendRequestBuilder, SystemFields, check_batch
 from cometmq.client.producer.sender import DEFAULT_REGION, Sender, SendReceipt, receipts_of_batch
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.settings import ServiceState, namespace_of
@@ -71,17 +71,17 @@ class Producer:
         self.state = ServiceState.CREATED
         self._namespace = namespace_of(self.settings)
         self._group = wrap_group(self._namespace, group)
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._timeout_s = self.settings.send_timeout_ms / 1000
         self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
-        self._later = LaterSends(self.settings.max_in_flight_messages)
-        self._waits_at: set[str] = set()
+        self._background = BackgroundSends(self.settings.max_in_flight_messages)
+        self._registered_topics: set[str] = set()
         """Topics whose brokers know this producer although it may never send to them."""
         self._trace: ProducerTrace | None = None
         self._instance: ClientInstance | None = None
         self._topics: PublishTopics
         self._sender: Sender
-        self._outgoing: OutgoingMessages
+        self._builder: SendRequestBuilder
         self._loop: asyncio.AbstractEventLoop
 
     # Life.
@@ -99,7 +99,7 @@ class Producer:
         """Join the client instance; brokers are connected when the first message goes to them."""
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the producer is {self.state.value}; make a new one")
-        self._home.check()
+        self._fork_guard.check()
         self.state = ServiceState.START_FAILED
         self._topics = PublishTopics(self._namespace, self.settings.default_topic_queue_nums)
         instance = await join_instance(self.settings, self)
@@ -110,7 +110,7 @@ class Producer:
             faults = BrokerFaults(instance.clock.monotonic_ms)
             if self.settings.start_detector_enable:
                 instance.spawn(FaultDetector(instance, faults, self.settings, self.topics).run())
-        self._outgoing = OutgoingMessages(
+        self._builder = SendRequestBuilder(
             self.settings, self._namespace, instance.message_ids, instance.clock
         )
         self._sender = Sender(instance, self.settings, self._group, faults)
@@ -135,10 +135,10 @@ class Producer:
         if self.state is not ServiceState.RUNNING or instance is None:
             self.state = ServiceState.STOPPED
             return
-        self._home.check()
+        self._fork_guard.check()
         self.state = ServiceState.STOPPED
         await self._in_flight.idle()
-        await self._later.all_ended()
+        await self._background.all_ended()
         instance.replies.abandon(self)
         if self._trace is not None:
             await self._trace.dispatcher.stop()
@@ -156,7 +156,7 @@ class Producer:
     def _running(self) -> ClientInstance:
         if self.state is not ServiceState.RUNNING or self._instance is None:
             raise StateError(f"the producer is {self.state.value}; use it between start and stop")
-        self._home.check()
+        self._fork_guard.check()
         return self._instance
 
     # Sending.
@@ -186,7 +186,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: object = None,
-        special: Special | None = None,
+        system: SystemFields | None = None,
         first_at: str | None = None,
     ) -> SendReceipt:
         """Send a message, at first to the broker with the name `first_at` if there is one."""
@@ -195,10 +195,10 @@ class Producer:
         if not self._in_flight.enter_at_once(size):
             await self._in_flight.enter(size, deadline)
         try:
-            outgoing = (
-                await self._request_of(message, special)
+            request = (
+                await self._request_of(message, system)
                 if size > LARGE_BODY
-                else self._outgoing.of(message, None, special)
+                else self._builder.of(message, None, system)
             )
             topics = self._topics
             topic = topics.known.get(message.topic) or await topics.find(message.topic, deadline)
@@ -206,20 +206,20 @@ class Producer:
                 queue = topics.choose(topic, message, queue, selector, selector_arg)
             first = None if first_at is None else topic.queue_at(first_at)
             begun = 0.0 if self._trace is None else self._loop.time()
-            receipt = await self._sender.send(topic, outgoing, deadline, queue, first)
+            receipt = await self._sender.send(topic, request, deadline, queue, first)
         finally:
             self._in_flight.leave(size)
         if self._trace is not None:
             address = self._sender.address_of(receipt.queue)
-            self._trace.sent(message, outgoing, receipt, address, self._loop.time() - begun)
+            self._trace.sent(message, request, receipt, address, self._loop.time() - begun)
         return receipt if not self._namespace else self._unwrapped(receipt)
 
-    async def _request_of(self, message: Message, special: Special | None = None) -> Outgoing:
+    async def _request_of(self, message: Message, system: SystemFields | None = None) -> SendRequest:
         """The request of a message; a large body is compressed on a worker thread."""
-        if len(message.body) <= LARGE_BODY or not self._outgoing.is_compressed(message):
-            return self._outgoing.of(message, None, special)
-        compressed = await self._loop.run_in_executor(None, self._outgoing.compressed, message.body)
-        return self._outgoing.of(message, compressed, special)
+        if len(message.body) <= LARGE_BODY or not self._builder.is_compressed(message):
+            return self._builder.of(message, None, system)
+        compressed = await self._loop.run_in_executor(None, self._builder.compressed, message.body)
+        return self._builder.of(message, compressed, system)
 
     def _unwrapped(self, receipt: SendReceipt) -> SendReceipt:
         return msgspec.structs.replace(receipt, queue=self._topics.plain(receipt.queue))
@@ -257,14 +257,14 @@ class Producer:
         selector: QueueSelector | None,
         selector_arg: object,
     ) -> list[SendReceipt]:
-        requests = list(self._outgoing.of_batch(messages))
+        requests = list(self._builder.of_batch(messages))
         topic = await self._topics.find(messages[0].topic, deadline)
         chosen = self._topics.choose(topic, messages[0], queue, selector, selector_arg)
         receipts: list[SendReceipt] = []
-        for outgoing, msg_ids in requests:
+        for request, msg_ids in requests:
             begun = self._loop.time()
             try:
-                whole = await self._sender.send(topic, outgoing, deadline, chosen)
+                whole = await self._sender.send(topic, request, deadline, chosen)
             except CometError as error:
                 if receipts:
                     raise _partial(receipts, len(messages), error) from error
@@ -291,11 +291,11 @@ class Producer:
         size = len(message.body)
         await self._in_flight.enter(size, deadline)
         try:
-            outgoing = await self._request_of(message)
+            request = await self._request_of(message)
             topic = await self._topics.find(message.topic, deadline)
             chosen = self._topics.choose(topic, message, queue, selector, selector_arg)
             queue = chosen or topic.next_queue()
-            await self._sender.oneway(topic.topic, queue, outgoing, deadline - self._loop.time())
+            await self._sender.oneway(topic.topic, queue, request, deadline - self._loop.time())
         finally:
             self._in_flight.leave(size)
 
@@ -308,8 +308,8 @@ class Producer:
         one is refused (`TooManyRequestsError`).
         """
         self._running()
-        self._later.check_room()
-        return self._later.begin(self.send(message, **options), callback)
+        self._background.check_room()
+        return self._background.begin(self.send(message, **options), callback)
 
     # Requests and replies.
 
@@ -330,12 +330,12 @@ class Producer:
         instance = self._running()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = self._loop.time() + timeout_s
-        special = request_special(instance.client_id, timeout_s)
+        system = request_fields(instance.client_id, timeout_s)
         limit = self.settings.max_pending_requests
-        with instance.replies.expect(special.properties[CORRELATION_ID], self, limit) as reply:
+        with instance.replies.expect(system.properties[CORRELATION_ID], self, limit) as reply:
             await self._await_replies_to(message.topic, deadline)
             left_s = deadline - self._loop.time()
-            await self._send(message, left_s, queue, selector, selector_arg, special)
+            await self._send(message, left_s, queue, selector, selector_arg, system)
             return await await_reply(reply, deadline, message.topic, timeout_s)
 
     async def _await_replies_to(self, topic: str, deadline: float) -> None:
@@ -343,23 +343,23 @@ class Producer:
         found = await self._topics.find(topic, deadline)
         known = self._running().routes.known(found.topic)
         clusters = {broker.cluster for broker in known.route.broker_datas} if known is not None else set()
-        wanted = set(map(reply_topic, clusters)) - self._waits_at
+        wanted = set(map(reply_topic, clusters)) - self._registered_topics
         if not wanted:
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await self._become_known(wanted)
+                await self._register_at_brokers(wanted)
         except TimeoutError:
             raise never_sent(
                 CallTimeoutError("the brokers that may bring the reply did not answer in time")
             ) from None
 
-    async def _become_known(self, topics: Collection[str]) -> None:
+    async def _register_at_brokers(self, topics: Collection[str]) -> None:
         """Have the brokers of these topics know this producer, as they may have something for it."""
         instance = self._running()
         for topic in topics:
             await instance.routes.of(topic)
-        self._waits_at.update(topics)
+        self._registered_topics.update(topics)
         await instance.heartbeats.send_to_all()
 
     async def reply(
@@ -377,11 +377,11 @@ class Producer:
         A message that was not is refused with a `ClientError`; a `SendError` says that nobody waits any more.
         """
         self._running()
-        topic, special = reply_special(message)
+        topic, system = reply_fields(message)
         answer = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         # The request came to this broker, so the client that waits is known there.
-        return await self._send(answer, timeout_s, special=special, first_at=message.broker_name)
+        return await self._send(answer, timeout_s, system=system, first_at=message.broker_name)
 
     # Taking back.
 
@@ -440,7 +440,7 @@ class Producer:
     # For the client instance.
 
     def topics(self) -> Collection[str]:
-        return {*self._topics.names(), *self._waits_at}
+        return {*self._topics.names(), *self._registered_topics}
 
     def heartbeat_entry(self) -> ProducerData:
         return ProducerData(self._group)

@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from cometmq.client.names import reply_topic
-from cometmq.client.producer.send_request import Special
+from cometmq.client.producer.send_request import SystemFields
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CallTimeoutError, ClientError, CometError, StateError, TooManyRequestsError
 from cometmq.model.message import Host, StoredMessage
@@ -41,9 +41,9 @@ _REPLY: Final = "reply"
 _NOWHERE: Final = Host("0.0.0.0", 0)
 
 
-def request_special(client_id: str, timeout_s: float) -> Special:
+def request_fields(client_id: str, timeout_s: float) -> SystemFields:
     """What makes a message a request."""
-    return Special(
+    return SystemFields(
         {
             names.CORRELATION_ID: str(uuid4()),
             names.REPLY_TO_CLIENT: client_id,
@@ -52,7 +52,7 @@ def request_special(client_id: str, timeout_s: float) -> Special:
     )
 
 
-def reply_special(request: StoredMessage) -> tuple[str, Special]:
+def reply_fields(request: StoredMessage) -> tuple[str, SystemFields]:
     """Where the reply to a message goes, and what makes it one."""
     properties = request.properties
     cluster, correlation_id = properties.get(names.CLUSTER), properties.get(names.CORRELATION_ID)
@@ -62,9 +62,9 @@ def reply_special(request: StoredMessage) -> tuple[str, Special]:
             code=NO_REQUEST,
         )
     copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
-    special = {name: properties[name] for name in copied if name in properties}
-    special[names.MSG_TYPE] = _REPLY
-    return reply_topic(cluster), Special(special, code=RequestCode.SEND_REPLY_MESSAGE_V2.value)
+    system = {name: properties[name] for name in copied if name in properties}
+    system[names.MSG_TYPE] = _REPLY
+    return reply_topic(cluster), SystemFields(system, code=RequestCode.SEND_REPLY_MESSAGE_V2.value)
 
 
 class _Waiting(msgspec.Struct, eq=False):

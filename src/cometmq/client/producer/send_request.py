@@ -36,7 +36,7 @@ _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 
 
-class Outgoing(msgspec.Struct, gc=False):
+class SendRequest(msgspec.Struct, gc=False):
     """One request's worth: a message, or several in a batch."""
 
     body: Payload
@@ -48,7 +48,7 @@ class Outgoing(msgspec.Struct, gc=False):
     code: int = _SEND
 
 
-class Special(msgspec.Struct, frozen=True):
+class SystemFields(msgspec.Struct, frozen=True):
     """What sets a message apart from an ordinary one: half of a transaction, a request, a reply."""
 
     properties: Mapping[str, str]
@@ -57,7 +57,7 @@ class Special(msgspec.Struct, frozen=True):
     code: int = _SEND
 
 
-class OutgoingMessages:
+class SendRequestBuilder:
     """Makes requests of messages."""
 
     def __init__(self, settings: ProducerSettings, namespace: str, ids: MessageIds, clock: Clock) -> None:
@@ -70,24 +70,24 @@ class OutgoingMessages:
         self._now_ms = clock.now_ms
 
     def of(
-        self, message: Message, compressed: bytes | None = None, special: Special | None = None
-    ) -> Outgoing:
+        self, message: Message, compressed: bytes | None = None, system: SystemFields | None = None
+    ) -> SendRequest:
         """The request of one message, whose body may have been compressed already."""
         body = message.body
         self._check_body(body)
         now_ms = self._now_ms()
         properties, msg_id = self._properties(message, now_ms)
         sys_flag, code = 0, _SEND
-        if special is not None:
-            properties.update(special.properties)
-            sys_flag, code = special.sys_flag, special.code
+        if system is not None:
+            properties.update(system.properties)
+            sys_flag, code = system.sys_flag, system.code
         text = format_properties(properties)
         if len(text) * _MAX_BYTES_PER_CHARACTER > MAX_PROPERTIES_LENGTH:
             encode_properties(properties)  # says so if they are too long
         if len(body) >= self._compress_over:
             body = compressed if compressed is not None else self.compressed(body)
             sys_flag = with_compression(sys_flag, self._kind)
-        return Outgoing(body, text, msg_id, now_ms, message.flag, sys_flag, code)
+        return SendRequest(body, text, msg_id, now_ms, message.flag, sys_flag, code)
 
     def is_compressed(self, message: Message) -> bool:
         """Whether the body will be sent compressed."""
@@ -115,13 +115,13 @@ class OutgoingMessages:
 
     # Batches.
 
-    def of_batch(self, messages: Sequence[Message]) -> Iterator[tuple[Outgoing, list[str]]]:
+    def of_batch(self, messages: Sequence[Message]) -> Iterator[tuple[SendRequest, list[str]]]:
         """The requests of a batch, each with the ids of its messages."""
         wait = format_properties({names.WAIT: "true" if messages[0].wait_store_ok else "false"})
         now_ms = self._now_ms()
         for items, msg_ids in self._split(messages, now_ms):
             body = encode_batch(items)
-            yield Outgoing(body, wait, ",".join(msg_ids), now_ms, code=_SEND_BATCH), msg_ids
+            yield SendRequest(body, wait, ",".join(msg_ids), now_ms, code=_SEND_BATCH), msg_ids
 
     def _split(self, messages: Iterable[Message], now_ms: int) -> Iterator[tuple[list[BatchItem], list[str]]]:
         items: list[BatchItem] = []

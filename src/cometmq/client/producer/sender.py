@@ -18,7 +18,7 @@ import msgspec
 
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
-from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.model.errors import (
     CallTimeoutError,
@@ -135,23 +135,25 @@ class Sender:
             "k": _FALSE,
         }
 
-    def fields(self, topic: str, queue: MessageQueue, broker_name: str, outgoing: Outgoing) -> dict[str, str]:
+    def fields(
+        self, topic: str, queue: MessageQueue, broker_name: str, request: SendRequest
+    ) -> dict[str, str]:
         """The header of the request, in its one-letter form."""
         fields = self._beginning.copy()
         fields["b"] = topic
         fields["e"] = str(queue.queue_id)
-        fields["f"] = str(outgoing.sys_flag)
-        fields["g"] = str(outgoing.born_timestamp_ms)
-        fields["h"] = str(outgoing.flag)
-        fields["i"] = outgoing.properties
-        fields["m"] = "true" if outgoing.code == _BATCH else _FALSE
+        fields["f"] = str(request.sys_flag)
+        fields["g"] = str(request.born_timestamp_ms)
+        fields["h"] = str(request.flag)
+        fields["i"] = request.properties
+        fields["m"] = "true" if request.code == _BATCH else _FALSE
         fields["n"] = broker_name
         return fields
 
     async def send(
         self,
         topic: PublishTopic,
-        outgoing: Outgoing,
+        request: SendRequest,
         deadline: float,
         chosen: MessageQueue | None = None,
         first: MessageQueue | None = None,
@@ -165,15 +167,15 @@ class Sender:
             first = None
             begun = self._loop.time()
             try:
-                broker_name, address = self.whereabouts(queue)
+                broker_name, address = self.locate(queue)
                 answer = await self._remoting.call(
                     address,
-                    outgoing.code,
-                    self.fields(topic.topic, queue, broker_name, outgoing),
-                    body=outgoing.body,
+                    request.code,
+                    self.fields(topic.topic, queue, broker_name, request),
+                    body=request.body,
                     timeout_s=self._time_for_try(deadline - begun, left),
                 )
-                return self._receipt(topic.topic, queue, outgoing, answer, begun, left)
+                return self._receipt(topic.topic, queue, request, answer, begun, left)
             except RemotingError as error:
                 if self._faults is not None:
                     reachable = not self._settings.start_detector_enable
@@ -201,7 +203,7 @@ class Sender:
         return left_s if per_try_ms is None or tries == 1 else min(left_s, per_try_ms / 1000)
 
     def _receipt(
-        self, topic: str, queue: MessageQueue, outgoing: Outgoing, answer: Command, begun: float, left: int
+        self, topic: str, queue: MessageQueue, request: SendRequest, answer: Command, begun: float, left: int
     ) -> SendReceipt:
         """What an answer says about a message; raises if that is not good enough."""
         status = STATUS_OF_CODE.get(answer.code)
@@ -217,15 +219,15 @@ class Sender:
             stored.maybe_applied = True
             raise stored
         header = answer.header(SendMessageResponse)
-        return receipt_of(status, header, header.batch_uniq_id or outgoing.msg_id, topic, queue.broker_name)
+        return receipt_of(status, header, header.batch_uniq_id or request.msg_id, topic, queue.broker_name)
 
-    async def oneway(self, topic: str, queue: MessageQueue, outgoing: Outgoing, timeout_s: float) -> None:
+    async def oneway(self, topic: str, queue: MessageQueue, request: SendRequest, timeout_s: float) -> None:
         """Send to a queue without an answer."""
-        broker_name, address = self.whereabouts(queue)
-        fields = self.fields(topic, queue, broker_name, outgoing)
-        await self._remoting.oneway(address, outgoing.code, fields, body=outgoing.body, timeout_s=timeout_s)
+        broker_name, address = self.locate(queue)
+        fields = self.fields(topic, queue, broker_name, request)
+        await self._remoting.oneway(address, request.code, fields, body=request.body, timeout_s=timeout_s)
 
-    def whereabouts(self, queue: MessageQueue) -> tuple[str, str]:
+    def locate(self, queue: MessageQueue) -> tuple[str, str]:
         """The name and the address of the broker that has a queue."""
         routes = self._instance.routes
         broker_name = routes.broker_of(queue)

@@ -28,7 +28,7 @@ from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.queue_selection import QueueSelector, SendOptions
-from cometmq.client.producer.send_request import Special
+from cometmq.client.producer.send_request import SystemFields
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.model import message_properties as names
@@ -338,7 +338,7 @@ class TransactionProducer(Producer):
         await super().start()
         self._checks = CheckBacks(self._group, self._check, self._check_threads, self._answer)
         try:
-            await self._become_known(self._announced)
+            await self._register_at_brokers(self._announced)
         except CometError as error:
             log.warning("brokers do not know producer group %s yet: %s", self._group, error)
 
@@ -413,8 +413,8 @@ class TransactionProducer(Producer):
         check_transactional(message)
         self._decisions.check_room()
         properties = {names.TRAN_MSG: "true", names.PGROUP: self._group}
-        special = Special(properties, sys_flag=TransactionType.PREPARED)
-        receipt = await self._send(message, timeout_s, queue, selector, selector_arg, special)
+        system = SystemFields(properties, sys_flag=TransactionType.PREPARED)
+        receipt = await self._send(message, timeout_s, queue, selector, selector_arg, system)
         self._decisions.begin(receipt.msg_id)
         return receipt
 
@@ -430,7 +430,7 @@ class TransactionProducer(Producer):
                 receipt.queue.broker_name,
                 receipt.queue.queue_id,
             )
-            broker_name, address = self._sender.whereabouts(queue)
+            broker_name, address = self._sender.locate(queue)
             header = EndTransactionRequest(
                 topic=queue.topic,
                 producer_group=self._group,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cometmq.client.consumer.listener import Listener, Outcome
-from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.sender import DEFAULT_REGION, SendReceipt, SendStatus
 from cometmq.client.trace.dispatcher import TraceDispatcher
 from cometmq.client.trace.records import (
@@ -42,12 +42,12 @@ class ProducerTrace:
         self._now_ms = now_ms
 
     def sent(
-        self, message: Message, outgoing: Outgoing, receipt: SendReceipt, address: str, seconds: float
+        self, message: Message, request: SendRequest, receipt: SendReceipt, address: str, seconds: float
     ) -> None:
         """A message was sent."""
-        half = outgoing.sys_flag & TRANSACTION_MASK
+        half = request.sys_flag & TRANSACTION_MASK
         kind = TraceMessageType.HALF if half else _kind_of(message)
-        self._sent(message, len(outgoing.body), receipt, address, seconds, kind)
+        self._sent(message, len(request.body), receipt, address, seconds, kind)
 
     def sent_batch(
         self, messages: Sequence[Message], receipts: Sequence[SendReceipt], address: str, seconds: float

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.instance.instance import MemberKind
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import ClientError, CometError
@@ -95,7 +95,7 @@ class QueryMember:
 class GroupOffsets:
     """Commits the offsets of a query to brokers, beside the query."""
 
-    def __init__(self, calls: QueueCalls, member: QueryMember) -> None:
+    def __init__(self, calls: BrokerCalls, member: QueryMember) -> None:
         self._calls = calls
         self._member = member
         self._committed: dict[MessageQueue, int] = {}

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from cometmq.client.instance.identity import local_ip, month_around
-from cometmq.client.producer.send_request import Outgoing
+from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import WAIT
@@ -125,12 +125,12 @@ class PlainSends:
             return
         now_ms = time.time_ns() // 1_000_000
         if piece.properties is None:
-            outgoing = Outgoing(piece.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
+            outgoing = SendRequest(piece.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
         else:
-            outgoing = Outgoing(piece.body, piece.properties, "", now_ms, code=_SEND)
+            outgoing = SendRequest(piece.body, piece.properties, "", now_ms, code=_SEND)
         self._window.add(self._link.submit(self._send(piece.topic, outgoing, queue)))
 
-    async def _send(self, topic: str, outgoing: Outgoing, queue: MessageQueue | None) -> None:
+    async def _send(self, topic: str, outgoing: SendRequest, queue: MessageQueue | None) -> None:
         self._look_at(
             await patiently(
                 partial(self._link.producer.send_encoded, topic, outgoing, queue), self._patience_ms
@@ -145,7 +145,7 @@ class PlainSends:
         async def send() -> SendReceipt:
             queue = meant or topic.next_queue()
             body = records.body(rows.first, rows.end)
-            outgoing = Outgoing(body, described, "", 0, code=_SEND_RECORDS)
+            outgoing = SendRequest(body, described, "", 0, code=_SEND_RECORDS)
             return await self._link.producer.send_encoded(piece.topic, outgoing, queue)
 
         self._look_at(await patiently(send, self._patience_ms))

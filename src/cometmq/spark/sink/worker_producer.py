@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.producer.preencoded import BulkProducer
+from cometmq.client.producer.preencoded import PreencodedProducer
 from cometmq.model.errors import CometError, RemotingError, RouteNotFoundError
 from cometmq.spark.sink.options import SinkOptions
 from cometmq.wire.codes import ResponseCode
@@ -50,7 +50,7 @@ class SinkLink:
 
     def __init__(self, options: SinkOptions) -> None:
         self._background = background()
-        self.producer = BulkProducer(options.group, options.producer_settings())
+        self.producer = PreencodedProducer(options.group, options.producer_settings())
         self.run(self.producer.start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

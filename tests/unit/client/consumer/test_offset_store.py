@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.offset_store import BrokerOffsets, LocalOffsets, MemoryOffsets, encode_offsets
 from cometmq.model.errors import ClientError, ConnectError
 from cometmq.model.queue import MessageQueue
@@ -15,7 +15,7 @@ from cometmq.model.queue import MessageQueue
 ONE, TWO = (MessageQueue("orders", "broker-a", number) for number in range(2))
 
 
-class Calls(QueueCalls):
+class Calls(BrokerCalls):
     """A broker that remembers what is committed, or cannot be reached."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.requests import PopCalls
+from cometmq.client.consumer.pop.requests import PopRequests
 from cometmq.model.errors import CometError
 from cometmq.wire.codes import ResponseCode
 
@@ -41,7 +41,7 @@ class _Ack(NamedTuple):
 class PopAcks:
     """Acknowledges messages of one consumer."""
 
-    def __init__(self, calls: PopCalls) -> None:
+    def __init__(self, calls: PopRequests) -> None:
         self._calls = calls
         self._waiting: dict[str, deque[_Ack]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}

@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Unpack
 
 from cometmq.client.consumer.allocation import AllocationStrategy
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.listener import Listener
 from cometmq.client.consumer.offset_store import MemoryOffsets
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.consumption import PopConsumption
 from cometmq.client.consumer.pop.loop import PopLoops, PopQueues, PopRebalancer
-from cometmq.client.consumer.pop.requests import PopCalls, PopPlan
+from cometmq.client.consumer.pop.requests import PopPlan, PopRequests
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.client.instance.instance import join_instance
 from cometmq.client.settings import ClientOptions, ServiceState, check_at_least
@@ -124,9 +124,9 @@ class PopEngine:
         self.statistics = ConsumeStatistics()
         self.offsets = MemoryOffsets()
         """Always empty: the brokers alone know how far a group is."""
-        calls, pops = QueueCalls(instance), PopCalls(instance, group)
+        calls, pops = BrokerCalls(instance), PopRequests(instance, group)
         acks = PopAcks(pops)
-        returns = MessageReturns(
+        send_back = SendBack(
             instance,
             calls,
             group,
@@ -134,7 +134,9 @@ class PopEngine:
             namespace=namespace,
             unit_mode=settings.unit_mode,
         )
-        self.consumption = PopConsumption(group, settings, pops, acks, returns, listener_of, self.statistics)
+        self.consumption = PopConsumption(
+            group, settings, pops, acks, send_back, listener_of, self.statistics
+        )
         first = settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         self.loops = PopLoops(
             instance,

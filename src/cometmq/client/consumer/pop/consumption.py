@@ -29,9 +29,9 @@ from cometmq.client.consumer.listener import (
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.requests import PopCalls
+from cometmq.client.consumer.pop.requests import PopRequests
 from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.model.errors import CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
@@ -82,9 +82,9 @@ class PopConsumption:
         self,
         name: str,
         settings: PopSettings,
-        pops: PopCalls,
+        pops: PopRequests,
         acks: PopAcks,
-        returns: MessageReturns,
+        send_back: SendBack,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
@@ -92,7 +92,7 @@ class PopConsumption:
         self._batch_size = settings.consume_message_batch_max_size
         self._pops = pops
         self._acks = acks
-        self._returns = returns
+        self._send_back = send_back
         self._listener_of = listener_of
         self._statistics = statistics
         self._numbers = itertools.count()
@@ -241,7 +241,7 @@ class PopConsumption:
         try:
             if change.delay_ms is None:
                 queue = MessageQueue(topic, handle.broker_name, handle.queue_id)
-                await self._returns.send_back(change.message, queue, DEAD_LETTER)
+                await self._send_back.send_back(change.message, queue, DEAD_LETTER)
                 self._acks.add(change.pq, (handle,), change.expires_s)
                 return False
             await self._pops.change_time((topic, handle), change.delay_ms)

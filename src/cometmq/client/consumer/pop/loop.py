@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.pop.requests import PopCalls, PopPlan, PopReply
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.pop.requests import PopPlan, PopReply, PopRequests
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.rebalance import Apply, Rebalancer
 from cometmq.client.consumer.running_info import ConsumeStatistics
@@ -93,8 +93,8 @@ class PopRebalancer(Rebalancer):
     def __init__(
         self,
         instance: ClientInstance,
-        calls: QueueCalls,
-        pops: PopCalls,
+        calls: BrokerCalls,
+        pops: PopRequests,
         group: str,
         settings: ConsumerSettings,
         topics: Callable[[], Collection[str]],
@@ -124,7 +124,7 @@ class PopLoops:
     def __init__(
         self,
         instance: ClientInstance,
-        pops: PopCalls,
+        pops: PopRequests,
         plan: PopPlan,
         threshold: int,
         error_pause_s: float,
@@ -155,7 +155,7 @@ class PopLoops:
         while not pq.dropped:
             pq.last_pull_s = time.monotonic()
             if self.paused or pq.waiting > self._threshold:
-                pq.held_back_times += not self.paused
+                pq.flow_control_times += not self.paused
                 await pq.wait_for_room(_PAUSED_S)
                 continue
             try:

@@ -69,7 +69,7 @@ class PopReply(msgspec.Struct, frozen=True):
     """Why the messages behind these could not be read."""
 
 
-class PopCalls:
+class PopRequests:
     """Pops messages for one group."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
