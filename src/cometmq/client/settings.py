@@ -28,17 +28,17 @@ _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every client can be told; producers and consumers add their own."""
+    """The settings of every client; producers and consumers add their own."""
 
     namesrv: str = ""
-    """`host:port;host:port`; empty takes `NAMESRV_ADDR` of the environment."""
+    """`host:port;host:port`; if empty, `NAMESRV_ADDR` of the environment."""
     instance_name: str = DEFAULT_INSTANCE_NAME
-    """Clients with the same name share their connections; the default name is replaced by one of its own."""
+    """Clients with the same name share their connections; the default is replaced by a unique name."""
     client_ip: str | None = None
-    """The address that the client id carries; None finds the one of this machine."""
+    """The address in the client id; None is the address of this machine."""
     unit_name: str | None = None
     call_timeout_ms: int = 3_000
-    """For calls that have no time-out of their own."""
+    """For calls without a timeout of their own."""
     poll_name_server_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000
     persist_consumer_offset_interval_ms: int = 5_000
@@ -48,7 +48,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     security_token: str | None = None
     """With an access key and a secret key, every request is signed."""
     namespace: str = ""
-    """Put before every topic and group name, and taken away again from what comes back."""
+    """Put before every topic and group name, and removed again from names in results."""
     serialize_type: int = JSON
     """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
     use_heartbeat_v2: bool = False
@@ -70,7 +70,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientOptions(TypedDict, total=False):
-    """The same as keywords, so that a type checker knows them; see `ClientSettings`."""
+    """`ClientSettings` as keywords, for type checkers."""
 
     namesrv: str
     instance_name: str
@@ -97,7 +97,7 @@ def check_at_least(settings: msgspec.Struct, name: str, least: int) -> None:
 
 
 def common_settings(settings: ClientSettings) -> ClientSettings:
-    """The shared part of a producer's or consumer's settings."""
+    """The part of a producer's or consumer's settings that all clients share."""
     return ClientSettings(**{name: getattr(settings, name) for name in ClientSettings.__struct_fields__})
 
 
@@ -121,13 +121,13 @@ NO_NAME_SERVER: Final = 10004
 
 
 def namespace_of(settings: ClientSettings) -> str:
-    """The namespace: the one that is set, or the one that the name server's endpoint stands for."""
+    """The namespace: the setting, or the one in the name server's endpoint."""
     match = _INSTANCE_ENDPOINT.match(settings.namesrv.strip())
     return settings.namespace or (match.group(1) if match else "")
 
 
 class ServiceState(Enum):
-    """Where a client is in its life."""
+    """The lifecycle state of a client."""
 
     CREATED = "not started"
     RUNNING = "running"

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self) -> None:
         self.loop = loop_factory()()
@@ -74,10 +74,12 @@ class BackgroundLoop:
             )
         future: Future[T] = Future()
         try:
-            self._enqueue(work, future)  # here, because an interrupt may come as soon as the work has begun
+            self._enqueue(
+                work, future
+            )  # in the try, because an interrupt may come as soon as the work has begun
             return future.result()
         except BaseException:
-            future.cancel()  # does nothing to one that is done
+            future.cancel()  # no effect on a future that is done
             raise
 
     def _drain(self) -> None:

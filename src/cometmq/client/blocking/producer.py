@@ -72,8 +72,8 @@ class _BlockingProducer(BlockingGroupClient[P_co]):
     ) -> Future[SendReceipt]:
         """Send a message without waiting; the future and the callback, if any, get the outcome.
 
-        The options are those of `send`. Callbacks run on a few threads of their own. With
-        `max_in_flight_messages` in flight, with running callbacks, this waits for room within the timeout.
+        The options are those of `send`. Callbacks run on their own threads. If `max_in_flight_messages` sends
+        and callbacks are running, this waits for room within the timeout.
         """
         timeout_s = options.get("timeout_s")
         wait_s = self.settings.send_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -128,9 +128,9 @@ class Producer(_BlockingProducer[aio.Producer]):
 
 
 class Transaction:
-    """A message in a transaction: sent as a half when the block begins, visible if the block ends well.
+    """A transactional message: stored as half message when the block begins, committed if the block succeeds.
 
-    If the block raises, the message is rolled back and nobody ever sees it. `decide` says otherwise.
+    If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ class Transaction:
 
     @property
     def receipt(self) -> SendReceipt:
-        """Where the half message is."""
+        """The receipt of the half message."""
         return self._aio.receipt
 
     @property
     def transaction_id(self) -> str:
-        """What identifies the transaction: `msg_id` of the message that a check is given."""
+        """The id of the transaction: `msg_id` of the message that `check` gets."""
         return self._aio.transaction_id
 
     def decide(self, state: TransactionState) -> None:
-        """What the broker is told at the end, however the block ends."""
+        """Set the state that the broker is told at the end, however the block ends."""
         self._aio.decide(state)
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class Transaction:
 
 
 class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer]):
-    """Sends messages that become visible together with what the application does, or not at all.
+    """Sends messages that become visible if a local transaction commits, or not at all.
 
     ```python
     def is_paid(message: StoredMessage) -> TransactionState:
@@ -176,7 +176,7 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
             payments.add(transaction.transaction_id)
     ```
 
-    What `check` has to answer, and when, is said by `cometmq.aio.TransactionProducer`.
+    See `cometmq.aio.TransactionProducer` for what `check` has to return.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
             except Exception:
                 log.exception("the local transaction of message %s failed", receipt.msg_id)
                 state = TransactionState.UNKNOWN
-            except BaseException:  # the thread is interrupted, perhaps in the middle of it
+            except BaseException:  # the thread is interrupted, perhaps in the middle of the transaction
                 self._run(transaction.end(TransactionState.UNKNOWN))
                 raise
         return self._run(transaction.end(state))

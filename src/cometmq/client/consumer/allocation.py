@@ -24,7 +24,11 @@ ClientIds = Sequence[str]
 
 
 class HashRing:
-    """Finds the node of a key."""
+    """A consistent hash ring with the positions that Java's client uses.
+
+    Each node is on the ring `virtual_nodes` times, as `<node>-<n>`, at the first four bytes of the MD5 of
+    that name.
+    """
 
     def __init__(self, nodes: Iterable[str], virtual_nodes: int) -> None:
         places = {_place(f"{node}-{n}"): node for node in nodes for n in range(virtual_nodes)}
@@ -32,7 +36,7 @@ class HashRing:
         self._nodes = [places[place] for place in self._places]
 
     def owner_of(self, key: str) -> str | None:
-        """The node at the key's place or the next one behind it; None on an empty ring."""
+        """The node at the key's position or the next one after it; None on an empty ring."""
         if not self._nodes:
             return None
         index = bisect_left(self._places, _place(key))
@@ -52,7 +56,7 @@ class AllocationStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What the strategy is called in configurations and in requests."""
+        """The name of the strategy in configurations and requests."""
 
     def allocate(
         self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
@@ -61,7 +65,7 @@ class AllocationStrategy(Protocol):
 
 
 def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | None:
-    """The place of a client among all of them; None if it is not there."""
+    """The index of a client among all; None if it is missing."""
     if not client_id:
         raise AllocationError("the client id is empty")
     if not queues or not client_ids:
@@ -74,7 +78,7 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
 
 
 class Averagely:
-    """Neighbouring queues to each client, the first ones getting one more: the default."""
+    """Contiguous queues to each client, one more to the first ones: the default."""
 
     name = AVERAGELY
 
@@ -86,7 +90,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """Queues dealt out one by one, like cards."""
+    """Queues to the clients round-robin."""
 
     name = BY_CIRCLE
 
@@ -98,7 +102,7 @@ class AveragelyByCircle:
 
 
 class ByConfiguration:
-    """The queues that the user has named."""
+    """The queues that the user names."""
 
     name = "CONFIG"
 
@@ -112,7 +116,7 @@ class ByConfiguration:
 
 
 class ByMachineRoom:
-    """Only queues of brokers in certain rooms: those whose broker name is `<room>@<anything>`."""
+    """Only queues of brokers in certain rooms: brokers named `<room>@<anything>`."""
 
     name = "MACHINE_ROOM"
 
@@ -133,7 +137,7 @@ class ByMachineRoom:
         return chosen
 
     def _is_inside(self, broker_name: str) -> bool:
-        parts = broker_name.rstrip("@").split("@")  # Java's split leaves empty parts at the end out
+        parts = broker_name.rstrip("@").split("@")  # Java's split drops empty parts at the end
         return len(parts) == 2 and parts[0] in self.rooms
 
 
@@ -199,5 +203,5 @@ class ConsistentHash:
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """What `toString` gives in Java, which is what is hashed."""
+    """Java's `toString` of a queue, which is hashed."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

@@ -35,7 +35,7 @@ _UNLOCK_REGARDLESS_S: Final = 20.0
 
 
 class QueueLocks:
-    """The locks of one consumer."""
+    """The queue locks of one ordered consumer."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class QueueLocks:
         return self._note(pq, queue in locked)
 
     async def renew_all(self) -> None:
-        """Renew the locks of all queues at hand, and try those that were lost."""
+        """Renew the locks of all assigned queues, and retry lost ones."""
         by_broker = self._by_broker(queue for queue, pq in self._assigned.items() if not pq.dropped)
         await asyncio.gather(*(self._renew(broker, queues) for broker, queues in by_broker.items()))
 
@@ -79,7 +79,7 @@ class QueueLocks:
                 self._note(pq, queue in locked)
 
     def _note(self, pq: ProcessQueue, locked: bool) -> bool:
-        """What a broker said about a lock; True if it counts."""
+        """Note the broker's decision about a lock; True if the lock counts."""
         was_ours = pq.locked
         if locked and not pq.lock_may_have_moved:
             pq.lock_renewed()
@@ -91,7 +91,7 @@ class QueueLocks:
         return False
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back."""
+        """Unlock queues."""
         for broker_name, owned in self._by_broker(queues).items():
             try:
                 await self._calls.unlock(self._group, broker_name, owned)
@@ -106,7 +106,7 @@ class QueueLocks:
 
 
 class Loops(Protocol):
-    """Who pulls the queues."""
+    """Pulls the queues."""
 
     def begin(self, pq: ProcessQueue, offset: int) -> None: ...
 
@@ -114,7 +114,7 @@ class Loops(Protocol):
 
 
 class AssignedQueues:
-    """The table of a consumer's process queues."""
+    """The process queues of a consumer, by queue."""
 
     def __init__(
         self,
@@ -134,10 +134,10 @@ class AssignedQueues:
         self._changed = changed
         self.loops: Loops
         self.locks: QueueLocks | None = None
-        """Set where order is kept between several clients."""
+        """Set for ordered consumption in a cluster."""
 
     async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Read exactly these queues of a topic; False if some of them have to wait."""
+        """Read exactly these queues of a topic; False if some have to wait."""
         given_away = [
             pq for queue, pq in self.table.items() if queue.topic == topic and self._must_go(pq, wanted)
         ]
@@ -148,7 +148,7 @@ class AssignedQueues:
         return all(removed) and all(added)
 
     def _must_go(self, pq: ProcessQueue, wanted: set[MessageQueue]) -> bool:
-        if pq.queue not in wanted or pq.dropped:  # dropped: a listener was busy when it was given away
+        if pq.queue not in wanted or pq.dropped:  # dropped: a listener was busy when the queue was given away
             return True
         if pq.pull_expired:
             log.error("queue %s was not pulled for long; it is taken anew", pq.queue)
@@ -157,7 +157,7 @@ class AssignedQueues:
     async def _add(self, queue: MessageQueue) -> bool:
         pq = ProcessQueue(queue)
         if self.locks is not None and not await self.locks.lock(queue, pq):
-            return False  # whoever had it is not through with it
+            return False  # its last owner still has it
         self._offsets.forget(queue)
         try:
             offset = await self._starts.of(queue)
@@ -170,7 +170,7 @@ class AssignedQueues:
         return True
 
     async def remove(self, pq: ProcessQueue) -> bool:
-        """Give a queue away; False if a listener still has a message whose order matters."""
+        """Give a queue away; False if a listener still has a message of an ordered queue."""
         queue = pq.queue
         pq.drop()
         self.loops.end(pq)
@@ -198,14 +198,14 @@ class AssignedQueues:
         pq.clear()
 
     def lose(self, pq: ProcessQueue) -> None:
-        """Somebody else has the queue; what is held of it, and how far we are, no longer counts."""
+        """Drop a queue that another client has; its messages and offset here no longer count."""
         pq.drop()
         self.loops.end(pq)
         self._forget(pq)
         self._rebalance_soon()
 
     async def correct(self, pq: ProcessQueue, offset: int) -> None:
-        """Go on at another offset: the queue is taken anew with it."""
+        """Continue at another offset: the next rebalance adds the queue again with it."""
         pq.drop()
         self.loops.end(pq)
         if self.table.get(pq.queue) is pq:
@@ -215,7 +215,7 @@ class AssignedQueues:
         self._rebalance_soon()
 
     def restart(self, pq: ProcessQueue, offset: int) -> None:
-        """Read a queue from another offset on; what is held of it is let go of."""
+        """Read a queue from another offset; the messages held here are dropped."""
         queue = pq.queue
         pq.drop()
         self.loops.end(pq)
@@ -228,12 +228,12 @@ class AssignedQueues:
         self.loops.begin(fresh, offset)
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on at these offsets, as an administrator wants it."""
+        """Continue at the offsets that an administrator set."""
         due = [(pq, offsets[queue]) for queue, pq in list(self.table.items()) if queue in offsets]
         await asyncio.gather(*(self.correct(pq, offset) for pq, offset in due))
 
     async def give_all_away(self) -> None:
-        """Stop reading: write all offsets, then give the locks back."""
+        """Stop reading: persist all offsets, then unlock the queues."""
         queues = list(self.table)
         for pq in self.table.values():
             pq.drop()

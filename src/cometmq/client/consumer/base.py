@@ -38,30 +38,28 @@ if TYPE_CHECKING:
 
 
 class KnownOffsets(Protocol):
-    """How far a group is, as far as that is known here."""
+    """The offsets of a group in memory."""
 
-    def known(self, queue: MessageQueue) -> int | None:
-        """The offset in memory."""
+    def known(self, queue: MessageQueue) -> int | None: ...
 
-    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """The offsets in memory, of one topic or of all."""
+    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]: ...
 
 
 class HeldQueues(Protocol):
-    """What is read at the moment."""
+    """The queues that are read now."""
 
     @property
     def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
 
 
 class Loops(Protocol):
-    """What gets messages."""
+    """The pull or pop loops."""
 
     paused: bool
 
 
 class Running(Protocol):
-    """What a consumer says about itself comes from here."""
+    """The parts of an engine that running info reads."""
 
     @property
     def started_ms(self) -> int: ...
@@ -77,7 +75,7 @@ class Running(Protocol):
 
 
 class ConsumerEngine(Running, Protocol):
-    """The running parts of a consumer with listeners."""
+    """The engine of a consumer with listeners."""
 
     @property
     def rebalancer(self) -> Rebalancer: ...
@@ -86,25 +84,25 @@ class ConsumerEngine(Running, Protocol):
     def loops(self) -> Loops: ...
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Let the group go on at other offsets."""
+        """Continue at other offsets."""
 
     async def stop(self) -> None:
-        """Finish what listeners are busy with."""
+        """Wait for running listeners, and stop."""
 
 
 async def check_subscription(
     instance: ClientInstance, group: str, namespace: str, subscription: SubscriptionData
 ) -> None:
-    """Refuse an expression that a broker of the topic cannot filter by; tags need no asking."""
+    """Refuse a subscription that a broker of the topic cannot filter; tags need no check."""
     if is_tags(subscription):
         return
     route = await instance.routes.of(subscription.topic)
     brokers = [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
     if not brokers:
-        return  # the topic does not exist yet; pulling will tell
+        return  # the topic does not exist yet; the first pull will tell
     addresses = random.choice(brokers)
     body = {
         "clientId": instance.client_id,
@@ -143,7 +141,7 @@ class ConsumerBase:
         self._instance: ClientInstance | None = None
         self._trace: ConsumerTrace | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
         raise NotImplementedError
@@ -180,7 +178,6 @@ class ConsumerBase:
             self._trace = ConsumerTrace(dispatcher, group, instance.clock.now_ms, late_after_ms)
 
     async def _stop_trace(self) -> None:
-        """Send the traces that wait."""
         if self._trace is not None:
             await self._trace.dispatcher.stop()
 
@@ -200,7 +197,7 @@ class ConsumerBase:
         self._subscriptions[wrapped] = subscription_of(wrapped, expression, SystemClock().now_ms())
 
     async def _announce(self, instance: ClientInstance) -> None:
-        """Find the brokers of what is read, ask whether they can serve it, and tell them."""
+        """Check all subscriptions with their brokers, and send heartbeats."""
         for subscription in list(self._subscriptions.values()):
             await instance.routes.of(subscription.topic)
             await check_subscription(instance, self._group, self._namespace, subscription)
@@ -220,7 +217,7 @@ class ConsumerBase:
             return queue
         return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    # What the client instance asks.
+    # For the client instance.
 
     @property
     def group(self) -> str:

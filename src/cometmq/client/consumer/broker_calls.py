@@ -54,7 +54,7 @@ LOCK_TIMEOUT_S: Final = 1.0
 
 
 def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
-    """The table under this member of a body; queues are keys that are objects, or the text of objects."""
+    """Decode a table of offsets in a body; its keys are queues, as objects or as the text of objects."""
     whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS) if body else {}
     table = whole.get(member) if isinstance(whole, dict) else None
     if not isinstance(table, dict):
@@ -66,7 +66,7 @@ def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
 
 
 def queue_of_key(key: object) -> MessageQueue:
-    """The queue that a table's key stands for."""
+    """The queue of a table key."""
     members: Any = fastjson.loads(key) if isinstance(key, str) else key
     try:
         found = dict(members)
@@ -79,18 +79,18 @@ def queue_of_key(key: object) -> MessageQueue:
 
 
 def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> bytes:
-    """A body with one table."""
+    """Encode a body with one table."""
     return fastjson.dumps({member: {queue_key(queue): offset for queue, offset in offsets.items()}})
 
 
 class BrokerCalls:
-    """Asks the brokers of queues."""
+    """Requests to the brokers of queues."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def address_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> tuple[str, bool]:
-        """Where a queue is read, and whether that is a replica."""
+        """The address to read a queue from, and whether that is a replica."""
         routes = self._instance.routes
         found = routes.address_of(routes.broker_of(queue), broker_id)
         if found is None:
@@ -108,7 +108,7 @@ class BrokerCalls:
         timeout_s = timeout_s or instance.settings.call_timeout_s
         return await instance.remoting.call_ok(address, code, header, timeout_s=timeout_s)
 
-    # The offsets of a queue.
+    # Offsets of a queue.
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get."""
@@ -145,12 +145,12 @@ class BrokerCalls:
         answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         return answer.header(GetEarliestMsgStoretimeResponse).timestamp
 
-    # The offsets of a group.
+    # Offsets of a group.
 
     async def committed(self, group: str, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
-        """The offset that the group has committed for the queue; None if it has none.
+        """The committed offset of the group for the queue; None if it has none.
 
-        With `zero_if_new`, a queue that still has its very first message counts as one at 0.
+        With `zero_if_new`, the offset is 0 for a queue that still has its very first message.
         """
         header = QueryConsumerOffsetRequest(
             consumer_group=group,
@@ -178,10 +178,10 @@ class BrokerCalls:
         )
         await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
 
-    # The members of a group, and their locks.
+    # Group members and queue locks.
 
     async def consumer_ids(self, group: str, topic: str) -> Sequence[str]:
-        """The client ids of a group, as one of the topic's brokers knows them; none if it knows no group."""
+        """The client ids of a group, as one of the topic's brokers knows them."""
         routes = self._instance.routes
         route = await routes.of(topic)
         groups = [broker for broker in route.broker_datas if broker.broker_addrs] if route else []
@@ -198,7 +198,7 @@ class BrokerCalls:
         return decode_consumer_ids(answer.body)
 
     async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues of one broker for this client; the answer is which of them it has now."""
+        """Lock queues of one broker for this client; returns the queues that are locked now."""
         instance = self._instance
         address = instance.routes.master_of(broker_name)
         if address is None:
@@ -213,7 +213,7 @@ class BrokerCalls:
         return set(decode_locked(answer.body))
 
     async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; nobody waits for the answer."""
+        """Unlock queues, one-way."""
         instance = self._instance
         address = instance.routes.master_of(broker_name)
         if address is not None:

@@ -1,11 +1,11 @@
-"""Concurrent consumption: many messages of a queue at once, in no order.
+"""Concurrent consumption: many messages of a queue at once, in any order.
 
 Rules kept here:
-- A message is done when its listener returned, or when the broker has it back. Until then the offset of its
+- A message is done when its listener returned, or when the broker took it back. Until then the offset of its
   queue does not pass it.
-- A message that could not be given back is tried again here, some seconds later.
-- A listener that takes too long loses its message: the broker delivers it again, and what the listener
-  returns later does not count.
+- A message that cannot be sent back is retried here some seconds later.
+- A listener that exceeds `consume_timeout_min` loses its message: the broker delivers it again, and the
+  listener's result no longer counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Return = tuple[ProcessQueue, StoredMessage, int]
 
 
 class ConcurrentConsumption:
-    """Runs listeners over messages, and keeps track of which are done."""
+    """Runs listeners over messages, and tracks which are done."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class ConcurrentConsumption:
         self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
-        """Have these messages consumed; the process queue holds them."""
+        """Consume these messages, which the process queue holds."""
         for topic, group in groupby(messages, key=_topic_of):
             listener = self._listener_of(topic)
-            if listener is None:  # of a topic that was subscribed to by an earlier version of the program
+            if listener is None:  # a topic that only an earlier version of the program subscribed to
                 log.error("no listener for topic %s; its messages are given back", topic)
                 self._sending_back.submit((pq, message, 0) for message in group)
                 continue
@@ -123,13 +123,13 @@ class ConcurrentConsumption:
             pq.done(failed)
             return
         level = 0 if context is None else context.delay_level
-        # One that is no longer held was given back already, because it took too long.
+        # A message that is no longer held was sent back before, because it took too long.
         held = [message for message in failed if message.queue_offset in pq.messages]
         self._sending_back.submit([(pq, message, level) for message in held])
 
     async def _give_back(self, item: _Return) -> bool:
         pq, message, level = item
-        if pq.dropped:  # whoever has the queue now gets the message anyway
+        if pq.dropped:  # the new owner of the queue gets the message anyway
             return True
         return await self._send_back.give_back(message, pq.queue, level)
 
@@ -149,11 +149,11 @@ class ConcurrentConsumption:
             self.submit(pq, (message,))
 
     def is_busy(self, pq: ProcessQueue) -> bool:
-        """Nobody has to wait for a queue whose order does not matter."""
+        """Always False: nobody waits for a queue without order."""
         return False
 
     def send_back_expired(self) -> None:
-        """Give back what listeners have been busy with for too long."""
+        """Send back messages that exceed the consume timeout."""
         if self._settings.broadcasting:
             return
         begun_before = time.monotonic() - self._settings.consume_timeout_min * 60
@@ -165,13 +165,13 @@ class ConcurrentConsumption:
                 self._sending_back.submit([(pq, message, _EXPIRED_DELAY_LEVEL) for message in late])
 
     def withdraw(self) -> None:
-        """Give listeners nothing more; what they have not begun stays with the broker."""
+        """Start no more listeners; waiting messages stay with the broker."""
         self._stopping = True
         self._threads.withdraw()
         self._tasks.withdraw()
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
         await self._sending_back.finish(timeout_s)
@@ -179,7 +179,7 @@ class ConcurrentConsumption:
 
 
 _DROPPED: Final = Outcome(ConsumeResult.RECONSUME_LATER)
-"""The outcome of messages whose queue was taken away before a listener got them."""
+"""The outcome of messages whose queue was dropped before a listener got them."""
 
 
 def _topic_of(message: StoredMessage) -> str:

@@ -50,7 +50,7 @@ _AT_THE_END: Final = (
 
 
 class OffsetStore(Protocol):
-    """Where the offsets of a group are kept."""
+    """Stores the offsets of a group."""
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Everything before this offset is done."""
@@ -68,17 +68,17 @@ class OffsetStore(Protocol):
         """Drop the offset from memory."""
 
     async def read(self, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
-        """The offset that was last written; None if there is none. Raises if it cannot be found out.
+        """The offset that was last written; None if there is none. Raises if it cannot be read.
 
-        With `zero_if_new`, a queue that still has its very first message may count as one at 0.
+        With `zero_if_new`, the offset may be 0 for a queue that still has its very first message.
         """
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Write the offsets of these queues; a failure is logged and made good by the next time."""
+        """Write the offsets of these queues; a failure is logged, and the next call writes again."""
 
 
 class MemoryOffsets:
-    """The part that all stores share."""
+    """Offsets in memory, the base of all stores."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
@@ -143,7 +143,7 @@ class BrokerOffsets(MemoryOffsets):
                 await self._calls.commit(self._group, queue, offset)
             except RemotingError as error:
                 log.warning("no offset of %s was committed from %s on: %s", queue.broker_name, queue, error)
-                return  # the others would wait for the same broker in vain
+                return  # the other queues would wait for the same broker
             except CometError as error:
                 log.warning("offset %d of %s was not committed: %s", offset, queue, error)
             else:
@@ -152,7 +152,7 @@ class BrokerOffsets(MemoryOffsets):
 
 
 class LocalOffsets(MemoryOffsets):
-    """The offsets of one client and group, in a file."""
+    """The offsets of one client and group in a file."""
 
     def __init__(self, folder: Path, client_id: str, group: str, files: Files | None = None) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class LocalOffsets(MemoryOffsets):
         self._lock = asyncio.Lock()
 
     async def _content(self) -> dict[MessageQueue, int]:
-        """What the file holds; read once."""
+        """The content of the file, which is read once."""
         if self._written is None:
             self._written = await asyncio.to_thread(self._load)
         return self._written
@@ -201,7 +201,7 @@ class LocalOffsets(MemoryOffsets):
 
 
 def encode_offsets(offsets: dict[MessageQueue, int]) -> bytes:
-    """The text that Java's client writes for these offsets."""
+    """Encode offsets as Java's client writes them."""
     entries = ",".join(
         f'{{\n\t\t\t"brokerName":{_quoted(queue.broker_name)},\n\t\t\t"queueId":{queue.queue_id},'
         f'\n\t\t\t"topic":{_quoted(queue.topic)}\n\t\t}}:{offset}'
@@ -216,14 +216,14 @@ def _quoted(text: str) -> str:
 
 
 def offset_store(client_id: str, group: str, settings: ConsumerSettings, calls: BrokerCalls) -> OffsetStore:
-    """Where a consumer keeps its offsets: with the brokers, or in a file when it broadcasts."""
+    """The offset store of a consumer: brokers, or a file when broadcasting."""
     if settings.broadcasting:
         return LocalOffsets(settings.local_offset_folder or default_offset_folder(), client_id, group)
     return BrokerOffsets(group, calls)
 
 
 class StartOffsets:
-    """Finds the first offset of a queue."""
+    """Finds the start offset of a queue."""
 
     def __init__(
         self, offsets: OffsetStore, calls: BrokerCalls, settings: ConsumerSettings, started_ms: int
@@ -235,8 +235,8 @@ class StartOffsets:
         self._timestamp_ms = started_ms - HALF_AN_HOUR_MS if asked is None else asked
 
     async def of(self, queue: MessageQueue) -> int:
-        """The offset to begin with."""
-        # At the end of a new queue the first message may come between two questions; 0 does not lose it.
+        """The offset to start with."""
+        # A new queue may get its first message between two requests; 0 does not lose it.
         stored = await self._offsets.read(queue, zero_if_new=self._where in _AT_THE_END)
         if stored is not None and stored >= 0:
             return stored
@@ -246,5 +246,5 @@ class StartOffsets:
                 return await self._calls.max_offset(queue)
             return await self._calls.search_offset(queue, self._timestamp_ms)
         if is_retry or self._where not in _AT_THE_END:
-            return 0  # a broker that has lost the beginning says where it has messages
+            return 0  # a broker that has deleted the first messages corrects the offset
         return await self._calls.max_offset(queue)

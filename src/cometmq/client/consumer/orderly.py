@@ -1,11 +1,11 @@
 """Ordered consumption: the messages of a queue one after the other, by one listener at a time.
 
 Rules kept here:
-- A message is only consumed while this client holds the lock of its queue, and after every message before it.
-- One worker consumes a run of messages of a queue before the event loop hears of it; it stops at the first
-  that is not done, when the lock is gone, and after a short while, so that offsets move.
-- What failed is tried again after a pause, with its queue waiting. After too many attempts it goes to the
-  retry topic, from where it becomes a dead letter, and the queue goes on.
+- A message is consumed only while this client holds the lock of its queue, and after all messages before it.
+- A worker consumes many messages of a queue before the event loop gets the outcomes. It stops at the first
+  failure, when the lock is lost, and after 0.1 s, so that offsets move.
+- A failed message is retried after a pause, while its queue waits. After `max_reconsume_times` attempts it
+  goes to the retry topic, where it becomes a dead letter, and the queue continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNLIMITED: Final = 2**31 - 1
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
 Run = list[tuple[Sequence[StoredMessage], Outcome]]
-"""The batches that a worker got through, in order; only the last one may have failed."""
+"""Batches in order, each with its outcome; only the last one may have failed."""
 
 
 class OrderedConsumption:
@@ -59,11 +59,11 @@ class OrderedConsumption:
         self._offsets = offsets
         self._send_back = send_back
         self._locks = locks
-        """None when broadcasting: nobody else reads the queues of this client."""
+        """None when broadcasting: no other client reads these queues."""
         self._listener_of = listener_of
         self._statistics = statistics
         self._busy: set[ProcessQueue] = set()
-        """Queues that a worker has, or whose next run is arranged for."""
+        """Queues that a worker has, or that are scheduled."""
         self._with_listener: set[ProcessQueue] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         threads = settings.consume_threads
@@ -72,7 +72,7 @@ class OrderedConsumption:
         self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
-        """There are messages in this process queue."""
+        """Consume new messages in this process queue."""
         if pq not in self._busy:
             self._go_on(pq)
 
@@ -81,7 +81,7 @@ class OrderedConsumption:
         return pq in self._with_listener
 
     def _go_on(self, pq: ProcessQueue) -> None:
-        """Have the next messages consumed, if there are some and they may be."""
+        """Consume the next messages, if there are any and the lock is held."""
         self._busy.discard(pq)
         if pq.dropped or self._stopping:
             return
@@ -154,7 +154,7 @@ class OrderedConsumption:
         return run
 
     def _with_attempts(self, pq: ProcessQueue, batch: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """The messages as the listener sees them, with how often they were tried here."""
+        """The messages with their number of attempts in `reconsume_times`."""
         if not pq.attempts:
             return batch
         return [_tried(message, pq.attempts.get(message.queue_offset)) for message in batch]
@@ -199,7 +199,7 @@ class OrderedConsumption:
             self._offsets.update(pq.queue, offset, increase_only=False)
 
     async def _settle(self, pq: ProcessQueue, batch: Sequence[StoredMessage], outcome: Outcome) -> None:
-        """Arrange for messages that failed to be tried again, or to go to the retry topic."""
+        """Schedule a retry of failed messages, or send them to the retry topic."""
         self._statistics.of(batch[0].topic).count_results(0, len(batch))
         context = outcome.context
         if outcome.result is ConsumeResult.ROLLBACK and context is not None and not context.auto_commit:
@@ -239,16 +239,16 @@ class OrderedConsumption:
         asyncio.get_running_loop().call_later(pause_ms / 1000, self._go_on, pq)
 
     def send_back_expired(self) -> None:
-        """Nothing is late where order is kept: what follows has to wait."""
+        """Nothing expires in an ordered queue: later messages have to wait."""
 
     def withdraw(self) -> None:
-        """Give listeners nothing more; what they have not begun stays with the broker."""
+        """Start no more listeners; waiting messages stay with the broker."""
         self._stopping = True
         self._threads.withdraw()
         self._workers.withdraw()
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._workers.stop(timeout_s))
         for task in list(self._tasks):
@@ -259,7 +259,7 @@ class OrderedConsumption:
 
 
 def _commits_itself(outcome: Outcome) -> bool:
-    """Whether a roll-back counts as success, because the listener has not taken the commits over."""
+    """Whether a rollback counts as success, because the listener has not disabled `auto_commit`."""
     return outcome.result is ConsumeResult.ROLLBACK and (
         outcome.context is None or outcome.context.auto_commit
     )

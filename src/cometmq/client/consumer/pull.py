@@ -53,7 +53,7 @@ _NOTE_S: Final = 5.0
 
 
 class PullEngine:
-    """The running parts of one pull consumer."""
+    """The engine of one pull consumer."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PullEngine:
         )
         self._news = asyncio.Event()
         self._polled: dict[MessageQueue, int] = {}
-        """Behind the last message of each queue that was polled, as far as not committed."""
+        """The offset after the last polled message of each queue that is not committed."""
         self._last_polled: MessageQueue | None = None
         self._commit_at = asyncio.get_running_loop().time() + settings.auto_commit_interval_ms / 1000
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,11 +119,11 @@ class PullEngine:
         self.rebalancer.trigger()
 
     def start(self) -> None:
-        """Begin; nothing is read before queues are shared or assigned."""
+        """Start; nothing is pulled before queues are shared or assigned."""
         self._tasks.append(asyncio.get_running_loop().create_task(self._housekeeping()))
 
     def start_sharing(self) -> None:
-        """Share the queues of the subscribed topics with the group, from now on."""
+        """Start to share the queues of the subscribed topics with the group."""
         self._tasks.append(asyncio.get_running_loop().create_task(self.rebalancer.run()))
 
     async def _housekeeping(self) -> None:
@@ -141,7 +141,7 @@ class PullEngine:
             raise ClientError(f"queue {missing[0]} cannot be read now; see the log for the reason")
 
     async def stop(self, *, commit_all: bool) -> None:
-        """End all pulls, and commit what was polled if that is done by itself."""
+        """Stop all pulls; with `auto_commit`, commit what was polled."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -160,7 +160,7 @@ class PullEngine:
         self.queues.restart(pq, offset)
 
     async def poll(self, timeout_s: float, max_count: int) -> list[StoredMessage]:
-        """Messages of one queue, at most so many; none if there are none in time."""
+        """Messages of one queue, at most `max_count`; empty if there are none in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         if self._settings.auto_commit and loop.time() >= self._commit_at:
@@ -192,7 +192,7 @@ class PullEngine:
         return []
 
     def _in_turn(self) -> list[ProcessQueue]:
-        """The queues, those behind the one that had its turn first."""
+        """The queues in polling order: those after the last polled one first."""
         queues = sorted(self.queues.table)
         last = self._last_polled
         behind = [queue for queue in queues if last is None or queue > last]
@@ -201,14 +201,14 @@ class PullEngine:
     # Offsets.
 
     def process_queue(self, queue: MessageQueue) -> ProcessQueue:
-        """What is held of a queue that is read here."""
+        """The process queue of a queue that is assigned here."""
         pq = self.queues.table.get(queue)
         if pq is None:
             raise ClientError(f"queue {queue} is not assigned to this consumer")
         return pq
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset that the queue has."""
+        """Continue at another offset that the queue has."""
         self.process_queue(queue)
         least, most = await self.calls.min_offset(queue), await self.calls.max_offset(queue)
         if not least <= offset <= most:
@@ -216,7 +216,7 @@ class PullEngine:
         self.restart(queue, offset)
 
     def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset; it is what is committed next."""
+        """Continue at another offset, which the next commit writes."""
         self.queues.restart(self.process_queue(queue), offset)
         self._polled[queue] = offset
 
@@ -255,7 +255,7 @@ class PullConsumer(ConsumerBase):
         self._engine: PullEngine | None = None
         self._send_back: SendBack
 
-    # What is read.
+    # Subscriptions and assignment.
 
     async def subscribe(self, topic: str, expression: Expression = ALL) -> None:
         """Share a topic with the other members of the group."""
@@ -270,7 +270,7 @@ class PullConsumer(ConsumerBase):
             self._engine.rebalancer.trigger()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         wrapped = wrap_topic(self._namespace, topic)
         self._subscriptions.pop(wrapped, None)
         if self._engine is not None:
@@ -292,7 +292,7 @@ class PullConsumer(ConsumerBase):
         await engine.assign(inner)
 
     def assignment(self) -> set[MessageQueue]:
-        """The queues that are read at the moment."""
+        """The queues that are read now."""
         engine = self._running()
         return {self._plain(queue) for queue in engine.queues.table}
 
@@ -309,7 +309,7 @@ class PullConsumer(ConsumerBase):
     def _subscription_of(self, topic: str) -> SubscriptionData | None:
         return self._subscriptions.get(topic) or self._assigned.get(topic)
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
         """Join the group."""
@@ -340,7 +340,7 @@ class PullConsumer(ConsumerBase):
             self._engine.start_sharing()
 
     async def stop(self) -> None:
-        """Leave the group, committing what was polled if that is done by itself."""
+        """Leave the group; with `auto_commit`, commit what was polled."""
         await self._stop(commit_all=True)
 
     async def _stop(self, *, commit_all: bool) -> None:
@@ -368,11 +368,11 @@ class PullConsumer(ConsumerBase):
     async def poll(
         self, timeout_s: float | None = None, *, max_count: int | None = None
     ) -> list[StoredMessage]:
-        """The next messages of one queue; an empty list if none came in time."""
+        """The next messages of one queue; empty if there are none in time."""
         engine = self._running()
         timeout_s = self.settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
         messages = await engine.poll(timeout_s, max_count or self.settings.pull_batch_size)
-        if messages and self._trace is not None:  # what was polled counts as consumed
+        if messages and self._trace is not None:  # polled messages count as consumed
             self._trace.began(messages)(ConsumeOutcome.SUCCESS)
         return messages
 
@@ -386,7 +386,7 @@ class PullConsumer(ConsumerBase):
         wait: bool = False,
         timeout_s: float | None = None,
     ) -> PullReply:
-        """Read a queue at an offset; with `wait`, a broker that has nothing there waits for something."""
+        """Read a queue at an offset; with `wait`, a broker that has no message there waits for one."""
         engine = self._running()
         inner, settings = self._wrapped(queue), self.settings
         if timeout_s is None:
@@ -410,27 +410,27 @@ class PullConsumer(ConsumerBase):
         await self._send_back.send_back(message, self._wrapped(message.queue), delay_level)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Give no messages of these queues for now."""
+        """Stop polling these queues for now."""
         self._running().pause([self._wrapped(queue) for queue in queues], paused=True)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Give messages of these queues again."""
+        """Poll these queues again."""
         self._running().pause([self._wrapped(queue) for queue in queues], paused=False)
 
     # Offsets.
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue that is read here."""
+        """Continue at another offset of an assigned queue."""
         await self._running().seek(self._wrapped(queue), offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with the oldest message of the queue."""
+        """Continue with the oldest message of the queue."""
         engine = self._running()
         inner = self._wrapped(queue)
         engine.restart(inner, await engine.calls.min_offset(inner))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with the next message that is sent to the queue."""
+        """Continue with the next message that is sent to the queue."""
         engine = self._running()
         inner = self._wrapped(queue)
         engine.restart(inner, await engine.calls.max_offset(inner))
@@ -442,7 +442,7 @@ class PullConsumer(ConsumerBase):
         await engine.commit(inner)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is committed for a queue; None if there is none."""
+        """The committed offset of a queue; None if there is none."""
         return await self._running().offsets.read(self._wrapped(queue))
 
     async def min_offset(self, queue: MessageQueue) -> int:
@@ -457,7 +457,7 @@ class PullConsumer(ConsumerBase):
         """The offset that a queue had reached at a time."""
         return await self._running().calls.search_offset(self._wrapped(queue), timestamp_ms)
 
-    # What the client instance asks, for itself and for brokers.
+    # For the client instance and brokers.
 
     def topics(self) -> Collection[str]:
         return [*self._subscriptions, *self._assigned]

@@ -1,12 +1,11 @@
-"""The pull loops of a consumer: one for each assigned queue, one request at a time.
+"""Pull loops: one for each assigned queue, one request at a time.
 
 Rules kept here:
-- A queue is pulled as long as what is held of it stays within its thresholds. A loop that waits for room is
-  woken by it; nothing is asked again and again.
-- Whatever a broker answers, or does not, the loop goes on, unless the queue was dropped: an error costs a
-  pause, a busy broker a short one.
-- The offset that is reached so far travels with every pull, so that a broker knows it without being told.
-- An offset that the broker does not have is corrected as the broker says, and the queue taken anew.
+- A queue is pulled as long as its held messages stay within the thresholds. Room wakes a loop that waits for
+  it; nothing is polled.
+- An error costs a pause, a busy broker a short one; the loop continues until its queue is dropped.
+- Every pull carries the commit offset, so that the broker knows it without a request of its own.
+- An offset that the broker does not have is corrected to the one it names, and the queue is added again.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class PullPlan(msgspec.Struct, kw_only=True):
     pause_between_s: float = 0.0
     max_bytes: int | None = None
     commits: bool = False
-    """Whether pulls carry the offset that is reached."""
+    """Whether pulls carry the commit offset."""
     needs_lock: bool = False
     with_subscription: bool = False
     crowded: Callable[[], bool] = lambda: False
-    """Whether so much is held over all queues that none is pulled."""
+    """Whether too much is held over all queues."""
 
 
 class PullLoops:
@@ -95,19 +94,19 @@ class PullLoops:
         self.paused = False
 
     def begin(self, pq: ProcessQueue, offset: int) -> None:
-        """Pull this queue from the offset on, until it is dropped."""
+        """Pull this queue from the offset until it is dropped."""
         task = asyncio.get_running_loop().create_task(self._loop(pq, offset), name=f"pull {pq.queue}")
         self._tasks[pq] = task
         task.add_done_callback(lambda _: self._tasks.pop(pq, None))
 
     def end(self, pq: ProcessQueue) -> None:
-        """Pull this queue no more; an answer that is under way is not waited for."""
+        """Stop pulling this queue; a response under way is not awaited."""
         task = self._tasks.get(pq)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
     async def stop(self) -> None:
-        """End all loops."""
+        """Stop all loops."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -136,7 +135,7 @@ class PullLoops:
                 await asyncio.sleep(plan.pause_between_s)
 
     async def _may_pull(self, pq: ProcessQueue) -> bool:
-        """True if the queue is to be pulled now; else waits for a while, or for a change."""
+        """True if the queue may be pulled now; else waits for a while, or for a change."""
         plan = self._plan
         if self.paused or pq.paused:
             await pq.wait_for_room(_PAUSED_S)
@@ -152,16 +151,16 @@ class PullLoops:
         return False
 
     def _pause_after(self, pq: ProcessQueue, error: CometError) -> float | None:
-        """How long to wait after an error, if not the usual time."""
+        """The pause after an error, if it is not the usual one."""
         if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BUSY_PAUSE_S
         log.warning("pulling %s failed: %s", pq.queue, error)
-        if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or has not heard of us yet
+        if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or does not know this client yet
             self._instance.spawn(self._instance.heartbeats.send_to_all())
         return None
 
     async def _pull(self, pq: ProcessQueue, offset: int) -> int | None:
-        """Pull once; the answer is from where to go on, None if not at all."""
+        """Pull once; returns the next offset, None to stop."""
         queue = pq.queue
         subscription = self._subscription_of(queue.topic)
         if subscription is None:
@@ -183,7 +182,7 @@ class PullLoops:
         if pq.dropped:
             return None
         if self.paused or pq.paused:
-            return offset  # asked before the pause; it is asked again behind it
+            return offset  # pulled before the pause; it is pulled again afterwards
         self._statistics.of(queue.topic).count_pull(len(reply.messages), time.perf_counter() - began)
         if reply.offset_illegal:
             log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)
@@ -200,7 +199,7 @@ class PullLoops:
             pq.put(messages)
             self._sink(pq, messages)
         elif not pq.messages:
-            # Everything up to here was filtered out, and nothing before it is left to be done.
+            # Everything up to here was filtered out, and nothing before it is held.
             self._offsets.update(pq.queue, reply.next_offset, increase_only=True)
 
     def _as_sent(self, message: StoredMessage) -> StoredMessage:

@@ -60,7 +60,7 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Consumption(Protocol):
-    """Has messages consumed."""
+    """Consumes messages."""
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None: ...
 
@@ -74,7 +74,7 @@ class Consumption(Protocol):
 
 
 class PushEngine:
-    """The running parts of one push consumer."""
+    """The engine of one push consumer."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class PushEngine:
         )
 
     def _queues_changed(self) -> None:
-        """Give each queue its part of the limits that hold for all of them."""
+        """Divide limits over all queues by the number of queues."""
         settings, queues = self._settings, max(len(self.queues.table), 1)
         if settings.pull_threshold_for_topic != UNLIMITED:
             self.thresholds.count = max(1, settings.pull_threshold_for_topic // queues)
@@ -164,7 +164,7 @@ class PushEngine:
         self.rebalancer.trigger()
 
     def start(self) -> None:
-        """Begin to share the group's queues, and to read one's own."""
+        """Start to rebalance and pull."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.rebalancer.run()),
@@ -190,7 +190,7 @@ class PushEngine:
                 log.exception("the housekeeping of a consumer failed")
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Let the group go on at other offsets in the queues that this member reads."""
+        """Continue at other offsets in the queues of this member."""
         self.rebalancer.suspend()
         try:
             await self.queues.reset(offsets)
@@ -198,7 +198,7 @@ class PushEngine:
             self.rebalancer.resume()
 
     async def stop(self) -> None:
-        """Finish what listeners have; what they have not begun stays with the brokers."""
+        """Wait for running listeners; waiting messages stay with the brokers."""
         self.consumption.withdraw()
         for task in self._tasks:
             task.cancel()
@@ -236,7 +236,7 @@ class PushConsumer(ConsumerBase):
     def subscribe(
         self, topic: str, expression: Expression = ALL, *, listener: F | None = None
     ) -> F | Callable[[F], F]:
-        """Read a topic: all of it, messages with certain tags (`"a || b"`), or what `Sql(…)` says.
+        """Read a topic: all of it, messages with certain tags (`"a || b"`), or those that `Sql(…)` selects.
 
         The listener is given as an argument, or decorated with the result.
         """
@@ -260,7 +260,7 @@ class PushConsumer(ConsumerBase):
         engine.rebalancer.trigger()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         wrapped = wrap_topic(self._namespace, topic)
         self._subscriptions.pop(wrapped, None)
         self._listeners.pop(topic, None)
@@ -268,10 +268,10 @@ class PushConsumer(ConsumerBase):
             await self._engine.rebalancer.leave(wrapped)
             await self._instance.heartbeats.send_to_all()
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start reading."""
         if not self._subscriptions:
             raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
         self._begin_start()
@@ -294,7 +294,7 @@ class PushConsumer(ConsumerBase):
         self._engine.start()
 
     async def stop(self) -> None:
-        """Finish what listeners are busy with, then leave the group; a second time does nothing."""
+        """Wait for running listeners, then leave the group; a second call does nothing."""
         if self.state is not ServiceState.RUNNING:
             self.state = ServiceState.STOPPED
             return
@@ -311,7 +311,7 @@ class PushConsumer(ConsumerBase):
         return TracedListener(listener, self._trace)
 
     async def run(self) -> None:
-        """Start, consume until the process is interrupted or told to end, then stop in good order."""
+        """Start, consume until the process gets SIGINT or SIGTERM, then stop in good order."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         for each in _STOP_SIGNALS:
@@ -324,7 +324,7 @@ class PushConsumer(ConsumerBase):
                 loop.remove_signal_handler(each)
 
     def suspend(self) -> None:
-        """Pull nothing for now; what is held is still consumed."""
+        """Stop pulling for now; held messages are still consumed."""
         self._running().loops.paused = True
 
     def resume(self) -> None:
@@ -335,7 +335,7 @@ class PushConsumer(ConsumerBase):
             pq.made_room()
 
     def assignment(self) -> set[MessageQueue]:
-        """The queues that this member of the group reads at the moment, those of its retry topic apart."""
+        """The queues that this member of the group reads now, without those of its retry topic."""
         retries = retry_topic(self._group)
         return {
             self._plain(queue)
@@ -348,7 +348,7 @@ class PushConsumer(ConsumerBase):
         assert self._engine is not None
         return self._engine
 
-    # What the client instance asks, for itself and for brokers.
+    # For the client instance and brokers.
 
     def route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:

@@ -58,7 +58,7 @@ _RESULTS: Final = {
 
 
 class TopicTotals:
-    """What was counted for one topic."""
+    """Counters of one topic."""
 
     __slots__ = ("consumed", "failed", "notes", "pull_ms", "pulled", "pulls", "runs", "spent_ms")
 
@@ -78,13 +78,13 @@ class TopicTotals:
         self.pull_ms += seconds * 1000
 
     def count_run(self, done: int, seconds: float) -> None:
-        """A listener ran, and so many messages are done."""
+        """Count one call of a listener, and the messages that are done with it."""
         self.runs += 1
         self.spent_ms += seconds * 1000
         self.consumed += done
 
     def count_results(self, done: int, failed: int) -> None:
-        """Of the messages of a run that was counted, so many more are done, and so many failed."""
+        """Count more messages of a call that was counted."""
         self.consumed += done
         self.failed += failed
 
@@ -107,7 +107,7 @@ class TopicTotals:
 
 
 class ConsumeStatistics:
-    """Counts of one consumer."""
+    """Statistics of one consumer."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicTotals] = {}
@@ -119,7 +119,7 @@ class ConsumeStatistics:
         return found
 
     def note(self) -> None:
-        """Remember where the counts are now; call it every few seconds."""
+        """Note the totals; call it every few seconds."""
         now = time.monotonic()
         for totals in self._topics.values():
             totals.note(now)
@@ -154,7 +154,7 @@ def running_info(
     *,
     with_stacks: bool,
 ) -> ConsumerRunningInfo:
-    """Everything there is to say."""
+    """The running info of a consumer."""
     texts = as_texts(settings)
     properties = {_camel(name): text for name, text in texts.items() if name not in _SECRET}
     properties |= {
@@ -202,7 +202,7 @@ def _wall_ms(monotonic_s: float) -> int:
 
 
 def _stacks() -> str:
-    """Where every thread of the process is, in place of Java's thread dump."""
+    """The stacks of all threads, in place of Java's thread dump."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -215,7 +215,7 @@ def _stacks() -> str:
 async def consume_directly(
     listener_of: Callable[[str], Listener | None], message: StoredMessage, namespace: str, *, ordered: bool
 ) -> ConsumeDirectlyResult:
-    """Run the listener of the message's topic and say how it went; offsets stay as they are."""
+    """Run the listener of the message's topic and report the result; offsets do not move."""
     topic = unwrap(namespace, message.properties.get(names.RETRY_TOPIC, message.topic))
     listener = listener_of(topic)
     if listener is None:

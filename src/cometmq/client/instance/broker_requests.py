@@ -1,9 +1,9 @@
-"""What brokers ask of a client, on the connections that the client made.
+"""Requests from brokers to a client, on the connections that the client opened.
 
 Rules kept here:
-- Each request goes to the consumer or the producer of the group that it names; a group that is not here is
-  answered with a sentence, not with silence.
-- Nothing that takes long happens in here: checks of transactions run elsewhere, replies are only handed over.
+- Each request goes to the consumer or producer of the group that it names; a missing group is answered with
+  an error that says so.
+- Nothing here takes long: transaction checks run elsewhere, replies are only handed over.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class BrokerRequests:
         message = to_stored_message(record, header.target_broker_name or "")
         group = message.properties.get(PGROUP, "")
         producer = self._find_transactions(group)
-        if producer is None:  # nobody reads the answer to a one-way request
+        if producer is None:  # nobody reads the response to a one-way request
             log.warning(
                 "%s asks about a transaction of group %r, which is not here", connection.remote_address, group
             )

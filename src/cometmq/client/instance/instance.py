@@ -55,7 +55,7 @@ _HURRY_PERIOD_S: Final = 1.0
 
 
 class _Generation:
-    """How often processes were forked off on the way to this one."""
+    """The number of forks on the way to this process."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -69,7 +69,7 @@ _now: Final = _Generation()
 
 
 class ForkGuard:
-    """Remembers where it was made."""
+    """Ties a client to the process that made it."""
 
     __slots__ = ("_generation",)
 
@@ -77,13 +77,13 @@ class ForkGuard:
         self._generation = _now.number
 
     def check(self) -> None:
-        """Refuse use by a process that was forked off since."""
+        """Raise in a forked child."""
         if self._generation != _now.number:
             raise StateError(_FORKED)
 
 
 class GroupMember(Protocol):
-    """A producer or a consumer, as its instance sees it."""
+    """A producer or a consumer, for its client instance."""
 
     @property
     def group(self) -> str:
@@ -93,24 +93,24 @@ class GroupMember(Protocol):
     def kind(self) -> MemberKind: ...
 
     def topics(self) -> Collection[str]:
-        """The topics whose routes are to be kept fresh."""
+        """The topics whose routes are kept up to date."""
 
     def heartbeat_entry(self) -> ProducerData | ConsumerData: ...
 
     def route_changed(self, topic: str) -> None:
-        """The route of a topic is not what it was."""
+        """The route of a topic has changed."""
 
 
 class ConsumerMember(GroupMember, Protocol):
-    """A consumer: what brokers may ask of it."""
+    """A consumer, for requests from brokers."""
 
     def consumer_ids_changed(self) -> None:
-        """The members of the group have changed, or a broker came back: share the queues anew."""
+        """Rebalance: the members of the group have changed, or a broker came back."""
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """The offsets of a topic's queues that are held here."""
+        """The offsets of a topic's queues in memory."""
 
     async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo: ...
 
@@ -119,7 +119,7 @@ class ConsumerMember(GroupMember, Protocol):
 
 @runtime_checkable
 class TransactionMember(GroupMember, Protocol):
-    """A producer that sends in transactions: what brokers may ask of it."""
+    """A transactional producer, for requests from brokers."""
 
     def check_transaction(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
@@ -128,7 +128,7 @@ class TransactionMember(GroupMember, Protocol):
 
 
 class ClientConnections(RemotingClient):
-    """A `RemotingClient` that says when a connection was made."""
+    """A `RemotingClient` that reports new connections."""
 
     def __init__(self, connected: Callable[[str], None], **options: Any) -> None:
         super().__init__(**options)
@@ -182,10 +182,10 @@ class ClientInstance:
         self._hurried_at = -_HURRY_PERIOD_S
         self._hurry: asyncio.Task[None] | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Begin to keep routes fresh and brokers informed; a second time does nothing."""
+        """Start refreshing routes and sending heartbeats; a second call does nothing."""
         if not self._running:
             self._running = True
             settings = self.settings
@@ -196,7 +196,7 @@ class ClientInstance:
             self.spawn(self._repeat(self.heartbeats.send_to_all, first_s, heartbeat_s))
 
     async def stop(self) -> None:
-        """End all timers and close all connections."""
+        """Stop all timers and close all connections."""
         self._running = False
         for task in self._tasks:
             task.cancel()
@@ -206,7 +206,7 @@ class ClientInstance:
         await self.remoting.stop()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something beside, until it ends or the instance does."""
+        """Run a task until it ends or the instance stops."""
         task = self.remoting.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -224,13 +224,13 @@ class ClientInstance:
             await asyncio.sleep(s)
 
     def check_usable(self) -> None:
-        """Refuse use by a process that was forked off."""
+        """Raise in a forked child."""
         self._fork_guard.check()
 
     # Members.
 
     def add_member(self, member: GroupMember) -> None:
-        """Take a member in; its group must not have one of the same kind here."""
+        """Add a member; its group must not have one of the same kind here."""
         key = (member.kind, member.group)
         if self._members.setdefault(key, member) is not member:
             raise GroupTakenError(
@@ -239,7 +239,7 @@ class ClientInstance:
             )
 
     async def remove_member(self, member: GroupMember) -> None:
-        """Let a member go, tell the brokers, and stop with the last one."""
+        """Remove a member, unregister it from the brokers, and stop with the last one."""
         key = (member.kind, member.group)
         if self._members.get(key) is not member:
             return
@@ -258,7 +258,7 @@ class ClientInstance:
         return cast(ConsumerMember | None, self._members.get(("consumer", group)))
 
     def transaction_producer(self, group: str) -> TransactionMember | None:
-        """The producer of a group, if it is here and sends in transactions."""
+        """The transactional producer of a group, if it is here."""
         member = self._members.get(("producer", group))
         return member if isinstance(member, TransactionMember) else None
 
@@ -269,7 +269,7 @@ class ClientInstance:
         else:
             header.consumer_group = member.group
         connected = {connection.remote_address for connection in self.remoting.connections}
-        # A broker to which there is no connection has forgotten this client already.
+        # A broker without a connection has forgotten this client already.
         wanted = [
             address
             for addresses in self.routes.broker_addresses().values()
@@ -288,7 +288,7 @@ class ClientInstance:
     # Routes and connections.
 
     async def refresh_routes(self) -> None:
-        """Ask for the routes of all topics in use; forget those of the others."""
+        """Refresh the routes of all topics in use; forget the others."""
         used = {topic for member in list(self._members.values()) for topic in member.topics()}
         self.routes.forget_topics(used)
         for topic in used:
@@ -298,7 +298,7 @@ class ClientInstance:
                 log.warning("the route of topic %s was not refreshed: %s", topic, error)
 
     def refresh_soon(self) -> None:
-        """Look for new routes before it is time, because something did not answer; once a second at most."""
+        """Refresh routes ahead of time, because something did not respond; at most once a second."""
         now = self.remoting.loop.time()
         busy = self._hurry is not None and not self._hurry.done()
         if self._running and not busy and now - self._hurried_at >= _HURRY_PERIOD_S:
@@ -310,7 +310,7 @@ class ClientInstance:
             member.route_changed(topic)
 
     def _connected(self, address: str) -> None:
-        """A broker that has come, or come back, gets to know this client at once."""
+        """Send a heartbeat to a broker that is new or came back."""
         if self._running and self.routes.has_broker_at(address):
             self.spawn(self.heartbeats.send_to(address))
             for kind, group in list(self._members):
@@ -319,7 +319,7 @@ class ClientInstance:
                     consumer.consumer_ids_changed()
 
 
-# The instances of each event loop. A loop that is gone takes its instances with it.
+# By event loop. A loop that is gone takes its instances with it.
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = WeakKeyDictionary()
 
 
@@ -330,7 +330,7 @@ async def join_instance(
     keep_instance_name: bool = False,
     clock: Clock | None = None,
 ) -> ClientInstance:
-    """Add a member to the instance of its client id, which is made and started if it is the first."""
+    """Add a member to the instance of its client id, which is created and started for the first member."""
     common = common_settings(settings)
     id_ = client_id(common, keep_instance_name=keep_instance_name)
     here = _instances.setdefault(asyncio.get_running_loop(), {})

@@ -32,12 +32,12 @@ LATENCIES_MS: Final = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 BREAKS_MS: Final = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
 FAILURE_LATENCY_MS: Final = 10_000
 MAX_BROKERS: Final = 10_000
-"""With this many brokers in the table, a further one takes the place of the oldest."""
+"""With this many brokers, a new one replaces the oldest."""
 _PERIOD_S: Final = 3.0
 
 
 def break_ms(latency_ms: float) -> int:
-    """How long to stay away from a broker that took this long."""
+    """The break after a response that took this long."""
     for least, length in zip(reversed(LATENCIES_MS), reversed(BREAKS_MS), strict=True):
         if latency_ms >= least:
             return length
@@ -51,20 +51,20 @@ class _Fault(msgspec.Struct):
 
 
 class BrokerFaults:
-    """The table of one producer, by broker name."""
+    """The slow and failed brokers of one producer, by name."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
         self._faults: dict[str, _Fault] = {}
 
     def answered(self, broker_name: str, latency_ms: float) -> None:
-        """The broker took the message, in this time."""
+        """Note a response after this time."""
         fault = self._faults.get(broker_name)
         if fault is not None or latency_ms >= LATENCIES_MS[0]:
             self._note(broker_name, latency_ms, reachable=True)
 
     def failed(self, broker_name: str, *, reachable: bool) -> None:
-        """The broker could not be asked, did not answer, or (not `reachable`) refused."""
+        """Note a failure: the broker did not respond, or (not `reachable`) refused."""
         self._note(broker_name, FAILURE_LATENCY_MS, reachable=reachable)
 
     def _note(self, broker_name: str, latency_ms: float, *, reachable: bool) -> None:
@@ -87,7 +87,7 @@ class BrokerFaults:
         return fault is None or fault.reachable
 
     def due_for_check(self, interval_ms: int) -> Iterable[str]:
-        """The unreachable brokers that the detector should try now; each again after the interval."""
+        """The unreachable brokers that are due for a check, each once per interval."""
         now = self._now_ms()
         for broker_name, fault in list(self._faults.items()):
             if not fault.reachable and now >= fault.check_at_ms:
@@ -95,14 +95,14 @@ class BrokerFaults:
                 yield broker_name
 
     def reached(self, broker_name: str) -> None:
-        """The detector got an answer."""
+        """Note that the detector got a response."""
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.reachable = True
 
 
 class FaultDetector:
-    """Asks unreachable brokers something small, now and then; any answer will do."""
+    """Sends a small request to unreachable brokers from time to time; any response counts."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class FaultDetector:
             await self.check()
 
     async def check(self) -> None:
-        """Ask those whose time has come."""
+        """Check the brokers that are due."""
         for broker_name in self._faults.due_for_check(self._settings.detect_interval_ms):
             address = self._instance.routes.master_of(broker_name)
             topic = next(iter(self._topics()), None)

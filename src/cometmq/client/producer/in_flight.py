@@ -26,7 +26,7 @@ Callback = Callable[[SendReceipt | CometError], Any]
 
 
 class InFlight:
-    """Counts what is under way, and lets in as much as fits."""
+    """Counts messages and bytes in flight, and admits as many as fit."""
 
     __slots__ = ("_idle", "_max_bytes", "_max_messages", "_waiting", "bytes", "messages")
 
@@ -39,7 +39,7 @@ class InFlight:
         self.bytes = 0
 
     def enter_at_once(self, size: int) -> bool:
-        """Come in if there is room and nobody waits in line."""
+        """Enter if there is room and nobody waits in line."""
         if self._waiting or (self.messages and not self._fits(size)):
             return False
         self.messages += 1
@@ -52,7 +52,7 @@ class InFlight:
         )
 
     async def enter(self, size: int, deadline: float) -> None:
-        """Come in, after waiting in line if need be; raises `CallTimeoutError` at the deadline."""
+        """Enter, after waiting in line if needed; raises `CallTimeoutError` at the deadline."""
         if self.enter_at_once(size):
             return
         place = asyncio.get_running_loop().create_future()
@@ -62,10 +62,10 @@ class InFlight:
             async with asyncio.timeout_at(deadline):
                 await place
         except BaseException as error:
-            if place.done() and not place.cancelled():  # let in at the very moment
+            if place.done() and not place.cancelled():  # admitted at that very moment
                 self.leave(size)
             else:
-                with suppress(ValueError):  # passed over already, if it was cancelled
+                with suppress(ValueError):  # skipped already, if it was cancelled
                     self._waiting.remove(entry)
                 self._let_in()
             if isinstance(error, TimeoutError):
@@ -78,7 +78,7 @@ class InFlight:
             raise
 
     def leave(self, size: int) -> None:
-        """What entered is done."""
+        """Leave, and admit others."""
         self.messages -= 1
         self.bytes -= size
         if self._waiting:
@@ -96,7 +96,7 @@ class InFlight:
                 self.bytes += size
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         while self.messages or self._waiting:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
@@ -104,14 +104,14 @@ class InFlight:
 
 
 class BackgroundSends:
-    """The sends of one producer that run beside."""
+    """The background sends of one producer."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tasks: set[asyncio.Task[SendReceipt]] = set()
 
     def check_room(self) -> None:
-        """Refuse one more if there are too many."""
+        """Raise if too many are running."""
         if len(self._tasks) >= self._limit:
             raise TooManyRequestsError(f"{len(self._tasks)} messages are under way; send slower")
 
@@ -140,6 +140,6 @@ class BackgroundSends:
             log.exception("the callback of a send failed")
 
     async def all_ended(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait for all of them."""
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -52,7 +52,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 
 LARGE_BODY: Final = 64 * 1024
-"""Compressing this much takes about a millisecond; a larger body would hold up the event loop."""
+"""Compressing 64 KiB takes about a millisecond; a larger body would block the event loop."""
 _HANDLE_VERSION: Final = "v1"
 
 
@@ -76,7 +76,7 @@ class Producer:
         self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._background = BackgroundSends(self.settings.max_in_flight_messages)
         self._registered_topics: set[str] = set()
-        """Topics whose brokers know this producer although it may never send to them."""
+        """Topics whose brokers have to know this producer even if it never sends to them."""
         self._trace: ProducerTrace | None = None
         self._instance: ClientInstance | None = None
         self._topics: PublishTopics
@@ -84,7 +84,7 @@ class Producer:
         self._builder: SendRequestBuilder
         self._loop: asyncio.AbstractEventLoop
 
-    # Life.
+    # Lifecycle.
 
     @property
     def group(self) -> str:
@@ -96,7 +96,7 @@ class Producer:
         return self._running().client_id
 
     async def start(self) -> None:
-        """Join the client instance; brokers are connected when the first message goes to them."""
+        """Join the client instance; a broker is connected when the first message goes to it."""
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the producer is {self.state.value}; make a new one")
         self._fork_guard.check()
@@ -130,7 +130,7 @@ class Producer:
         return ProducerTrace(dispatcher, unwrap(self._namespace, self._group), instance.clock.now_ms)
 
     async def stop(self) -> None:
-        """Let what is under way come to its end, then leave; a second time does nothing."""
+        """Wait for sends in flight, then leave; a second call does nothing."""
         instance = self._instance
         if self.state is not ServiceState.RUNNING or instance is None:
             self.state = ServiceState.STOPPED
@@ -172,8 +172,8 @@ class Producer:
     ) -> SendReceipt:
         """Send a message and wait until a broker has stored it.
 
-        It goes to `queue`, or to what `selector(queues, message, selector_arg)` chooses, or to the queue of
-        its sharding key, or to whose turn it is. Only the last of these is tried again on another broker.
+        It goes to `queue`, to the queue that `selector(queues, message, selector_arg)` chooses, to the queue
+        of its sharding key, or else round-robin. Only a round-robin send is retried on another broker.
         """
         self._running()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
@@ -189,7 +189,7 @@ class Producer:
         system: SystemFields | None = None,
         first_at: str | None = None,
     ) -> SendReceipt:
-        """Send a message, at first to the broker with the name `first_at` if there is one."""
+        """Send a message, first to the broker named `first_at`, if any."""
         deadline = self._loop.time() + timeout_s
         size = len(message.body)
         if not self._in_flight.enter_at_once(size):
@@ -215,7 +215,7 @@ class Producer:
         return receipt if not self._namespace else self._unwrapped(receipt)
 
     async def _request_of(self, message: Message, system: SystemFields | None = None) -> SendRequest:
-        """The request of a message; a large body is compressed on a worker thread."""
+        """Build the request of a message; a large body is compressed on a worker thread."""
         if len(message.body) <= LARGE_BODY or not self._builder.is_compressed(message):
             return self._builder.of(message, None, system)
         compressed = await self._loop.run_in_executor(None, self._builder.compressed, message.body)
@@ -233,11 +233,11 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> list[SendReceipt]:
-        """Send messages of one topic in as few requests as their size allows; a receipt for each, in order.
+        """Send messages of one topic in as few requests as possible; returns a receipt for each, in order.
 
         A request has at most `max_message_size` bytes and 4,000 messages, and is stored whole or not at all.
-        The requests are sent one after the other, to the same queue only if one is chosen. If a later one
-        fails, `PartialBatchError` has the receipts of what was stored before it.
+        The requests are sent one after the other, to one queue only if it is chosen. If a later one fails,
+        `PartialBatchError` has the receipts of the earlier ones.
         """
         self._running()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
@@ -285,7 +285,7 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> None:
-        """Send a message and do not ask whether it arrived; returns when it is on its way."""
+        """Send a message without a response; returns when it is on its way."""
         self._running()
         deadline = self._loop.time() + self._timeout_s
         size = len(message.body)
@@ -322,7 +322,7 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> StoredMessage:
-        """Send a message and wait for the reply of whoever consumes it; the time-out covers both.
+        """Send a message and wait for the reply of its consumer; the timeout covers both.
 
         `CallTimeoutError` says that the message was sent, but no reply came in time. With
         `max_pending_requests` waiting, a further one is refused (`TooManyRequestsError`).
@@ -339,7 +339,7 @@ class Producer:
             return await await_reply(reply, deadline, message.topic, timeout_s)
 
     async def _await_replies_to(self, topic: str, deadline: float) -> None:
-        """A reply may come over any broker of the topic's clusters, and each has to know this client."""
+        """Register at every broker of the topic's clusters: any of them may bring the reply."""
         found = await self._topics.find(topic, deadline)
         known = self._running().routes.known(found.topic)
         clusters = {broker.cluster for broker in known.route.broker_datas} if known is not None else set()
@@ -355,7 +355,7 @@ class Producer:
             ) from None
 
     async def _register_at_brokers(self, topics: Collection[str]) -> None:
-        """Have the brokers of these topics know this producer, as they may have something for it."""
+        """Have the brokers of these topics know this producer, to send it replies and check-backs."""
         instance = self._running()
         for topic in topics:
             await instance.routes.of(topic)
@@ -372,24 +372,24 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
-        """Answer a message that was sent with `request`; returns when the broker has passed the reply on.
+        """Reply to a message that was sent with `request`; returns when the broker has passed the reply on.
 
-        A message that was not is refused with a `ClientError`; a `SendError` says that nobody waits any more.
+        Any other message is refused with a `ClientError`; a `SendError` says that nobody waits any more.
         """
         self._running()
         topic, system = reply_fields(message)
         answer = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        # The request came to this broker, so the client that waits is known there.
+        # The request came to this broker, so the waiting client is known there.
         return await self._send(answer, timeout_s, system=system, first_at=message.broker_name)
 
-    # Taking back.
+    # Recall.
 
     async def recall(self, handle: str | None, topic: str, *, timeout_s: float | None = None) -> str:
-        """Take back a message that is not due yet, by its `SendReceipt.recall_handle`; the answer is its id.
+        """Recall a delayed message that is not due yet, by its `SendReceipt.recall_handle`; returns its id.
 
-        A `ResponseError` says that the broker does not take it back: it is due, or the broker does not offer
-        that (`recallMessageEnable`).
+        A `ResponseError` says that the broker refuses: the message is due, or recalls are switched off
+        (`recallMessageEnable`).
         """
         instance = self._running()
         check_topic(topic)
@@ -431,7 +431,7 @@ class Producer:
     # Topics and queues.
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> Sequence[MessageQueue]:
-        """The queues that messages to a topic may go to."""
+        """The queues of a topic that messages can be sent to."""
         self._running()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         found = await self._topics.find(topic, deadline)
@@ -450,7 +450,7 @@ class Producer:
 
 
 def _read_handle(handle: str | None) -> tuple[str, str]:
-    """The broker that has a delayed message, and the id of the message."""
+    """The broker name and the message id in a recall handle."""
     if handle is None:
         raise ClientError("the message has no handle; only one that a broker delays can be taken back")
     try:

@@ -45,7 +45,7 @@ MAX_TOPICS: Final = 10_000
 
 
 class PublishTopic:
-    """The queues of one topic, and whose turn it is."""
+    """The queues of one topic, used round-robin."""
 
     __slots__ = ("_turn", "queues", "topic")
 
@@ -55,7 +55,7 @@ class PublishTopic:
         self._turn = random.randrange(_RANDOM_START)
 
     def next_queue(self) -> MessageQueue:
-        """Whose turn it is."""
+        """The next queue, round-robin."""
         turn = self._turn
         self._turn = turn + 1
         return self.queues[turn % len(self.queues)]
@@ -65,7 +65,7 @@ class PublishTopic:
         return self._first(lambda queue: queue.broker_name == broker_name)
 
     def choose(self, last_failed: str | None, faults: BrokerFaults | None) -> MessageQueue:
-        """The queue to try now, with the name of the broker that has just failed if one has."""
+        """The queue to try now; `last_failed` is the name of the broker that has just failed, if any."""
         if faults is not None:
             return self._choose_by_latency(last_failed, faults)
         if last_failed is None:
@@ -93,29 +93,29 @@ class PublishTopic:
 
 
 def by_hash(queues: Sequence[MessageQueue], message: object, key: object) -> MessageQueue:
-    """The selector that keeps messages of one key in one queue: by the key's hash, as Java computes it."""
+    """A selector that keeps the messages of one key in one queue, by the key's hash as Java computes it."""
     return queues[abs(java_hash(str(key))) % len(queues)]
 
 
 def by_random(queues: Sequence[MessageQueue], message: object, key: object) -> MessageQueue:
-    """The selector that takes any queue."""
+    """A selector that takes a random queue."""
     return random.choice(queues)
 
 
 class PublishTopics:
-    """Finds topics, and the queues that messages are meant for."""
+    """The topics that a producer sends to."""
 
     routes: Routes
-    """Set when the client instance is there."""
+    """Set when the producer starts."""
 
     def __init__(self, namespace: str, template_queue_nums: int) -> None:
         self.known: dict[str, PublishTopic] = {}
-        """What was found, by the name that the application uses."""
+        """By the name that the application uses."""
         self._namespace = namespace
         self._template_queue_nums = template_queue_nums
 
     async def find(self, name: str, deadline: float) -> PublishTopic:
-        """The queues of a topic; asked for if they are not known yet."""
+        """The queues of a topic, looked up if they are not known yet."""
         known = self.known.get(name)
         if known is not None:
             return known
@@ -149,7 +149,7 @@ class PublishTopics:
         selector: QueueSelector | None,
         selector_arg: object,
     ) -> MessageQueue | None:
-        """The queue that a message has to go to; None if any will do."""
+        """The queue that a message has to go to; None for round-robin."""
         if queue is not None:
             if queue.topic not in (message.topic, topic.topic):
                 raise MessageError(f"queue {queue} does not belong to topic {message.topic}")
@@ -181,5 +181,5 @@ class PublishTopics:
             queues = self.routes.publish_queues(topic)
             if queues:
                 known.queues = queues
-            else:  # the next send asks again, and says what is wrong if that does not help
+            else:  # the next send looks it up again, and raises if that does not help
                 del self.known[name]

@@ -45,13 +45,13 @@ DEFAULT_REGION: Final = "DefaultRegion"
 CONNECT_FAILED: Final = 10001
 ANSWER_TIMEOUT: Final = 10002
 BROKER_UNKNOWN: Final = 10003
-"""The codes of failures for which there is no answer of a broker, as in Java's client."""
+"""Codes of Java's client for failures without a response."""
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 _FALSE: Final = "false"
 
 
 class SendStatus(StrEnum):
-    """How safe a stored message is. All but the first say what the broker was told to wait for in vain."""
+    """How safely a message is stored. All but the first name what the broker waited for without success."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -65,24 +65,24 @@ STATUS_OF_CODE: Final[dict[int, SendStatus]] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT.value: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE.value: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-"""The answers that mean: stored."""
+"""Responses that mean: stored."""
 
 
 class SendReceipt(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was stored, and under which ids."""
+    """Where a message is stored, and its ids."""
 
     status: SendStatus
     msg_id: str
     """The id that the producer gave the message."""
     offset_msg_id: str
-    """The id that says where the broker has it."""
+    """The id with the broker's address and the physical offset."""
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
     region_id: str = DEFAULT_REGION
     trace_on: bool = True
     recall_handle: str | None = None
-    """What takes a delayed message back, where the broker offers that."""
+    """Recalls a delayed message, if the broker supports it."""
 
 
 def receipt_of(
@@ -103,7 +103,7 @@ def receipt_of(
 
 
 def receipts_of_batch(whole: SendReceipt, msg_ids: list[str]) -> list[SendReceipt]:
-    """A receipt for each message of a batch, which a broker stores one behind the other."""
+    """A receipt for each message of a batch, whose queue offsets are consecutive."""
     offset_ids = whole.offset_msg_id.split(",")
     if len(offset_ids) != len(msg_ids):  # one record for all of them
         offset_ids = [whole.offset_msg_id] * len(msg_ids)
@@ -116,7 +116,7 @@ def receipts_of_batch(whole: SendReceipt, msg_ids: list[str]) -> list[SendReceip
 
 
 class Sender:
-    """The sending part of one producer."""
+    """Sends requests of one producer."""
 
     def __init__(
         self, instance: ClientInstance, settings: ProducerSettings, group: str, faults: BrokerFaults | None
@@ -158,7 +158,7 @@ class Sender:
         chosen: MessageQueue | None = None,
         first: MessageQueue | None = None,
     ) -> SendReceipt:
-        """Send to the chosen queue; else to the one that is to be tried first, or to whose turn it is."""
+        """Send to the chosen queue, or first to `first`, or round-robin."""
         failures: list[CometError] = []
         last_failed: str | None = None
         tries = 1 if chosen is not None else self._tries
@@ -190,7 +190,7 @@ class Sender:
                 failures.append(error)
                 if error.code not in self._settings.retry_response_codes:
                     break
-            except HeaderError as error:  # stored, most likely, but where cannot be read
+            except HeaderError as error:  # stored, most likely, but the response cannot be read
                 error.maybe_applied = True
                 failures.append(error)
                 break
@@ -198,14 +198,14 @@ class Sender:
         raise self._failure(topic.topic, failures)
 
     def _time_for_try(self, left_s: float, tries: int) -> float:
-        """How much of what is left of the time the next one of so many tries may take."""
+        """The timeout of the next attempt, with this many left."""
         per_try_ms = self._settings.max_timeout_per_try_ms
         return left_s if per_try_ms is None or tries == 1 else min(left_s, per_try_ms / 1000)
 
     def _receipt(
         self, topic: str, queue: MessageQueue, request: SendRequest, answer: Command, begun: float, left: int
     ) -> SendReceipt:
-        """What an answer says about a message; raises if that is not good enough."""
+        """The receipt in a response; raises if the message is not stored safely enough."""
         status = STATUS_OF_CODE.get(answer.code)
         if status is None:
             remark = answer.remark or "no reason given"
@@ -222,7 +222,7 @@ class Sender:
         return receipt_of(status, header, header.batch_uniq_id or request.msg_id, topic, queue.broker_name)
 
     async def oneway(self, topic: str, queue: MessageQueue, request: SendRequest, timeout_s: float) -> None:
-        """Send to a queue without an answer."""
+        """Send to a queue without a response."""
         broker_name, address = self.locate(queue)
         fields = self.fields(topic, queue, broker_name, request)
         await self._remoting.oneway(address, request.code, fields, body=request.body, timeout_s=timeout_s)
@@ -242,7 +242,7 @@ class Sender:
         return routes.master_of(routes.broker_of(queue)) or ""
 
     def _failure(self, topic: str, failures: list[CometError]) -> SendError:
-        """One error for all that happened."""
+        """One error for all attempts."""
         last = failures[-1]
         tries = "" if len(failures) == 1 else f" in {len(failures)} tries"
         error = SendError(

@@ -57,12 +57,12 @@ _STOP_CHECKS_S: Final = 5.0
 
 
 class TransactionState(StrEnum):
-    """How a transaction ended, as far as known."""
+    """The state of a transaction."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
     UNKNOWN = "UNKNOW"
-    """Ask again later."""
+    """Check back later."""
 
 
 TYPE_OF_STATE: Final = {
@@ -73,29 +73,29 @@ TYPE_OF_STATE: Final = {
 
 
 class TransactionReceipt(SendReceipt, frozen=True, gc=False):
-    """Where the half of a message was stored, and what the broker was told about its end."""
+    """The receipt of a half message, and the state that the broker was told."""
 
     state: TransactionState = TransactionState.UNKNOWN
 
 
 class OpenTransaction(Protocol):
-    """A transaction as a listener sees it, in either face."""
+    """A transaction, for a listener."""
 
     message: Message
 
     @property
     def receipt(self) -> SendReceipt:
-        """Where the half message is."""
+        """The receipt of the half message."""
 
     @property
     def transaction_id(self) -> str:
-        """What identifies the transaction: `msg_id` of the message that a check is given."""
+        """The id of the transaction: `msg_id` of the message that `check` gets."""
 
 
 class Transaction:
-    """A message in a transaction: sent as a half when the block begins, visible if the block ends well.
+    """A transactional message: stored as half message when the block begins, committed if the block succeeds.
 
-    If the block raises, the message is rolled back and nobody ever sees it. `decide` says otherwise.
+    If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
     """
 
     def __init__(
@@ -112,18 +112,18 @@ class Transaction:
 
     @property
     def receipt(self) -> SendReceipt:
-        """Where the half message is."""
+        """The receipt of the half message."""
         if self._receipt is None:
             raise ClientError("the transaction has not begun; use it in a with statement")
         return self._receipt
 
     @property
     def transaction_id(self) -> str:
-        """What identifies the transaction: `msg_id` of the message that a check is given."""
+        """The id of the transaction: `msg_id` of the message that `check` gets."""
         return self.receipt.msg_id
 
     def decide(self, state: TransactionState) -> None:
-        """What the broker is told at the end, however the block ends."""
+        """Set the state that the broker is told at the end, however the block ends."""
         self._decided = state
 
     async def begin(self) -> SendReceipt:
@@ -134,11 +134,11 @@ class Transaction:
         return self._receipt
 
     async def end(self, state: TransactionState) -> TransactionReceipt:
-        """Tell the broker how it ended; `with` does this."""
+        """Tell the broker the state; `with` does this."""
         return await self._tell_end(self.message, self.receipt, state)
 
     async def begin_safely(self) -> None:
-        """Send the half message; if it is not stored safely, roll it back and say so."""
+        """Send the half message; if it is not stored safely, roll it back and raise."""
         receipt = await self.begin()
         if receipt.status is not SendStatus.SEND_OK:
             await self.end(TransactionState.ROLLBACK)
@@ -147,7 +147,7 @@ class Transaction:
             )
 
     async def end_block(self, error: BaseException | None) -> None:
-        """Tell the broker how the block ended."""
+        """Commit, or roll back after an error."""
         usual = TransactionState.COMMIT if error is None else TransactionState.ROLLBACK
         await self.end(self._decided or usual)
 
@@ -164,16 +164,16 @@ class Transaction:
 Answer = TransactionState | Awaitable[TransactionState | None] | None
 
 Check = Callable[[StoredMessage], Answer]
-"""Answers how the transaction of a message ended. None, or an error, counts as `UNKNOWN`."""
+"""Returns how the transaction of a message ended. None, or an error, counts as `UNKNOWN`."""
 
 
 class TransactionListener(Protocol):
-    """Runs local transactions, and says later how they ended. Both methods may be coroutine functions."""
+    """Runs local transactions, and checks them later. Both methods may be coroutine functions."""
 
     def execute(
         self, transaction: OpenTransaction, arg: object
     ) -> TransactionState | Awaitable[TransactionState | None] | None:
-        """Run the local transaction; None, or an error, leaves it to `check`."""
+        """Run the local transaction; None, or an error, leaves the decision to `check`."""
 
     def check(
         self, message: StoredMessage
@@ -181,14 +181,14 @@ class TransactionListener(Protocol):
 
 
 def listener_needed(listener: TransactionListener | None) -> TransactionListener:
-    """Refuse to go on without a listener."""
+    """Raise if there is no listener."""
     if listener is None:
         raise ClientError("this producer has no listener; use `transaction`, or give it a listener")
     return listener
 
 
 class Decisions:
-    """What this process knows about its transactions, by their ids."""
+    """The transactions of this process that are open or were ended, by id."""
 
     def __init__(self) -> None:
         self._open: set[str] = set()
@@ -198,12 +198,12 @@ class Decisions:
         self._open.add(transaction_id)
 
     def check_room(self) -> None:
-        """Refuse one more if too many are open."""
+        """Raise if too many are open."""
         if len(self._open) >= MAX_OPEN:
             raise TooManyRequestsError(f"{len(self._open)} transactions are open; end some first")
 
     def end(self, transaction_id: str, state: TransactionState) -> None:
-        """Remember how it ended, unless that is still to be found out."""
+        """Remember the state, unless it is unknown."""
         self._open.discard(transaction_id)
         if state is TransactionState.UNKNOWN:
             return
@@ -212,25 +212,25 @@ class Decisions:
         self._ended[transaction_id] = state
 
     def known(self, transaction_id: str) -> TransactionState | None:
-        """How it ended; None if this process does not know of it."""
+        """The state; None if this process does not know the transaction."""
         if transaction_id in self._open:
             return TransactionState.UNKNOWN
         return self._ended.get(transaction_id)
 
 
 def check_transactional(message: Message) -> None:
-    """Refuse what a broker cannot keep as a half message."""
+    """Refuse a message that cannot be a half message."""
     if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
         raise MessageError("a message in a transaction cannot be delayed; send one of the two")
 
 
 def state_of(answer: object) -> TransactionState:
-    """What an application's answer stands for."""
+    """The state that an application's result stands for."""
     return answer if isinstance(answer, TransactionState) else TransactionState.UNKNOWN
 
 
 class CheckBack(msgspec.Struct, frozen=True):
-    """A broker wants to know how the transaction of a message ended."""
+    """A broker's check-back about the transaction of a message."""
 
     address: str
     header: CheckTransactionStateRequest
@@ -238,7 +238,7 @@ class CheckBack(msgspec.Struct, frozen=True):
 
 
 class CheckBacks:
-    """The questions that one producer has been asked."""
+    """Runs the check-backs of one producer."""
 
     def __init__(
         self,
@@ -283,29 +283,29 @@ class CheckBacks:
         self._waiting -= len(finished)
 
     async def stop(self, timeout_s: float) -> None:
-        """Let checks that run come to their end; what waits is asked again, of somebody else."""
+        """Wait for running checks; brokers repeat the waiting ones elsewhere."""
         await self._workers.stop(timeout_s)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether a function, or an object that can be called, has to be awaited."""
+    """Whether a function, or a callable object, has to be awaited."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
     )
 
 
 class TransactionProducer(Producer):
-    """Sends messages that become visible together with what the application does, or not at all.
+    """Sends messages that become visible if a local transaction commits, or not at all.
 
-    Give a `check`, or a `listener` that has one. A broker that has not heard of the end of a transaction, for
-    example because of a crash, has it called by any producer of the group. It has to answer from what the
-    application has stored: `COMMIT` if the local transaction is found committed, `ROLLBACK` if it was not and
-    never will be, and `UNKNOWN` if it may still be running somewhere. It is not called about transactions
-    that this very process has open, or has ended.
+    Give a `check`, or a `listener` that has one. If a broker has not heard of the end of a transaction, for
+    example after a crash, it has any producer of the group call `check`, which answers from what the
+    application has stored: `COMMIT` if the local transaction is committed, `ROLLBACK` if it is not and never
+    will be, `UNKNOWN` if it may still be running somewhere. It is not called for transactions that this
+    process has open or has ended.
 
-    `topics` are those that the producer will send to; their brokers are told of it at the start, so that they
-    can ask about transactions of an earlier run. Without, the brokers that make topics by themselves are.
+    `topics` are the topics of the producer. Their brokers get to know it at the start, so that they can check
+    back transactions of an earlier run. Without them, the brokers that create topics automatically do.
     """
 
     def __init__(
@@ -331,10 +331,10 @@ class TransactionProducer(Producer):
         self._decisions = Decisions()
         self._checks: CheckBacks | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Join the client instance, and let brokers know whom to ask."""
+        """Join the client instance, and register at the brokers for check-backs."""
         await super().start()
         self._checks = CheckBacks(self._group, self._check, self._check_threads, self._answer)
         try:
@@ -343,7 +343,7 @@ class TransactionProducer(Producer):
             log.warning("brokers do not know producer group %s yet: %s", self._group, error)
 
     async def stop(self) -> None:
-        """Let what is under way come to its end, then leave; brokers ask other producers of the group."""
+        """Wait for sends in flight, then leave; brokers check back with other producers of the group."""
         if self._checks is not None:
             await self._checks.stop(_STOP_CHECKS_S)
         await super().stop()
@@ -359,7 +359,7 @@ class TransactionProducer(Producer):
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> Transaction:
-        """`async with producer.transaction(message) as transaction:` sends it if the block ends well."""
+        """`async with producer.transaction(message) as transaction:` commits it if the block succeeds."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
 
         async def send_half() -> SendReceipt:
@@ -394,11 +394,11 @@ class TransactionProducer(Producer):
         except Exception:
             log.exception("the local transaction of message %s failed", transaction.transaction_id)
             return TransactionState.UNKNOWN
-        except BaseException:  # the task is cancelled, perhaps in the middle of it
+        except BaseException:  # the task is cancelled, perhaps in the middle of the transaction
             self._decisions.end(transaction.transaction_id, TransactionState.UNKNOWN)
             raise
 
-    # What transactions are made of.
+    # Half message, commit and rollback.
 
     async def _send_half(
         self,
@@ -408,7 +408,7 @@ class TransactionProducer(Producer):
         selector: QueueSelector | None,
         selector_arg: object,
     ) -> SendReceipt:
-        """Store a message that nobody sees yet."""
+        """Store a half message."""
         self._running()
         check_transactional(message)
         self._decisions.check_room()
@@ -421,7 +421,7 @@ class TransactionProducer(Producer):
     async def _tell_end(
         self, message: Message, receipt: SendReceipt, state: TransactionState
     ) -> TransactionReceipt:
-        """Tell the broker how it ended. What gets lost is asked for later."""
+        """Tell the broker the state; if that is lost, it checks back later."""
         self._decisions.end(receipt.msg_id, state)
         try:
             self._running()
@@ -453,7 +453,7 @@ class TransactionProducer(Producer):
         timeout_s = instance.settings.call_timeout_s
         await instance.remoting.oneway(address, RequestCode.END_TRANSACTION, header, timeout_s=timeout_s)
 
-    # What brokers ask.
+    # Check-back.
 
     def check_transaction(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage

@@ -1,8 +1,8 @@
-"""What is written down about messages: by producers when they were sent, by consumers around their listeners.
+"""Trace hooks: record messages when producers send them, and around the listeners of consumers.
 
 Rules kept here:
-- Nothing here waits, and nothing fails: a record that cannot be handed over is dropped.
-- A send that failed leaves no record, as with Apache's clients: there is no id to find it by.
+- Nothing here waits or fails: a record that cannot be handed over is dropped.
+- A failed send leaves no record, as with Apache's clients: there is no id to find it by.
 - Messages whose broker wants no traces (`TRACE_ON` is `false`) are not traced, nor are the traces themselves.
 """
 
@@ -34,7 +34,7 @@ _REQUEST_ID_BYTES: Final = 16
 
 
 class ProducerTrace:
-    """Writes down what a producer does."""
+    """Records what a producer does."""
 
     def __init__(self, dispatcher: TraceDispatcher, group: str, now_ms: Callable[[], int]) -> None:
         self.dispatcher = dispatcher
@@ -52,7 +52,7 @@ class ProducerTrace:
     def sent_batch(
         self, messages: Sequence[Message], receipts: Sequence[SendReceipt], address: str, seconds: float
     ) -> None:
-        """Messages were sent together; each gets a record, so that each can be found."""
+        """Messages were sent as a batch; each gets a record, so that each can be found."""
         share_s = seconds / len(messages)
         for message, receipt in zip(messages, receipts, strict=True):
             self._sent(message, len(message.body), receipt, address, share_s, TraceMessageType.NORMAL)
@@ -117,7 +117,7 @@ def _kind_of(message: Message) -> TraceMessageType:
 
 
 class ConsumerTrace:
-    """Writes down what a consumer does."""
+    """Records what a consumer does."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ConsumerTrace:
         self._late_after_ms = late_after_ms
 
     def began(self, messages: Sequence[StoredMessage]) -> Callable[[ConsumeOutcome], None]:
-        """Somebody gets these messages; what is returned is called with how it ended."""
+        """Record that consumption begins; call the returned function with the outcome."""
         traced = [message for message in messages if self._is_traced(message)]
         request_id = secrets.token_hex(_REQUEST_ID_BYTES).upper()
         began_ms = self._now_ms()
@@ -175,10 +175,10 @@ class ConsumerTrace:
 
 
 class TracedListener(Listener):
-    """A listener whose calls are written down."""
+    """A listener whose calls are recorded."""
 
     def __init__(self, listener: Listener, trace: ConsumerTrace) -> None:
-        # Made for every pull: nothing of the function is looked at again.
+        # Made for every pull, so it does not inspect the function again.
         self.function, self.batch, self.is_async = listener.function, listener.batch, listener.is_async
         self._listener = listener
         self._trace = trace

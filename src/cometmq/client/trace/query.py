@@ -19,7 +19,7 @@ from cometmq.client.trace.records import (
 
 
 class Consumption(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that somebody got the message."""
+    """One delivery of the message."""
 
     group: str
     client_host: str
@@ -28,12 +28,12 @@ class Consumption(msgspec.Struct, frozen=True, kw_only=True):
     retry_times: int
     cost_ms: int | None = None
     success: bool | None = None
-    """None: not ended, as far as known."""
+    """None if it has not ended, as far as known."""
     outcome: int | None = None
 
 
 class MessageTrace(msgspec.Struct, kw_only=True):
-    """What became of a message, the oldest first."""
+    """The trace of a message, the oldest records first."""
 
     msg_id: str
     sent: list[Sent] = []
@@ -47,7 +47,7 @@ class MessageTrace(msgspec.Struct, kw_only=True):
 
 
 def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
-    """The life of a message from its records, each with the address of the client that wrote it."""
+    """The trace of a message from its records, each with the address of the client that wrote it."""
     trace = MessageTrace(msg_id=msg_id)
     began: dict[str, tuple[ConsumeBegan, str]] = {}
     ended: dict[str, tuple[ConsumeEnded, str]] = {}

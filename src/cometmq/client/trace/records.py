@@ -1,10 +1,10 @@
-"""The records of message traces, in the form of Apache's clients.
+"""Trace records in the format of Apache's clients.
 
 Rules kept here:
-- A record is its fields, text, with 0x01 between them and 0x02 behind the last; nothing is written `null`.
-- Several records make the body of a trace message, whose keys are the ids and keys of what they are about.
-- What is read may be of an older client, with fewer fields, or of a newer one, with more; a record that
-  cannot be read is left out.
+- A record is its fields as text, separated by 0x01 and ended by 0x02; a missing value is `null`.
+- Several records make the body of a trace message, whose keys are the ids and keys of the traced messages.
+- A record may come from an older client, with fewer fields, or a newer one, with more. One that cannot be
+  read is skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTHING: Final = "null"
 
 
 class TraceMessageType(IntEnum):
-    """What kind of message was sent."""
+    """The type of a sent message."""
 
     NORMAL = 0
     HALF = 1
@@ -33,7 +33,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeOutcome(IntEnum):
-    """How a listener ended."""
+    """The outcome of a listener."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -62,20 +62,20 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ConsumeBegan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A listener, or whoever polls, got a message (`SubBefore`)."""
+    """A consumer got a message (`SubBefore`)."""
 
     timestamp_ms: int
     region_id: str | None
     group: str
     request_id: str
-    """Says which end belongs to it."""
+    """Matches the record of its end."""
     msg_id: str
     retry_times: int
     keys: str | None
 
 
 class ConsumeEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The listener is through with it (`SubAfter`)."""
+    """The listener has ended (`SubAfter`)."""
 
     request_id: str
     msg_id: str
@@ -105,7 +105,7 @@ class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A delayed message was taken back (`Recall`)."""
+    """A delayed message was recalled (`Recall`)."""
 
     timestamp_ms: int
     region_id: str
@@ -125,11 +125,11 @@ _NAMES: Final[dict[type[TraceRecord], str]] = {
     Recalled: "Recall",
 }
 _NOT_WRITTEN: Final = frozenset({"client_host"})
-"""What only some other clients write."""
+"""Fields that only some other clients write."""
 
 
 def encode_record(record: TraceRecord) -> str:
-    """The record as text, its end included."""
+    """Encode a record, with its separator."""
     values = [getattr(record, name) for name in record.__struct_fields__ if name not in _NOT_WRITTEN]
     return FIELD_SEPARATOR.join((_NAMES[type(record)], *map(_text, values))) + RECORD_SEPARATOR
 
@@ -143,18 +143,18 @@ def _text(value: object) -> str:
 
 
 def keys_of(record: TraceRecord) -> Iterator[str]:
-    """Under which keys a record is to be found."""
+    """The keys to find a record by."""
     yield record.msg_id
     keys = getattr(record, "keys", None)
     if keys:
         yield from filter(None, keys.split(" "))
 
 
-# Reading.
+# Decoding.
 
 
 def decode_records(body: bytes | str) -> list[TraceRecord]:
-    """The records in the body of a trace message."""
+    """Decode the records in the body of a trace message."""
     text = body if isinstance(body, str) else body.decode("utf-8", "replace")
     found = []
     for part in text.split(RECORD_SEPARATOR):

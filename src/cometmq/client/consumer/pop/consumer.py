@@ -41,7 +41,7 @@ log = logging.getLogger("cometmq.client")
 
 
 MAX_POP_BATCH: Final = 32
-"""Brokers hand out no more at once."""
+"""The maximum that brokers hand out at once."""
 MIN_INVISIBLE_MS: Final = 5_000
 MAX_INVISIBLE_MS: Final = 300_000
 
@@ -54,15 +54,15 @@ _NOTE_EVERY_S: Final = 5.0
 
 
 class PopSettings(PushSettings, frozen=True, kw_only=True):
-    """What a pop consumer can be told. What push consumers are told about pulls has no meaning here."""
+    """The settings of a pop consumer. Those of push consumers about pulls have no effect here."""
 
     pop_invisible_time_ms: int = 60_000
-    """How long nobody else gets a message that this consumer has; listeners should need less."""
+    """How long no other consumer gets a message that this one has; listeners should take less."""
     pop_batch_nums: int = MAX_POP_BATCH
     pop_threshold_for_queue: int = 96
     """With more messages of one queue held and not acknowledged than this, popping waits."""
     retry_delays_s: tuple[int, ...] = RETRY_DELAYS_S
-    """After how long a failed message comes again: the first time, the second, and so on."""
+    """The delays before a failed message is delivered again: the first time, the second, and so on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +108,7 @@ class PopOptions(ClientOptions, total=False):
 
 
 class PopEngine:
-    """The running parts of one pop consumer."""
+    """The engine of one pop consumer."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class PopEngine:
         self.started_ms = instance.clock.now_ms()
         self.statistics = ConsumeStatistics()
         self.offsets = MemoryOffsets()
-        """Always empty: the brokers alone know how far a group is."""
+        """Always empty: only brokers know the offsets of a group."""
         calls, pops = BrokerCalls(instance), PopRequests(instance, group)
         acks = PopAcks(pops)
         send_back = SendBack(
@@ -164,7 +164,7 @@ class PopEngine:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to find out what to pop, and to pop it."""
+        """Start to rebalance and pop."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.rebalancer.run()),
@@ -177,7 +177,7 @@ class PopEngine:
             self.statistics.note()
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Let the group go on at other offsets, which the brokers know."""
+        """Reset the offsets of the group at the brokers."""
         for queue, offset in offsets.items():
             try:
                 await self._calls.commit(self._group, queue, offset)
@@ -185,7 +185,7 @@ class PopEngine:
                 log.warning("%s was not reset to %d: %s", queue, offset, error)
 
     async def stop(self) -> None:
-        """Finish what listeners have; what they have not begun goes back to the brokers."""
+        """Wait for running listeners; waiting messages go back to the brokers."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -196,7 +196,7 @@ class PopEngine:
 
 
 class PopConsumer(PushConsumer):
-    """Takes messages of topics for a time, and hands them to listeners."""
+    """Pops messages of topics and hands them to listeners."""
 
     settings: PopSettings
 
@@ -208,7 +208,7 @@ class PopConsumer(PushConsumer):
         super().__init__(group, settings or PopSettings(**options))
 
     async def start(self) -> None:
-        """Join the group and begin to take messages."""
+        """Join the group and start popping."""
         if not self._subscriptions:
             raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
         self._begin_start()

@@ -1,12 +1,12 @@
-"""Consumption of popped messages: each has its time, and what becomes of it is told to its broker.
+"""Consumption of popped messages: acknowledged, delivered again, or made a dead letter.
 
 Rules kept here:
-- A message whose listener returned is acknowledged. One that failed comes again: after a delay that grows, or
-  where order is kept after a short one, together with everything behind it in its queue. One that failed too
-  often becomes a dead letter.
-- A message whose time is over before a listener gets it is left alone: the broker gives it to somebody else.
-  So is one whose listener failed too late.
-- Whoever takes a job out of the table of those that wait has it: a worker runs it, or a stop gives it back.
+- A message whose listener returned is acknowledged. A failed one is delivered again after a growing delay; if
+  ordered, after a short one, with all later messages of its queue. One that failed too often becomes a dead
+  letter.
+- A message whose invisible time ends before its listener starts, or before it fails, is left to the broker,
+  which delivers it to another consumer.
+- Removing a job from the table of waiting jobs claims it: a worker runs it, or a stop gives it back.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.client")
 
 GIVEN_BACK_MS: Final = 1_000
-"""When a message comes again that no listener has seen."""
+"""The delay of a message that no listener has seen."""
 _MIN_SUSPEND_MS: Final = 10
 _MAX_SUSPEND_MS: Final = 30_000
 _CHANGES_AT_ONCE: Final = 16
 
 
 class Job(NamedTuple):
-    """Messages for a listener: one call of it, or where order is kept one after the other."""
+    """Messages for one call of a listener or, if ordered, for calls one after the other."""
 
     number: int
     pq: PopQueue
@@ -62,11 +62,11 @@ class Job(NamedTuple):
 
 
 Run = tuple[int, Outcome]
-"""How many of the first messages are done, and why the next is not."""
+"""The number of first messages that are done, and the outcome of the next."""
 
 
 class _Change(NamedTuple):
-    """A message that is to come again, or with a delay of None to become a dead letter."""
+    """A message to be delivered again or, with a delay of None, to become a dead letter."""
 
     pq: PopQueue
     message: StoredMessage
@@ -111,7 +111,7 @@ class PopConsumption:
         handles: Sequence[PopHandle],
         expires_s: float,
     ) -> None:
-        """Have these messages consumed, which are of one topic."""
+        """Consume these messages of one topic."""
         listener = self._listener_of(messages[0].topic)
         if listener is None:
             self._changes.submit(_given_back(pq, messages, handles, expires_s))
@@ -131,7 +131,7 @@ class PopConsumption:
         (self._tasks if listener.is_async else self._threads).submit(jobs)
 
     def _parts(self, messages: Sequence[StoredMessage]) -> Iterator[Sequence[int]]:
-        """Which messages make a job: so many at a time, or where order is kept those of a queue."""
+        """The indexes of the messages of each job: fixed sizes or, if ordered, one job for each queue."""
         if not self._settings.ordered:
             numbers = range(len(messages))
             size = self._batch_size
@@ -236,7 +236,7 @@ class PopConsumption:
         return message.reconsume_times >= settings.send_back_limit
 
     async def _change(self, change: _Change) -> bool:
-        """Tell the broker; False if the message is not settled with that."""
+        """Tell the broker; False if the message still has to be acknowledged."""
         topic, handle = change.pq.queue.topic, change.handle
         try:
             if change.delay_ms is None:
@@ -259,28 +259,28 @@ class PopConsumption:
             if is_settled:
                 change.pq.settled(1)
 
-    # The end.
+    # Stop.
 
     async def give_back(
         self, pq: PopQueue, messages: Sequence[StoredMessage], handles: Sequence[PopHandle]
     ) -> None:
-        """Have messages come again that no listener has seen, even if everything else is over."""
+        """Give back messages that no listener has seen, even after the stop."""
         await asyncio.gather(*map(self._change, _given_back(pq, messages, handles, 0.0)))
         pq.settled(len(messages))
 
     def withdraw(self) -> None:
-        """Give listeners nothing more, and give back what they have not begun."""
+        """Start no more listeners, and give waiting messages back."""
         self._threads.withdraw()
         self._tasks.withdraw()
         while self._waiting:
             try:
                 _, job = self._waiting.popitem()
-            except KeyError:  # a worker was quicker
+            except KeyError:  # a worker was faster
                 break
             self._changes.submit(_given_back(job.pq, job.messages, job.handles, job.expires_s))
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
         told = [await self._changes.finish(timeout_s), await self._acks.drain(timeout_s)]
@@ -288,9 +288,9 @@ class PopConsumption:
 
 
 _LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)
-"""The outcome of messages whose time was over before a listener got them."""
+"""The outcome of messages whose invisible time ended before a listener got them."""
 _WITHDRAWN: Final[Run] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
-"""The run of a job that was given back before a worker came to it."""
+"""The result of a job that was given back before a worker took it."""
 
 
 def _done_of(outcome: Outcome, count: int) -> int:

@@ -50,23 +50,23 @@ _ATTEMPT_BYTES: Final = 16
 
 
 class PopQueue(ProcessQueue):
-    """What is held of one queue, or of one broker."""
+    """The popped messages of one queue, or of one broker."""
 
     __slots__ = ("waiting",)
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
         self.waiting = 0
-        """How many messages were popped and are neither acknowledged nor given back."""
+        """The number of popped messages that are neither acknowledged nor given back."""
 
     def settled(self, count: int) -> None:
-        """So many messages are acknowledged, given back, or lost."""
+        """Count messages that are acknowledged, given back, or lost."""
         self.waiting -= count
         self.made_room()
 
 
 class PopQueues:
-    """The table of a consumer's pop queues."""
+    """The pop queues of a consumer, by queue."""
 
     def __init__(self, begin: Callable[[PopQueue], None]) -> None:
         self.table: dict[MessageQueue, PopQueue] = {}
@@ -88,7 +88,7 @@ class PopQueues:
 
 
 class PopRebalancer(Rebalancer):
-    """Keeps up to date what one consumer pops."""
+    """Keeps the queues that one consumer pops up to date."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class PopRebalancer(Rebalancer):
 
     def _whole_broker(self, queue: MessageQueue) -> MessageQueue:
         if self._instance.routes.broker_of(queue) != queue.broker_name:
-            return queue  # of a static topic, whose queues may each be at another broker
+            return queue  # the queues of a static topic may be at different brokers
         return MessageQueue(queue.topic, queue.broker_name, WHOLE_BROKER)
 
 
@@ -179,10 +179,10 @@ class PopLoops:
         return self._error_pause_s
 
     async def _pop(self, pq: PopQueue, attempt_id: str | None) -> float:
-        """Pop once; the answer is how long to wait before the next time."""
+        """Pop once; returns the pause before the next time."""
         queue = pq.queue
         subscription = self._subscription_of(queue.topic)
-        if subscription is None:  # no longer subscribed to, and about to be dropped
+        if subscription is None:  # no longer subscribed, and about to be dropped
             return self._error_pause_s
         began = time.monotonic()
         reply = await self._pops.pop(queue, subscription, self._plan, attempt_id)
@@ -199,7 +199,7 @@ class PopLoops:
             return 0.0
         if reply.crowded:
             return self._error_pause_s
-        # A broker waits before it says that it has nothing; one that does not is not asked all the time.
+        # A broker waits before an empty response; one that does not is not asked in a busy loop.
         return _EMPTY_PAUSE_S if now - began < _EMPTY_PAUSE_S else 0.0
 
     def _take(self, pq: PopQueue, reply: PopReply, subscription: SubscriptionData, expires_s: float) -> None:
