@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from cometmq.client.blocking.loop import BlockingGroupClient, blocking
+from cometmq.client.consumer.listener import is_async
 from cometmq.client.producer import producer as aio
 from cometmq.client.producer import transactions as aio_transactions
 from cometmq.client.producer.in_flight import Callback
@@ -25,7 +26,6 @@ from cometmq.client.producer.transactions import (
     TransactionListener,
     TransactionReceipt,
     TransactionState,
-    is_async,
     listener_needed,
     state_of,
 )

@@ -24,8 +24,6 @@ from cometmq.wire.bodies.consumer_info import (
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.offset import (
-    GetEarliestMsgStoretimeRequest,
-    GetEarliestMsgStoretimeResponse,
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
@@ -136,14 +134,6 @@ class BrokerCalls:
         )
         answer = await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return answer.header(SearchOffsetResponse).offset
-
-    async def earliest_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message of the queue was stored; -1 if there is none."""
-        header = GetEarliestMsgStoretimeRequest(
-            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
-        )
-        answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return answer.header(GetEarliestMsgStoretimeResponse).timestamp
 
     # Offsets of a group.
 

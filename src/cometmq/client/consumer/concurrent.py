@@ -110,10 +110,7 @@ class ConcurrentConsumption:
 
     def _settle(self, pq: ProcessQueue, messages: Sequence[StoredMessage], outcome: Outcome) -> None:
         context = outcome.context
-        done_count = 0
-        if not outcome.failed:
-            asked = None if context is None else context.done_count
-            done_count = len(messages) if asked is None else max(0, min(asked, len(messages)))
+        done_count = outcome.done_count(len(messages))
         self._statistics.of(messages[0].topic).count_results(done_count, len(messages) - done_count)
         pq.done(messages[:done_count])
         failed = messages[done_count:]

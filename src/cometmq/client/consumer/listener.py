@@ -25,6 +25,8 @@ log = logging.getLogger("cometmq.client")
 
 DEAD_LETTER: Final = -1
 """The delay level that makes a failed message a dead letter at once."""
+_MIN_SUSPEND_MS: Final = 10
+_MAX_SUSPEND_MS: Final = 30_000
 
 
 class ConsumeResult(Enum):
@@ -42,7 +44,7 @@ class ConsumeContext(msgspec.Struct):
 
     queue: MessageQueue
     delay_level: int = 0
-    """The delay of failed messages: 0 grows with every attempt, -1 is a dead letter, others are delay levels."""
+    """The delay of failed messages: 0 grows with every attempt, -1 is a dead letter, others are levels."""
     done_count: int | None = None
     """How many of the first messages of a list are done; None is all of them."""
     auto_commit: bool = True
@@ -62,6 +64,18 @@ class Outcome(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         return self.result not in (ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
 
+    def done_count(self, count: int) -> int:
+        """How many of the first `count` messages are done."""
+        if self.failed:
+            return 0
+        said = None if self.context is None else self.context.done_count
+        return count if said is None else max(0, min(said, count))
+
+    def pause_ms(self, default_ms: int) -> int:
+        """How long an ordered queue waits, between 10 ms and 30 s."""
+        said = None if self.context is None else self.context.suspend_ms
+        return max(_MIN_SUSPEND_MS, min(default_ms if said is None else said, _MAX_SUSPEND_MS))
+
 
 DONE: Final = Outcome()
 """The outcome of nearly every message."""
@@ -78,9 +92,7 @@ class Listener:
             raise ClientError(f"a listener has to be a function, not {type(function).__name__}")
         self.function = function
         self.batch = batch
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
-        )
+        self.is_async = is_async(function)
         self._takes_context = _takes_two(function)
 
     def call(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
@@ -103,6 +115,13 @@ class Listener:
         except Exception as error:
             return _failure(error, messages, queue, context)
         return DONE if result is None and context is None else _outcome(result, context)
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether a function, or a callable object, has to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
+    )
 
 
 def _outcome(result: object, context: ConsumeContext | None) -> Outcome:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from queue import SimpleQueue
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 log = logging.getLogger("cometmq.client")
 
@@ -30,22 +30,6 @@ _QUICK_S: Final = 0.000_2
 _LOOK_AGAIN_S: Final = 0.002
 _TURN_S: Final = 0.005
 """How long a task runs jobs that never wait before it yields to other tasks."""
-
-
-class Workers(Protocol[J]):
-    """Runs jobs."""
-
-    def submit(self, jobs: Iterable[J]) -> None:
-        """Run these jobs."""
-
-    def running(self) -> list[tuple[J, float]]:
-        """The running jobs, each with its start by the monotonic clock."""
-
-    def withdraw(self) -> None:
-        """Drop waiting jobs, and take no more."""
-
-    async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for running jobs; True if all ended in time."""
 
 
 class _Worker(Generic[J]):
@@ -88,6 +72,7 @@ class ThreadWorkers(Generic[J, R]):
         self._all_quiet = asyncio.Event()
 
     def submit(self, jobs: Iterable[J]) -> None:
+        """Run these jobs."""
         if self._stopping:
             return
         self._jobs.extend(jobs)
@@ -182,14 +167,17 @@ class ThreadWorkers(Generic[J, R]):
             self._all_quiet.set()
 
     def running(self) -> list[tuple[J, float]]:
+        """The running jobs, each with its start by the monotonic clock."""
         found = [(worker.job, worker.since) for worker in self._workers]
         return [(job, since) for job, since in found if job is not None]
 
     def withdraw(self) -> None:
+        """Drop waiting jobs, and take no more."""
         self._stopping = True
         self._jobs.clear()
 
     async def stop(self, timeout_s: float) -> bool:
+        """Withdraw, and wait for running jobs; True if all ended in time."""
         self.withdraw()
         self._collect()
         quiet = True
@@ -226,6 +214,7 @@ class TaskWorkers(Generic[J, R]):
         self._loop = asyncio.get_running_loop()
 
     def submit(self, jobs: Iterable[J]) -> None:
+        """Run these jobs."""
         if self._stopping:
             return
         self._jobs.extend(jobs)
@@ -265,13 +254,16 @@ class TaskWorkers(Generic[J, R]):
             self._finished(taken)
 
     def running(self) -> list[tuple[J, float]]:
+        """The running jobs, each with its start by the monotonic clock."""
         return list(self._current.values())
 
     def withdraw(self) -> None:
+        """Drop waiting jobs, and take no more."""
         self._stopping = True
         self._jobs.clear()
 
     async def stop(self, timeout_s: float) -> bool:
+        """Withdraw, and wait for running jobs; True if all ended in time."""
         self.withdraw()
         late: set[asyncio.Task[None]] = set()
         if self._tasks:

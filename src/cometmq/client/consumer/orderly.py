@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.client.consumer.assigned_queues import QueueLocks
-from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult, Listener, Outcome
+from cometmq.client.consumer.listener import ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
@@ -33,8 +33,6 @@ log = logging.getLogger("cometmq.client")
 _RUN_MESSAGES: Final = 256
 _RUN_S: Final = 0.1
 _RELOCK_AFTER_S: Final = 3.0
-_MIN_SUSPEND_MS: Final = 10
-_MAX_SUSPEND_MS: Final = 30_000
 UNLIMITED: Final = 2**31 - 1
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
@@ -204,7 +202,7 @@ class OrderedConsumption:
         context = outcome.context
         if outcome.result is ConsumeResult.ROLLBACK and context is not None and not context.auto_commit:
             pq.being_consumed = 0
-            self._later(pq, self._pause_ms(context))
+            self._later(pq, outcome.pause_ms(self._settings.suspend_current_queue_time_ms))
             return
         gone = 0
         limit = self._settings.max_reconsume_times
@@ -221,18 +219,13 @@ class OrderedConsumption:
             self._advance(pq)
             self._go_on(pq)
         else:
-            self._later(pq, self._pause_ms(context))
+            self._later(pq, outcome.pause_ms(self._settings.suspend_current_queue_time_ms))
 
     async def _give_up(self, pq: ProcessQueue, message: StoredMessage) -> bool:
         if self._settings.broadcasting:
             log.warning("message %s of %s failed too often and is dropped", message.msg_id, pq.queue)
             return True
         return await self._send_back.send_copy(message)
-
-    def _pause_ms(self, context: ConsumeContext | None) -> int:
-        asked = None if context is None else context.suspend_ms
-        pause_ms = self._settings.suspend_current_queue_time_ms if asked is None else asked
-        return max(_MIN_SUSPEND_MS, min(pause_ms, _MAX_SUSPEND_MS))
 
     def _later(self, pq: ProcessQueue, pause_ms: int) -> None:
         self._busy.add(pq)

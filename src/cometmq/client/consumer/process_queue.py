@@ -18,6 +18,8 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 
@@ -37,16 +39,13 @@ class FlowControl(Enum):
     SPAN = "too far between the first message and the last"
 
 
-class Thresholds:
+class Thresholds(msgspec.Struct):
     """How much of one queue may be held before pulling waits."""
 
-    __slots__ = ("count", "size_bytes", "span")
-
-    def __init__(self, count: int, size_bytes: int, span: int | None) -> None:
-        self.count = count
-        self.size_bytes = size_bytes
-        self.span = span
-        """None if ordered: the span does not matter then."""
+    count: int
+    size_bytes: int
+    span: int | None
+    """None if ordered: the span does not matter then."""
 
 
 class ProcessQueue:

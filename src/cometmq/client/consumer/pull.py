@@ -325,14 +325,7 @@ class PullConsumer(ConsumerBase):
         self._engine = PullEngine(
             instance, self._group, settings, self._namespace, self._subscriptions, self._subscription_of
         )
-        self._send_back = SendBack(
-            instance,
-            self._engine.calls,
-            self._group,
-            settings.send_back_limit,
-            namespace=self._namespace,
-            unit_mode=settings.unit_mode,
-        )
+        self._send_back = SendBack(instance, self._engine.calls, self._group, settings, self._namespace)
         self._instance = instance
         self.state = ServiceState.RUNNING
         self._engine.start()

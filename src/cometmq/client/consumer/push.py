@@ -103,14 +103,7 @@ class PushEngine:
         self.rebalancer = Rebalancer(instance, calls, group, settings, subscriptions.keys, self.queues.apply)
         if settings.ordered and not settings.broadcasting:
             self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
-        self.send_back = SendBack(
-            instance,
-            calls,
-            group,
-            settings.send_back_limit,
-            namespace=namespace,
-            unit_mode=settings.unit_mode,
-        )
+        self.send_back = SendBack(instance, calls, group, settings, namespace)
         self.consumption: Consumption
         if settings.ordered:
             self.consumption = OrderedConsumption(

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -89,15 +89,7 @@ class TopicTotals:
         self.failed += failed
 
     def totals(self) -> tuple[float, ...]:
-        return (
-            self.pulls,
-            self.pulled,
-            self.pull_ms,
-            self.runs,
-            self.spent_ms,
-            self.consumed,
-            self.failed,
-        )
+        return self.pulls, self.pulled, self.pull_ms, self.runs, self.spent_ms, self.consumed, self.failed
 
     def note(self, now: float) -> None:
         if now - self.notes[-1][0] >= _NOTE_EVERY_S:
@@ -110,13 +102,10 @@ class ConsumeStatistics:
     """Statistics of one consumer."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, TopicTotals] = {}
+        self._topics: defaultdict[str, TopicTotals] = defaultdict(TopicTotals)
 
     def of(self, topic: str) -> TopicTotals:
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = TopicTotals()
-        return found
+        return self._topics[topic]
 
     def note(self) -> None:
         """Note the totals; call it every few seconds."""

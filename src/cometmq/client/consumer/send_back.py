@@ -24,6 +24,7 @@ from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageReq
 from cometmq.wire.record.properties import format_properties
 
 if TYPE_CHECKING:
+    from cometmq.client.consumer.settings import ConsumerSettings
     from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
@@ -41,17 +42,15 @@ class SendBack:
         instance: ClientInstance,
         calls: BrokerCalls,
         group: str,
-        max_times: int,
-        *,
-        namespace: str = "",
-        unit_mode: bool = False,
+        settings: ConsumerSettings,
+        namespace: str,
     ) -> None:
         self._instance = instance
         self._calls = calls
         self._group = group
-        self._max_times = max_times
+        self._max_times = settings.send_back_limit
         self._namespace = namespace
-        self._unit_mode = unit_mode
+        self._unit_mode = settings.unit_mode
 
     async def give_back(self, message: StoredMessage, queue: MessageQueue, delay_level: int) -> bool:
         """Have a message delivered again; False if neither way worked."""

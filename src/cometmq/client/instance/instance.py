@@ -250,9 +250,6 @@ class ClientInstance:
         if not self._members:
             await self.stop()
 
-    def has_member(self, kind: MemberKind, group: str) -> bool:
-        return (kind, group) in self._members
-
     def consumer(self, group: str) -> ConsumerMember | None:
         """The consumer of a group, if it is here."""
         return cast(ConsumerMember | None, self._members.get(("consumer", group)))

@@ -14,7 +14,6 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from typing import Final, Protocol, Self, Unpack
 
 import msgspec
 
+from cometmq.client.consumer.listener import is_async
 from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
@@ -286,13 +286,6 @@ class CheckBacks:
         """Wait for running checks; brokers repeat the waiting ones elsewhere."""
         await self._workers.stop(timeout_s)
         self._executor.shutdown(wait=False, cancel_futures=True)
-
-
-def is_async(function: Callable[..., object]) -> bool:
-    """Whether a function, or a callable object, has to be awaited."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
-    )
 
 
 class TransactionProducer(Producer):

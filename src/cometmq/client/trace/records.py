@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -152,111 +152,57 @@ def keys_of(record: TraceRecord) -> Iterator[str]:
 
 # Decoding.
 
+_CONVERTERS: Final[dict[object, Callable[[str], object]]] = {
+    int: long_of,
+    str: str,
+    bool: lambda text: text.lower() == "true",
+}
+
+
+class _Field(NamedTuple):
+    name: str
+    convert: Callable[[str], object]
+    optional: bool
+
+
+def _fields_of(record: type[TraceRecord]) -> list[_Field]:
+    fields = []
+    for field in msgspec.structs.fields(record):
+        kind, *none = get_args(field.type) or (field.type,)
+        fields.append(_Field(field.name, _CONVERTERS[kind], bool(none)))
+    return fields
+
+
+_RECORDS: Final = {name: (record, _fields_of(record)) for record, name in _NAMES.items()}
+
 
 def decode_records(body: bytes | str) -> list[TraceRecord]:
     """Decode the records in the body of a trace message."""
     text = body if isinstance(body, str) else body.decode("utf-8", "replace")
     found = []
     for part in text.split(RECORD_SEPARATOR):
-        kind, *fields = part.split(FIELD_SEPARATOR)
-        read = _READERS.get(kind)
-        if read is None:
-            continue
-        try:
-            found.append(read(fields))
-        except (ValueError, IndexError):
-            continue
+        name, *texts = part.split(FIELD_SEPARATOR)
+        if name in _RECORDS:
+            try:
+                found.append(_decode(*_RECORDS[name], texts))
+            except (ValueError, IndexError):
+                continue
     return found
 
 
-def _optional(fields: Sequence[str], at: int) -> str | None:
-    return fields[at] if at < len(fields) and fields[at] not in (_NOTHING, "") else None
+def _decode(record: type[TraceRecord], fields: list[_Field], texts: list[str]) -> TraceRecord:
+    if record is Sent and len(texts) <= 12:  # an older client: no offset id before the success
+        texts.insert(11, _NOTHING)
+    elif record is ConsumeEnded and _is_missing(texts, 5):
+        outcome = ConsumeOutcome.SUCCESS if texts[3].lower() == "true" else ConsumeOutcome.FAILED
+        texts += [_NOTHING] * (6 - len(texts))
+        texts[5] = str(outcome.value)
+    values = {
+        name: None if optional and _is_missing(texts, at) else convert(texts[at])
+        for at, (name, convert, optional) in enumerate(fields)
+    }
+    return record(**values)  # type: ignore[arg-type]
 
 
-def _is_true(text: str) -> bool:
-    return text.lower() == "true"
-
-
-def _read_sent(fields: Sequence[str]) -> Sent:
-    has_offset_id = len(fields) > 12
-    return Sent(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        tags=_optional(fields, 5),
-        keys=_optional(fields, 6),
-        store_host=fields[7],
-        body_length=long_of(fields[8]),
-        cost_ms=long_of(fields[9]),
-        message_type=long_of(fields[10]),
-        offset_msg_id=_optional(fields, 11) if has_offset_id else None,
-        success=_is_true(fields[12] if has_offset_id else fields[11]),
-        client_host=_optional(fields, 13),
-    )
-
-
-def _read_began(fields: Sequence[str]) -> ConsumeBegan:
-    return ConsumeBegan(
-        timestamp_ms=long_of(fields[0]),
-        region_id=_optional(fields, 1),
-        group=fields[2],
-        request_id=fields[3],
-        msg_id=fields[4],
-        retry_times=long_of(fields[5]),
-        keys=_optional(fields, 6),
-    )
-
-
-def _read_ended(fields: Sequence[str]) -> ConsumeEnded:
-    code, timestamp_ms = _optional(fields, 5), _optional(fields, 6)
-    success = _is_true(fields[3])
-    unsaid = ConsumeOutcome.SUCCESS if success else ConsumeOutcome.FAILED
-    return ConsumeEnded(
-        request_id=fields[0],
-        msg_id=fields[1],
-        cost_ms=long_of(fields[2]),
-        success=success,
-        keys=_optional(fields, 4),
-        outcome=unsaid if code is None else long_of(code),
-        timestamp_ms=None if timestamp_ms is None else long_of(timestamp_ms),
-        group=_optional(fields, 7),
-    )
-
-
-def _read_transaction(fields: Sequence[str]) -> TransactionEnded:
-    return TransactionEnded(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        tags=_optional(fields, 5),
-        keys=_optional(fields, 6),
-        store_host=fields[7],
-        message_type=long_of(fields[8]),
-        transaction_id=_optional(fields, 9),
-        state=fields[10],
-        from_check=_is_true(fields[11]),
-    )
-
-
-def _read_recalled(fields: Sequence[str]) -> Recalled:
-    return Recalled(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        success=_is_true(fields[5]),
-    )
-
-
-_READERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
-    "Pub": _read_sent,
-    "SubBefore": _read_began,
-    "SubAfter": _read_ended,
-    "EndTransaction": _read_transaction,
-    "Recall": _read_recalled,
-}
+def _is_missing(texts: Sequence[str], at: int) -> bool:
+    return at >= len(texts) or texts[at] in (_NOTHING, "")

@@ -126,14 +126,7 @@ class PopEngine:
         """Always empty: only brokers know the offsets of a group."""
         calls, pops = BrokerCalls(instance), PopRequests(instance, group)
         acks = PopAcks(pops)
-        send_back = SendBack(
-            instance,
-            calls,
-            group,
-            settings.send_back_limit,
-            namespace=namespace,
-            unit_mode=settings.unit_mode,
-        )
+        send_back = SendBack(instance, calls, group, settings, namespace)
         self.consumption = PopConsumption(
             group, settings, pops, acks, send_back, listener_of, self.statistics
         )

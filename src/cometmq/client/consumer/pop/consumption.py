@@ -45,8 +45,6 @@ log = logging.getLogger("cometmq.client")
 
 GIVEN_BACK_MS: Final = 1_000
 """The delay of a message that no listener has seen."""
-_MIN_SUSPEND_MS: Final = 10
-_MAX_SUSPEND_MS: Final = 30_000
 _CHANGES_AT_ONCE: Final = 16
 
 
@@ -152,7 +150,7 @@ class PopConsumption:
             if time.monotonic() >= job.expires_s:
                 return done, _LATE
             outcome = job.listener.call(batch, batch[0].queue)
-            finished = _done_of(outcome, len(batch))
+            finished = outcome.done_count(len(batch))
             done += finished
             if finished < len(batch):
                 return done, outcome
@@ -166,7 +164,7 @@ class PopConsumption:
             if time.monotonic() >= job.expires_s:
                 return done, _LATE
             outcome = await job.listener.call_async(batch, batch[0].queue)
-            finished = _done_of(outcome, len(batch))
+            finished = outcome.done_count(len(batch))
             done += finished
             if finished < len(batch):
                 return done, outcome
@@ -196,17 +194,16 @@ class PopConsumption:
                 log.warning("the time of %d message(s) of %s is over; they come again", left, job.pq.queue)
                 job.pq.settled(left)
             else:
-                self._changes.submit(self._changes_of(job, done, outcome.context))
+                self._changes.submit(self._changes_of(job, done, outcome))
 
-    def _changes_of(self, job: Job, done: int, context: ConsumeContext | None) -> list[_Change]:
+    def _changes_of(self, job: Job, done: int, outcome: Outcome) -> list[_Change]:
+        context = outcome.context
         if not self._settings.ordered:
             return [
                 _Change(job.pq, message, handle, job.expires_s, self._delay_ms(message, context))
                 for message, handle in zip(job.messages[done:], job.handles[done:], strict=True)
             ]
-        asked = None if context is None else context.suspend_ms
-        pause_ms = self._settings.suspend_current_queue_time_ms if asked is None else asked
-        pause_ms = max(_MIN_SUSPEND_MS, min(pause_ms, _MAX_SUSPEND_MS))
+        pause_ms = outcome.pause_ms(self._settings.suspend_current_queue_time_ms)
         failed_until = (done // self._batch_size + 1) * self._batch_size
         return [
             _Change(
@@ -291,13 +288,6 @@ _LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)
 """The outcome of messages whose invisible time ended before a listener got them."""
 _WITHDRAWN: Final[Run] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
 """The result of a job that was given back before a worker took it."""
-
-
-def _done_of(outcome: Outcome, count: int) -> int:
-    if outcome.failed:
-        return 0
-    asked = None if outcome.context is None else outcome.context.done_count
-    return count if asked is None else max(0, min(asked, count))
 
 
 def _given_back(
