@@ -54,9 +54,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     use_heartbeat_v2: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if name.endswith("_interval_ms") or name == "call_timeout_ms":
-                check_at_least(self, name, 1)
+        check_at_least(self, 1, *(name for name in self.__struct_fields__ if name.endswith("_interval_ms")))
+        check_at_least(self, 1, "call_timeout_ms")
         if (self.access_key is None) != (self.secret_key is None):
             raise SettingsError("access_key and secret_key belong together; give both or none")
         if self.serialize_type not in (JSON, ROCKETMQ):
@@ -89,11 +88,12 @@ class ClientOptions(TypedDict, total=False):
     use_heartbeat_v2: bool
 
 
-def check_at_least(settings: msgspec.Struct, name: str, least: int) -> None:
-    """Refuse a number that is too small."""
-    value = getattr(settings, name)
-    if not isinstance(value, int) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
+def check_at_least(settings: msgspec.Struct, least: int, *names: str) -> None:
+    """Refuse numbers that are too small."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or value < least:
+            raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
 
 
 def common_settings(settings: ClientSettings) -> ClientSettings:

@@ -317,7 +317,7 @@ async def test_a_process_that_was_forked_off_cannot_use_the_client(monkeypatch: 
         producer = Producer("g", namesrv=cluster.namesrv)
         async with producer, Admin(namesrv=cluster.namesrv) as admin:
             with monkeypatch.context() as child:
-                child.setattr("cometmq.client.instance.instance._now.number", 1)
+                child.setattr("cometmq.client.instance.instance.ForkGuard.forks", 1)
                 for use in (producer.send(Message(TOPIC, b"x")), producer.stop(), admin.topics()):
                     with pytest.raises(StateError, match="make a new one in the child"):
                         await use

@@ -72,7 +72,12 @@ class PullEngine:
         self.offsets = offset_store(instance.client_id, group, settings, self.calls)
         starts = StartOffsets(self.offsets, self.calls, settings, self.started_ms)
         self.queues = AssignedQueues(
-            self.offsets, starts, self.pulls, _never_busy, self._rebalance_soon, lambda: None
+            self.offsets,
+            starts,
+            self.pulls,
+            lambda pq: False,
+            lambda: self.rebalancer.trigger(),
+            lambda: None,
         )
         self.rebalancer = Rebalancer(
             instance, self.calls, group, settings, subscriptions.keys, self.queues.apply
@@ -114,9 +119,6 @@ class PullEngine:
     def _is_crowded(self) -> bool:
         held = sum(len(pq.messages) for pq in self.queues.table.values())
         return held > self._settings.pull_threshold_for_all
-
-    def _rebalance_soon(self) -> None:
-        self.rebalancer.trigger()
 
     def start(self) -> None:
         """Start; nothing is pulled before queues are shared or assigned."""
@@ -233,10 +235,6 @@ class PullEngine:
             self.process_queue(queue)
             self.offsets.update(queue, offset, increase_only=False)
         await self.offsets.persist(list(due))
-
-
-def _never_busy(pq: ProcessQueue) -> bool:
-    return False
 
 
 class PullConsumer(ConsumerBase):

@@ -98,7 +98,12 @@ class PushEngine:
             None if settings.ordered else settings.consume_concurrently_max_span,
         )
         self.queues = AssignedQueues(
-            self.offsets, starts, pulls, self._is_busy, self._rebalance_soon, self._queues_changed
+            self.offsets,
+            starts,
+            pulls,
+            lambda pq: self.consumption.is_busy(pq),
+            lambda: self.rebalancer.trigger(),
+            self._queues_changed,
         )
         self.rebalancer = Rebalancer(instance, calls, group, settings, subscriptions.keys, self.queues.apply)
         if settings.ordered and not settings.broadcasting:
@@ -149,12 +154,6 @@ class PushEngine:
             self.thresholds.count = max(1, settings.pull_threshold_for_topic // queues)
         if settings.pull_threshold_size_for_topic_mib != UNLIMITED:
             self.thresholds.size_bytes = max(1, settings.pull_threshold_size_for_topic_mib // queues) * MIB
-
-    def _is_busy(self, pq: ProcessQueue) -> bool:
-        return self.consumption.is_busy(pq)
-
-    def _rebalance_soon(self) -> None:
-        self.rebalancer.trigger()
 
     def start(self) -> None:
         """Start to rebalance and pull."""
@@ -268,23 +267,31 @@ class PushConsumer(ConsumerBase):
         if not self._subscriptions:
             raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
         self._begin_start()
-        settings = self.settings
-        if not settings.broadcasting:
-            retries = retry_topic(self._group)
-            self._subscriptions[retries] = subscription_of(retries, ALL, 0)
-        instance = await join_instance(settings, self, keep_instance_name=settings.broadcasting)
+        for topic in self._retry_topics():
+            self._subscriptions[topic] = subscription_of(topic, ALL, 0)
+        broadcasting = self.settings.broadcasting
+        instance = await join_instance(self.settings, self, keep_instance_name=broadcasting)
         try:
             await self._announce(instance)
-            await self._start_trace(instance, settings.consume_timeout_min * 60_000)
+            await self._start_trace(instance, self._consume_timeout_ms())
         except BaseException:
             await instance.remove_member(self)
             raise
-        self._engine = PushEngine(
-            instance, self._group, settings, self._namespace, self._subscriptions, self._listener_of
-        )
+        self._engine = self._make_engine(instance)
         self._instance = instance
         self.state = ServiceState.RUNNING
         self._engine.start()
+
+    def _retry_topics(self) -> list[str]:
+        return [] if self.settings.broadcasting else [retry_topic(self._group)]
+
+    def _consume_timeout_ms(self) -> int:
+        return self.settings.consume_timeout_min * 60_000
+
+    def _make_engine(self, instance: ClientInstance) -> ConsumerEngine:
+        return PushEngine(
+            instance, self._group, self.settings, self._namespace, self._subscriptions, self._listener_of
+        )
 
     async def stop(self) -> None:
         """Wait for running listeners, then leave the group; a second call does nothing."""

@@ -58,15 +58,12 @@ class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (
-            "pull_threshold_for_queue",
-            "pull_threshold_size_for_queue_mib",
-            "rebalance_interval_ms",
-        ):
-            check_at_least(self, name, 1)
-        for name in ("min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"):
-            check_at_least(self, name, 0)
-        check_at_least(self, "max_reconsume_times", UNLIMITED)
+        check_at_least(self, 1, "pull_threshold_for_queue", "pull_threshold_size_for_queue_mib")
+        check_at_least(self, 1, "rebalance_interval_ms")
+        check_at_least(
+            self, 0, "min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"
+        )
+        check_at_least(self, UNLIMITED, "max_reconsume_times")
         _check_choice(self, "message_model", MessageModel)
         _check_choice(self, "consume_from_where", ConsumeFromWhere)
 
@@ -104,12 +101,10 @@ class PushSettings(ConsumerSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("consume_threads", "consume_timeout_min", "pull_batch_size_in_bytes"):
-            check_at_least(self, name, 1)
-        check_at_least(self, "consume_concurrently_max_span", 1)
-        check_at_least(self, "wait_between_pulls_ms", 0)
-        check_at_least(self, "pull_threshold_for_topic", UNLIMITED)
-        check_at_least(self, "pull_threshold_size_for_topic_mib", UNLIMITED)
+        check_at_least(self, 1, "consume_threads", "consume_timeout_min", "pull_batch_size_in_bytes")
+        check_at_least(self, 1, "consume_concurrently_max_span")
+        check_at_least(self, 0, "wait_between_pulls_ms")
+        check_at_least(self, UNLIMITED, "pull_threshold_for_topic", "pull_threshold_size_for_topic_mib")
         for name in ("consume_message_batch_max_size", "pull_batch_size"):
             _check_batch(self, name)
 
@@ -131,9 +126,8 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_batch(self, "pull_batch_size")
-        check_at_least(self, "auto_commit_interval_ms", 1_000)
-        for name in ("pull_threshold_for_all", "consume_max_span"):
-            check_at_least(self, name, 1)
+        check_at_least(self, 1_000, "auto_commit_interval_ms")
+        check_at_least(self, 1, "pull_threshold_for_all", "consume_max_span")
         if self.consumer_timeout_when_suspend_ms < self.broker_suspend_max_time_ms:
             raise SettingsError(
                 "consumer_timeout_when_suspend_ms has to be longer than broker_suspend_max_time_ms"
@@ -141,7 +135,7 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
 
 
 def _check_batch(settings: ConsumerSettings, name: str) -> None:
-    check_at_least(settings, name, 1)
+    check_at_least(settings, 1, name)
     value = getattr(settings, name)
     if value > MAX_BATCH:
         raise SettingsError(f"{name} is {value}; at most {MAX_BATCH} are possible")

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from cometmq.client.instance.broker_requests import BrokerRequests
@@ -54,32 +54,27 @@ _FIRST_HEARTBEAT_S: Final = 1.0
 _HURRY_PERIOD_S: Final = 1.0
 
 
-class _Generation:
-    """The number of forks on the way to this process."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        os.register_at_fork(after_in_child=self._next)
-
-    def _next(self) -> None:
-        self.number += 1
-
-
-_now: Final = _Generation()
-
-
 class ForkGuard:
     """Ties a client to the process that made it."""
 
-    __slots__ = ("_generation",)
+    __slots__ = ("_forks",)
+    forks: ClassVar = 0
+    """The number of forks on the way to this process."""
 
     def __init__(self) -> None:
-        self._generation = _now.number
+        self._forks = ForkGuard.forks
 
     def check(self) -> None:
         """Raise in a forked child."""
-        if self._generation != _now.number:
+        if self._forks != ForkGuard.forks:
             raise StateError(_FORKED)
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.forks += 1
+
+
+os.register_at_fork(after_in_child=ForkGuard.forked)
 
 
 class GroupMember(Protocol):

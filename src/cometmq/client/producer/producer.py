@@ -29,12 +29,11 @@ from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFligh
 from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
 from cometmq.client.producer.request_reply import await_reply, reply_fields, request_fields
 from cometmq.client.producer.send_request import SendRequest, SendRequestBuilder, SystemFields, check_batch
-from cometmq.client.producer.sender import DEFAULT_REGION, Sender, SendReceipt, receipts_of_batch
+from cometmq.client.producer.sender import Sender, SendReceipt, receipts_of_batch
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.settings import ServiceState, namespace_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ProducerTrace
-from cometmq.client.trace.records import Recalled
 from cometmq.model.errors import (
     CallTimeoutError,
     ClientError,
@@ -412,21 +411,9 @@ class Producer:
             )
             success = True
         finally:
-            self._trace_recall(topic, msg_id, instance.clock.now_ms(), success=success)
+            if self._trace is not None:
+                self._trace.recalled(topic, msg_id, success=success)
         return answer.header(RecallMessageResponse).msg_id
-
-    def _trace_recall(self, topic: str, msg_id: str, now_ms: int, *, success: bool) -> None:
-        if self._trace is not None:
-            self._trace.dispatcher.append(
-                Recalled(
-                    timestamp_ms=now_ms,
-                    region_id=DEFAULT_REGION,
-                    group=unwrap(self._namespace, self._group),
-                    topic=topic,
-                    msg_id=msg_id,
-                    success=success,
-                )
-            )
 
     # Topics and queues.
 

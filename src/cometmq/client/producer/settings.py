@@ -73,15 +73,12 @@ class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("send_timeout_ms", "default_topic_queue_nums", "max_message_size", "detect_timeout_ms"):
-            check_at_least(self, name, 1)
-        for name in ("max_in_flight_messages", "max_in_flight_bytes", "max_pending_requests"):
-            check_at_least(self, name, 1)
-        check_at_least(self, "detect_interval_ms", 1)
-        for name in ("retry_times", "compress_body_over_bytes"):
-            check_at_least(self, name, 0)
+        check_at_least(self, 1, "send_timeout_ms", "default_topic_queue_nums", "max_message_size")
+        check_at_least(self, 1, "detect_timeout_ms", "detect_interval_ms")
+        check_at_least(self, 1, "max_in_flight_messages", "max_in_flight_bytes", "max_pending_requests")
+        check_at_least(self, 0, "retry_times", "compress_body_over_bytes")
         if self.max_timeout_per_try_ms is not None:
-            check_at_least(self, "max_timeout_per_try_ms", 1)
+            check_at_least(self, 1, "max_timeout_per_try_ms")
         if self.compression not in CompressionType.__members__:
             raise SettingsError(f"compression is {self.compression!r}; use 'ZLIB', 'LZ4' or 'ZSTD'")
         msgspec.structs.force_setattr(self, "retry_response_codes", frozenset(self.retry_response_codes))

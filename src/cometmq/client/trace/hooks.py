@@ -20,6 +20,7 @@ from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
     ConsumeOutcome,
+    Recalled,
     Sent,
     TraceMessageType,
     TransactionEnded,
@@ -46,8 +47,8 @@ class ProducerTrace:
     ) -> None:
         """A message was sent."""
         half = request.sys_flag & TRANSACTION_MASK
-        kind = TraceMessageType.HALF if half else _kind_of(message)
-        self._sent(message, len(request.body), receipt, address, seconds, kind)
+        message_type = TraceMessageType.HALF if half else _message_type(message)
+        self._sent(message, len(request.body), receipt, address, seconds, message_type)
 
     def sent_batch(
         self, messages: Sequence[Message], receipts: Sequence[SendReceipt], address: str, seconds: float
@@ -64,7 +65,7 @@ class ProducerTrace:
         receipt: SendReceipt,
         address: str,
         seconds: float,
-        kind: TraceMessageType,
+        message_type: TraceMessageType,
     ) -> None:
         if not receipt.trace_on or message.topic == self.dispatcher.topic:
             return
@@ -81,7 +82,7 @@ class ProducerTrace:
                 store_host=address,
                 body_length=body_length,
                 cost_ms=cost_ms,
-                message_type=kind,
+                message_type=message_type,
                 offset_msg_id=receipt.offset_msg_id,
                 success=receipt.status is SendStatus.SEND_OK,
             )
@@ -109,8 +110,21 @@ class ProducerTrace:
             )
         )
 
+    def recalled(self, topic: str, msg_id: str, *, success: bool) -> None:
+        """A delayed message was recalled, or the broker refused that."""
+        self.dispatcher.append(
+            Recalled(
+                timestamp_ms=self._now_ms(),
+                region_id=DEFAULT_REGION,
+                group=self._group,
+                topic=topic,
+                msg_id=msg_id,
+                success=success,
+            )
+        )
 
-def _kind_of(message: Message) -> TraceMessageType:
+
+def _message_type(message: Message) -> TraceMessageType:
     if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
         return TraceMessageType.DELAYED
     return TraceMessageType.NORMAL

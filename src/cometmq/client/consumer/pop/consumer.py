@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Unpack
 
 from cometmq.client.consumer.allocation import AllocationStrategy
+from cometmq.client.consumer.base import ConsumerEngine
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.listener import Listener
 from cometmq.client.consumer.offset_store import MemoryOffsets
@@ -28,9 +29,8 @@ from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
-from cometmq.client.instance.instance import join_instance
-from cometmq.client.settings import ClientOptions, ServiceState, check_at_least
-from cometmq.model.errors import ClientError, CometError, SettingsError
+from cometmq.client.settings import ClientOptions, check_at_least
+from cometmq.model.errors import CometError, SettingsError
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, SubscriptionData
 
@@ -66,7 +66,7 @@ class PopSettings(PushSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, "pop_threshold_for_queue", 1)
+        check_at_least(self, 1, "pop_threshold_for_queue")
         _check_between(self, "pop_batch_nums", 1, MAX_POP_BATCH)
         _check_between(self, "pop_invisible_time_ms", MIN_INVISIBLE_MS, MAX_INVISIBLE_MS)
         if not self.retry_delays_s or min(self.retry_delays_s) < 1:
@@ -78,7 +78,7 @@ class PopSettings(PushSettings, frozen=True, kw_only=True):
 
 
 def _check_between(settings: PopSettings, name: str, least: int, most: int) -> None:
-    check_at_least(settings, name, least)
+    check_at_least(settings, least, name)
     value = getattr(settings, name)
     if value > most:
         raise SettingsError(f"{name} is {value}; at most {most} is possible")
@@ -200,22 +200,13 @@ class PopConsumer(PushConsumer):
             raise TypeError("give settings, or keywords, not both")
         super().__init__(group, settings or PopSettings(**options))
 
-    async def start(self) -> None:
-        """Join the group and start popping."""
-        if not self._subscriptions:
-            raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
-        self._begin_start()
-        settings = self.settings
-        instance = await join_instance(settings, self)
-        try:
-            await self._announce(instance)
-            await self._start_trace(instance, settings.pop_invisible_time_ms)
-        except BaseException:
-            await instance.remove_member(self)
-            raise
-        self._engine = PopEngine(
-            instance, self._group, settings, self._namespace, self._subscriptions, self._listener_of
+    def _retry_topics(self) -> list[str]:
+        return []  # brokers pop the retry topic along
+
+    def _consume_timeout_ms(self) -> int:
+        return self.settings.pop_invisible_time_ms
+
+    def _make_engine(self, instance: ClientInstance) -> ConsumerEngine:
+        return PopEngine(
+            instance, self._group, self.settings, self._namespace, self._subscriptions, self._listener_of
         )
-        self._instance = instance
-        self.state = ServiceState.RUNNING
-        self._engine.start()
