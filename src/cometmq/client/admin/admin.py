@@ -107,23 +107,13 @@ async def for_each(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[
     return dict(zip(wanted, answers, strict=True))
 
 
-class _Table(msgspec.Struct):
+class _Body(msgspec.Struct, rename="camel"):
+    """The body of a response, which has one of these members."""
+
     table: dict[str, str] = {}
-
-
-class _TopicList(msgspec.Struct, rename="camel"):
     topic_list: list[str] = []
-
-
-class _TopicTable(msgspec.Struct, rename="camel"):
     topic_config_table: dict[str, TopicConfig] = {}
-
-
-class _GroupList(msgspec.Struct, rename="camel"):
     group_list: list[str] = []
-
-
-class _GroupTable(msgspec.Struct, rename="camel"):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
@@ -267,12 +257,12 @@ class Admin:
         """The names of all topics."""
         code, timeout_s = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.settings.call_timeout_s
         answer = await self._instance.name_servers.call_ok(code, timeout_s=timeout_s)
-        return sorted(decode_answer(_TopicList, answer.body).topic_list)
+        return sorted(decode_answer(_Body, answer.body).topic_list)
 
     async def topic_configs(self, broker: str) -> dict[str, TopicConfig]:
         """The configurations of all topics on the broker at this address."""
         answer = await self._ask(broker, RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest())
-        return decode_answer(_TopicTable, answer.body).topic_config_table
+        return decode_answer(_Body, answer.body).topic_config_table
 
     async def topic_config(self, broker: str, topic: str) -> TopicConfig | None:
         """The configuration of a topic on the broker at this address; None if it is not there."""
@@ -305,7 +295,7 @@ class Admin:
         for address in (await self._masters_of(topic)).values():
             header = QueryTopicConsumeByWhoRequest(topic=topic)
             answer = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            found.update(decode_answer(_GroupList, answer.body).group_list)
+            found.update(decode_answer(_Body, answer.body).group_list)
         return sorted(found)
 
     # Servers.
@@ -348,7 +338,7 @@ class Admin:
     async def broker_info(self, broker: str) -> dict[str, str]:
         """The runtime info of the broker at this address: counters, rates, disk, version."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return decode_answer(_Table, answer.body).table
+        return decode_answer(_Body, answer.body).table
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """All settings of the broker at this address."""
@@ -412,7 +402,7 @@ class Admin:
         """The configurations of all consumer groups on the broker at this address."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answer = await self._ask(broker, code, GetAllSubscriptionGroupRequest())
-        return decode_answer(_GroupTable, answer.body).subscription_group_table
+        return decode_answer(_Body, answer.body).subscription_group_table
 
     async def group_connection(self, broker: str, group: str) -> GroupConnection | None:
         """The members of a group that are connected to the broker at this address; None if there are none."""
@@ -552,9 +542,9 @@ class Admin:
 
     async def view_message(self, offset_msg_id: str) -> StoredMessage:
         """The message with this offset id (`SendReceipt.offset_msg_id`), from the broker that it names."""
-        place = decode_offset_id(offset_msg_id)
-        header = ViewMessageRequest(offset=place.commit_log_offset)
-        answer = await self._ask(str(place.store_host), RequestCode.VIEW_MESSAGE_BY_ID, header)
+        offset_id = decode_offset_id(offset_msg_id)
+        header = ViewMessageRequest(offset=offset_id.commit_log_offset)
+        answer = await self._ask(str(offset_id.store_host), RequestCode.VIEW_MESSAGE_BY_ID, header)
         messages = _messages(answer, "")
         if len(messages) != 1:
             raise HeaderError(f"the answer for {offset_msg_id} has {len(messages)} messages and not one")

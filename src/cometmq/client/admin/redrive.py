@@ -88,10 +88,12 @@ def redrive_id(dead: StoredMessage) -> str:
     """The id of the message that is sent for a dead letter.
 
     It has the form of every message id, so tools that read the time in it find one, a day before the dead
-    letter was stored. A digest of the position takes the place of process id and counter.
+    letter was stored. A digest of the position replaces process id and counter.
     """
-    place = f"{dead.topic}/{dead.broker_name}/{dead.queue_id}/{dead.queue_offset}/{dead.store_timestamp_ms}"
-    digest = blake2b(place.encode(), digest_size=8).digest()
+    position = (
+        f"{dead.topic}/{dead.broker_name}/{dead.queue_id}/{dead.queue_offset}/{dead.store_timestamp_ms}"
+    )
+    digest = blake2b(position.encode(), digest_size=8).digest()
     month = datetime.fromtimestamp(dead.store_timestamp_ms / 1000, UTC).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0
     )

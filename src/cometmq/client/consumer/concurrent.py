@@ -94,9 +94,9 @@ class ConcurrentConsumption:
             touched.add(pq)
             if outcome is DONE:
                 pq.done(messages)
-                statistics.of(messages[0].topic).count_run(len(messages), seconds)
+                statistics.of(messages[0].topic).count_call(len(messages), seconds)
             elif outcome is not _DROPPED:
-                statistics.of(messages[0].topic).count_run(0, seconds)
+                statistics.of(messages[0].topic).count_call(0, seconds)
                 self._settle(pq, messages, outcome)
         for pq in touched:
             self._advance(pq)

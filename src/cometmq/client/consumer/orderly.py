@@ -30,13 +30,13 @@ from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
 
-_RUN_MESSAGES: Final = 256
-_RUN_S: Final = 0.1
+_MAX_MESSAGES: Final = 256
+_MAX_S: Final = 0.1
 _RELOCK_AFTER_S: Final = 3.0
 UNLIMITED: Final = 2**31 - 1
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
-Run = list[tuple[Sequence[StoredMessage], Outcome]]
+Outcomes = list[tuple[Sequence[StoredMessage], Outcome]]
 """Batches in order, each with its outcome; only the last one may have failed."""
 
 
@@ -65,8 +65,10 @@ class OrderedConsumption:
         self._with_listener: set[ProcessQueue] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Run] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._workers: TaskWorkers[Job, Run] = TaskWorkers(name, threads, self._run_async, self._finished)
+        self._threads: ThreadWorkers[Job, Outcomes] = ThreadWorkers(name, threads, self._run, self._finished)
+        self._workers: TaskWorkers[Job, Outcomes] = TaskWorkers(
+            name, threads, self._run_async, self._finished
+        )
         self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
@@ -87,15 +89,15 @@ class OrderedConsumption:
             self._busy.add(pq)
             self._spawn(self._lock_and_go_on(pq, self._locks))
             return
-        run = pq.next_messages(_RUN_MESSAGES)
-        if not run:
+        messages = pq.next_messages(_MAX_MESSAGES)
+        if not messages:
             return
-        listener = self._listener_of(run[0].topic)
+        listener = self._listener_of(messages[0].topic)
         if listener is None:
-            log.error("no listener for topic %s; queue %s waits", run[0].topic, pq.queue)
+            log.error("no listener for topic %s; queue %s waits", messages[0].topic, pq.queue)
             self._later(pq, self._settings.suspend_current_queue_time_ms)
             return
-        same_topic = [message for message in run if message.topic == run[0].topic]
+        same_topic = [message for message in messages if message.topic == messages[0].topic]
         self._busy.add(pq)
         self._with_listener.add(pq)
         job: Job = (pq, same_topic, listener)
@@ -121,35 +123,35 @@ class OrderedConsumption:
             return False
         return self._locks is None or pq.lock_held
 
-    def _run(self, job: Job) -> Run:
+    def _run(self, job: Job) -> Outcomes:
         pq, messages, listener = job
         size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _RUN_S
-        run: Run = []
+        until = time.monotonic() + _MAX_S
+        outcomes: Outcomes = []
         for at in range(0, len(messages), size):
             if not self._may_go_on(pq, until):
                 break
             batch = self._with_attempts(pq, messages[at : at + size])
             outcome = listener.call(batch, pq.queue)
-            run.append((batch, outcome))
-            if _ends_run(outcome):
+            outcomes.append((batch, outcome))
+            if _ends(outcome):
                 break
-        return run
+        return outcomes
 
-    async def _run_async(self, job: Job) -> Run:
+    async def _run_async(self, job: Job) -> Outcomes:
         pq, messages, listener = job
         size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _RUN_S
-        run: Run = []
+        until = time.monotonic() + _MAX_S
+        outcomes: Outcomes = []
         for at in range(0, len(messages), size):
             if not self._may_go_on(pq, until):
                 break
             batch = self._with_attempts(pq, messages[at : at + size])
             outcome = await listener.call_async(batch, pq.queue)
-            run.append((batch, outcome))
-            if _ends_run(outcome):
+            outcomes.append((batch, outcome))
+            if _ends(outcome):
                 break
-        return run
+        return outcomes
 
     def _with_attempts(self, pq: ProcessQueue, batch: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """The messages with their number of attempts in `reconsume_times`."""
@@ -159,18 +161,18 @@ class OrderedConsumption:
 
     # Back on the event loop.
 
-    def _finished(self, finished: list[tuple[Job, Run, float]]) -> None:
-        for (pq, _, _), run, seconds in finished:
+    def _finished(self, finished: list[tuple[Job, Outcomes, float]]) -> None:
+        for (pq, _, _), outcomes, seconds in finished:
             self._with_listener.discard(pq)
             failed: tuple[Sequence[StoredMessage], Outcome] | None = None
-            for batch, outcome in run:
+            for batch, outcome in outcomes:
                 if outcome.failed and not _commits_itself(outcome):
                     failed = (batch, outcome)
                 else:
                     self._apply(pq, batch, outcome)
-            if run:
-                count = sum(len(batch) for batch, _ in run) - (len(failed[0]) if failed else 0)
-                self._statistics.of(run[0][0][0].topic).count_run(count, seconds)
+            if outcomes:
+                count = sum(len(batch) for batch, _ in outcomes) - (len(failed[0]) if failed else 0)
+                self._statistics.of(outcomes[0][0][0].topic).count_call(count, seconds)
             self._advance(pq)
             if failed is not None:
                 self._spawn(self._settle(pq, *failed))
@@ -258,7 +260,7 @@ def _commits_itself(outcome: Outcome) -> bool:
     )
 
 
-def _ends_run(outcome: Outcome) -> bool:
+def _ends(outcome: Outcome) -> bool:
     return outcome.failed and not _commits_itself(outcome)
 
 

@@ -51,25 +51,6 @@ class Thresholds(msgspec.Struct):
 class ProcessQueue:
     """The messages of one queue that are held here."""
 
-    __slots__ = (
-        "_next_offset",
-        "_order",
-        "_room",
-        "attempts",
-        "being_consumed",
-        "cached_bytes",
-        "dropped",
-        "flow_control_times",
-        "last_consumed_s",
-        "last_pull_s",
-        "locked",
-        "locked_at_s",
-        "messages",
-        "paused",
-        "queue",
-        "released",
-    )
-
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.messages: dict[int, StoredMessage] = {}

@@ -60,14 +60,14 @@ _RESULTS: Final = {
 class TopicTotals:
     """Counters of one topic."""
 
-    __slots__ = ("consumed", "failed", "notes", "pull_ms", "pulled", "pulls", "runs", "spent_ms")
+    __slots__ = ("call_ms", "calls", "consumed", "failed", "notes", "pull_ms", "pulled", "pulls")
 
     def __init__(self) -> None:
         self.pulls = 0
         self.pulled = 0
         self.pull_ms = 0.0
-        self.runs = 0
-        self.spent_ms = 0.0
+        self.calls = 0
+        self.call_ms = 0.0
         self.consumed = 0
         self.failed = 0
         self.notes: deque[tuple[float, tuple[float, ...]]] = deque([(time.monotonic(), (0,) * 7)])
@@ -77,10 +77,10 @@ class TopicTotals:
         self.pulled += messages
         self.pull_ms += seconds * 1000
 
-    def count_run(self, done: int, seconds: float) -> None:
+    def count_call(self, done: int, seconds: float) -> None:
         """Count one call of a listener, and the messages that are done with it."""
-        self.runs += 1
-        self.spent_ms += seconds * 1000
+        self.calls += 1
+        self.call_ms += seconds * 1000
         self.consumed += done
 
     def count_results(self, done: int, failed: int) -> None:
@@ -89,7 +89,7 @@ class TopicTotals:
         self.failed += failed
 
     def totals(self) -> tuple[float, ...]:
-        return self.pulls, self.pulled, self.pull_ms, self.runs, self.spent_ms, self.consumed, self.failed
+        return self.pulls, self.pulled, self.pull_ms, self.calls, self.call_ms, self.consumed, self.failed
 
     def note(self, now: float) -> None:
         if now - self.notes[-1][0] >= _NOTE_EVERY_S:
@@ -122,13 +122,13 @@ class ConsumeStatistics:
 def _status(totals: TopicTotals, now: float) -> ConsumeStatus:
     began, before = totals.notes[0]
     seconds = max(now - began, 0.001)
-    pulls, pulled, pull_ms, runs, spent_ms, consumed, failed = (
+    pulls, pulled, pull_ms, calls, call_ms, consumed, failed = (
         after - earlier for after, earlier in zip(totals.totals(), before, strict=True)
     )
     return ConsumeStatus(
         pull_rt=pull_ms / pulls if pulls else 0.0,
         pull_tps=pulled / seconds,
-        consume_rt=spent_ms / runs if runs else 0.0,
+        consume_rt=call_ms / calls if calls else 0.0,
         consume_ok_tps=consumed / seconds,
         consume_failed_tps=failed / seconds,
         consume_failed_msgs=int(failed),

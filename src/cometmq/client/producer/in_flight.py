@@ -55,14 +55,14 @@ class InFlight:
         """Enter, after waiting in line if needed; raises `CallTimeoutError` at the deadline."""
         if self.enter_at_once(size):
             return
-        place = asyncio.get_running_loop().create_future()
-        entry = (place, size)
+        admitted = asyncio.get_running_loop().create_future()
+        entry = (admitted, size)
         self._waiting.append(entry)
         try:
             async with asyncio.timeout_at(deadline):
-                await place
+                await admitted
         except BaseException as error:
-            if place.done() and not place.cancelled():  # admitted at that very moment
+            if admitted.done() and not admitted.cancelled():  # admitted at that very moment
                 self.leave(size)
             else:
                 with suppress(ValueError):  # skipped already, if it was cancelled
@@ -89,9 +89,9 @@ class InFlight:
 
     def _let_in(self) -> None:
         while self._waiting and self._fits(self._waiting[0][1]):
-            place, size = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)
+            admitted, size = self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_result(None)
                 self.messages += 1
                 self.bytes += size
 

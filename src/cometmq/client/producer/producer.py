@@ -244,37 +244,27 @@ class Producer:
         size = sum(len(message.body) for message in messages)
         await self._in_flight.enter(size, deadline)
         try:
-            return await self._send_batch(messages, deadline, queue, selector, selector_arg)
+            requests = list(self._builder.of_batch(messages))
+            topic = await self._topics.find(messages[0].topic, deadline)
+            chosen = self._topics.choose(topic, messages[0], queue, selector, selector_arg)
+            receipts: list[SendReceipt] = []
+            for request, msg_ids in requests:
+                begun = self._loop.time()
+                try:
+                    whole = await self._sender.send(topic, request, deadline, chosen)
+                except CometError as error:
+                    if receipts:
+                        raise _partial(receipts, len(messages), error) from error
+                    raise
+                stored = receipts_of_batch(self._unwrapped(whole), msg_ids)
+                if self._trace is not None:
+                    sent = messages[len(receipts) : len(receipts) + len(stored)]
+                    address = self._sender.address_of(whole.queue)
+                    self._trace.sent_batch(sent, stored, address, self._loop.time() - begun)
+                receipts += stored
+            return receipts
         finally:
             self._in_flight.leave(size)
-
-    async def _send_batch(
-        self,
-        messages: Sequence[Message],
-        deadline: float,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        selector_arg: object,
-    ) -> list[SendReceipt]:
-        requests = list(self._builder.of_batch(messages))
-        topic = await self._topics.find(messages[0].topic, deadline)
-        chosen = self._topics.choose(topic, messages[0], queue, selector, selector_arg)
-        receipts: list[SendReceipt] = []
-        for request, msg_ids in requests:
-            begun = self._loop.time()
-            try:
-                whole = await self._sender.send(topic, request, deadline, chosen)
-            except CometError as error:
-                if receipts:
-                    raise _partial(receipts, len(messages), error) from error
-                raise
-            stored = receipts_of_batch(self._unwrapped(whole), msg_ids)
-            if self._trace is not None:
-                sent = messages[len(receipts) : len(receipts) + len(stored)]
-                address = self._sender.address_of(whole.queue)
-                self._trace.sent_batch(sent, stored, address, self._loop.time() - begun)
-            receipts += stored
-        return receipts
 
     async def send_oneway(
         self,

@@ -17,7 +17,7 @@ def test_rates_are_those_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> 
     statistics = ConsumeStatistics()
     totals = statistics.of("orders")
     totals.count_pull(32, 0.010)
-    totals.count_run(20, 0.002)
+    totals.count_call(20, 0.002)
     totals.count_results(0, 10)
     now += 10
     statistics.note()

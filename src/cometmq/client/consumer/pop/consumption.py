@@ -59,7 +59,7 @@ class Job(NamedTuple):
     listener: Listener
 
 
-Run = tuple[int, Outcome]
+Progress = tuple[int, Outcome]
 """The number of first messages that are done, and the outcome of the next."""
 
 
@@ -96,8 +96,8 @@ class PopConsumption:
         self._numbers = itertools.count()
         self._waiting: dict[int, Job] = {}
         threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Run] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._tasks: TaskWorkers[Job, Run] = TaskWorkers(name, threads, self._run_async, self._finished)
+        self._threads: ThreadWorkers[Job, Progress] = ThreadWorkers(name, threads, self._run, self._finished)
+        self._tasks: TaskWorkers[Job, Progress] = TaskWorkers(name, threads, self._run_async, self._finished)
         self._changes: TaskWorkers[_Change, bool] = TaskWorkers(
             f"{name}-returns", _CHANGES_AT_ONCE, self._change, self._changed
         )
@@ -142,7 +142,7 @@ class PopConsumption:
 
     # On a worker.
 
-    def _run(self, job: Job) -> Run:
+    def _run(self, job: Job) -> Progress:
         if self._waiting.pop(job.number, None) is None:
             return _WITHDRAWN
         done = 0
@@ -156,7 +156,7 @@ class PopConsumption:
                 return done, outcome
         return done, DONE
 
-    async def _run_async(self, job: Job) -> Run:
+    async def _run_async(self, job: Job) -> Progress:
         if self._waiting.pop(job.number, None) is None:
             return _WITHDRAWN
         done = 0
@@ -176,13 +176,13 @@ class PopConsumption:
 
     # Back on the event loop.
 
-    def _finished(self, finished: list[tuple[Job, Run, float]]) -> None:
-        for job, run, seconds in finished:
-            if run is _WITHDRAWN:
+    def _finished(self, finished: list[tuple[Job, Progress, float]]) -> None:
+        for job, progress, seconds in finished:
+            if progress is _WITHDRAWN:
                 continue
-            done, outcome = run
+            done, outcome = progress
             statistics = self._statistics.of(job.messages[0].topic)
-            statistics.count_run(done, seconds)
+            statistics.count_call(done, seconds)
             job.pq.last_consumed_s = time.monotonic()
             if done:
                 self._acks.add(job.pq, job.handles[:done], job.expires_s)
@@ -286,7 +286,7 @@ class PopConsumption:
 
 _LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)
 """The outcome of messages whose invisible time ended before a listener got them."""
-_WITHDRAWN: Final[Run] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
+_WITHDRAWN: Final[Progress] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
 """The result of a job that was given back before a worker took it."""
 
 

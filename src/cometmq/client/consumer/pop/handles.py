@@ -77,24 +77,24 @@ def handles_of(
     starts = _table(header.start_offset_info, long_of)
     listed = _table(header.msg_offset_info, _offsets)
     may_bring_handles = any(mark != NORMAL for mark, _ in starts)
-    places = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
-    real = _real_offsets(messages, places, listed)
+    keys = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
+    real = _real_offsets(messages, keys, listed)
     handles = []
-    for message, place in zip(messages, places, strict=True):
+    for message, key in zip(messages, keys, strict=True):
         brought = _brought_by(message) if may_bring_handles else None
         if brought is not None:
             handles.append(brought)
             continue
-        offset = real[place, message.queue_offset]
+        offset = real[key, message.queue_offset]
         # Without a start offset in the response, the pop starts at its first message.
-        start = starts.get(place)
+        start = starts.get(key)
         handles.append(
             PopHandle(
-                starts.setdefault(place, offset) if start is None else start,
+                starts.setdefault(key, offset) if start is None else start,
                 header.pop_time,
                 header.invisible_time,
                 header.revive_qid,
-                place[0],
+                key[0],
                 broker_name,
                 message.queue_id,
                 offset,
@@ -112,22 +112,22 @@ def _brought_by(message: StoredMessage) -> PopHandle | None:
         return None
 
 
-_Place = tuple[str, str]
+_QueueKey = tuple[str, str]
 """The mark of a topic, and a queue id."""
 
 
 def _real_offsets(
-    messages: Sequence[StoredMessage], places: Sequence[_Place], listed: dict[_Place, list[int]]
-) -> dict[tuple[_Place, int], int]:
+    messages: Sequence[StoredMessage], keys: Sequence[_QueueKey], listed: dict[_QueueKey, list[int]]
+) -> dict[tuple[_QueueKey, int], int]:
     """The offsets that the broker listed, by those in the records: n-th to n-th of each queue."""
-    found: dict[_Place, list[int]] = {}
-    for message, place in zip(messages, places, strict=True):
-        found.setdefault(place, []).append(message.queue_offset)
-    real: dict[tuple[_Place, int], int] = {}
-    for place, offsets in found.items():
-        told = listed.get(place, [])
+    found: dict[_QueueKey, list[int]] = {}
+    for message, key in zip(messages, keys, strict=True):
+        found.setdefault(key, []).append(message.queue_offset)
+    real: dict[tuple[_QueueKey, int], int] = {}
+    for key, offsets in found.items():
+        told = listed.get(key, [])
         told = told if len(told) >= len(offsets) else sorted(offsets)
-        real |= {(place, offset): at for offset, at in zip(sorted(offsets), told, strict=False)}
+        real |= {(key, offset): at for offset, at in zip(sorted(offsets), told, strict=False)}
     return real
 
 
@@ -139,15 +139,15 @@ def with_attempts(messages: Sequence[StoredMessage], header: PopMessageResponse)
     return [_with_attempts(message, counts) for message in messages]
 
 
-def _with_attempts(message: StoredMessage, counts: dict[_Place, int]) -> StoredMessage:
+def _with_attempts(message: StoredMessage, counts: dict[_QueueKey, int]) -> StoredMessage:
     mark, queue_id = _mark_of(message.topic), message.queue_id
     count = counts.get((mark, f"qo{queue_id}%{message.queue_offset}"), counts.get((mark, str(queue_id)), 0))
     return msgspec.structs.replace(message, reconsume_times=count) if count > 0 else message
 
 
-def _table(text: str | None, read: Callable[[str], T]) -> dict[_Place, T]:
+def _table(text: str | None, read: Callable[[str], T]) -> dict[_QueueKey, T]:
     """Parse a field of the form `mark queue value;mark queue value`."""
-    table: dict[_Place, T] = {}
+    table: dict[_QueueKey, T] = {}
     for item in filter(None, (text or "").split(";")):
         try:
             mark, queue, value = item.split(" ")

@@ -52,8 +52,6 @@ _ATTEMPT_BYTES: Final = 16
 class PopQueue(ProcessQueue):
     """The popped messages of one queue, or of one broker."""
 
-    __slots__ = ("waiting",)
-
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
         self.waiting = 0
