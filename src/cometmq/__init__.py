@@ -1,7 +1,7 @@
 """CometMQ: Apache RocketMQ's message system in Python.
 
-The classes here block; those of the same names in `cometmq.aio` are for asyncio. What is named here is loaded
-when it is first used, so that importing the package costs next to nothing.
+The classes here block; `cometmq.aio` has their asyncio twins under the same names. Each name is loaded on
+first use, so importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _HOMES: Final = {
     "TransactionReceipt": "cometmq.client.producer.transactions",
     "TransactionState": "cometmq.client.producer.transactions",
 }
-"""Which module has what."""
+"""The module of each name."""
 
 __all__ = [
     "Admin",

@@ -1,4 +1,4 @@
-"""The asyncio clients; those of the same names in `cometmq` block."""
+"""The asyncio clients; `cometmq` has their blocking twins under the same names."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ from cometmq.model.message import Message
 
 log = logging.getLogger("cometmq.client")
 
-
 CALLBACK_THREADS = 4
 
 P_co = TypeVar("P_co", bound=aio.Producer, covariant=True)

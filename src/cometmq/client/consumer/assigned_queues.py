@@ -29,7 +29,6 @@ from cometmq.model.queue import MessageQueue
 
 log = logging.getLogger("cometmq.client")
 
-
 _LISTENER_GRACE_S: Final = 0.5
 _UNLOCK_REGARDLESS_S: Final = 20.0
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from cometmq.wire.frame.command import Command
     from cometmq.wire.header.header import Header
 
-
 OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0
 

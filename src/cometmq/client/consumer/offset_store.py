@@ -37,7 +37,6 @@ from cometmq.wire.json import fastjson
 
 log = logging.getLogger("cometmq.client")
 
-
 _WRITE_ALL_EVERY_S: Final = 30.0
 _FILE: Final = "offsets.json"
 _TABLE: Final = "offsetTable"

@@ -32,6 +32,7 @@ log = logging.getLogger("cometmq.client")
 
 _MAX_MESSAGES: Final = 256
 _MAX_S: Final = 0.1
+"""A worker consumes at most this much of a queue before it reports."""
 _RELOCK_AFTER_S: Final = 3.0
 UNLIMITED: Final = 2**31 - 1
 

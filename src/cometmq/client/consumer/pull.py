@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 _NOTE_S: Final = 5.0
 
 

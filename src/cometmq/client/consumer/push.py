@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 _SUSPEND_MS: Final = 15_000
 _PULL_TIMEOUT_S: Final = 30.0
 _RENEW_LOCKS_S: Final = 20.0

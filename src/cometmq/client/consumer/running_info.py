@@ -43,7 +43,6 @@ from cometmq.wire.codes import CURRENT, ResponseCode, version_name
 if TYPE_CHECKING:
     from cometmq.client.consumer.base import KnownOffsets, Running
 
-
 _WINDOW_S: Final = 60.0
 _NOTE_EVERY_S: Final = 5.0
 _SECRET: Final = ("access_key", "secret_key", "security_token", "tls")

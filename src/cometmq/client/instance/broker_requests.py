@@ -36,7 +36,6 @@ from cometmq.wire.record.walk import to_stored_message
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ConsumerMember, TransactionMember
 
-
 log = logging.getLogger("cometmq.client")
 
 

@@ -33,7 +33,6 @@ from cometmq.wire.headers.session import HeartbeatRequest, HeartbeatResponse
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import GroupMember
 
-
 log = logging.getLogger("cometmq.client")
 
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 _FORKED: Final = (
     "this client was made before the process forked and cannot be used in the child; "
     "make a new one in the child"

@@ -24,9 +24,7 @@ from cometmq.wire.headers.offset import GetMaxOffsetRequest
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ClientInstance
 
-
 log = logging.getLogger("cometmq.client")
-
 
 LATENCIES_MS: Final = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 BREAKS_MS: Final = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)

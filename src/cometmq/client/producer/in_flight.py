@@ -21,7 +21,6 @@ from cometmq.model.errors import CallTimeoutError, CometError, TooManyRequestsEr
 
 log = logging.getLogger("cometmq.client")
 
-
 Callback = Callable[[SendReceipt | CometError], Any]
 
 

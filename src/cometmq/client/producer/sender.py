@@ -37,9 +37,7 @@ from cometmq.wire.headers.send import SendMessageResponse
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ClientInstance
 
-
 log = logging.getLogger("cometmq.client")
-
 
 DEFAULT_REGION: Final = "DefaultRegion"
 CONNECT_FAILED: Final = 10001

@@ -49,7 +49,6 @@ from cometmq.wire.record.ids import decode_offset_id
 
 log = logging.getLogger("cometmq.client")
 
-
 MAX_OPEN: Final = 10_000
 MAX_REMEMBERED: Final = 10_000
 MAX_WAITING: Final = 2000

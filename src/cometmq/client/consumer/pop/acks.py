@@ -24,7 +24,6 @@ from cometmq.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from cometmq.client.consumer.pop.loop import PopQueue
 
-
 log = logging.getLogger("cometmq.client")
 
 _AT_ONCE: Final = 512

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 MAX_POP_BATCH: Final = 32
 """The maximum that brokers hand out at once."""
 MIN_INVISIBLE_MS: Final = 5_000

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from cometmq.client.consumer.pop.consumer import PopSettings
     from cometmq.client.consumer.pop.loop import PopQueue
 
-
 log = logging.getLogger("cometmq.client")
 
 GIVEN_BACK_MS: Final = 1_000

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 WHOLE_BROKER: Final = -1
 _BUSY_PAUSE_S: Final = 0.02
 _EMPTY_PAUSE_S: Final = 0.05
