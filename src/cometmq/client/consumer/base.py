@@ -33,16 +33,9 @@ from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, Subscriptio
 from cometmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    from cometmq.client.consumer.offset_store import OffsetStore
     from cometmq.client.consumer.running_info import ConsumeStatistics
     from cometmq.client.instance.instance import ClientInstance
-
-
-class KnownOffsets(Protocol):
-    """The offsets of a group in memory."""
-
-    def known(self, queue: MessageQueue) -> int | None: ...
-
-    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]: ...
 
 
 class HeldQueues(Protocol):
@@ -65,7 +58,7 @@ class Running(Protocol):
     def started_ms(self) -> int: ...
 
     @property
-    def offsets(self) -> KnownOffsets: ...
+    def offsets(self) -> OffsetStore: ...
 
     @property
     def queues(self) -> HeldQueues: ...

@@ -23,7 +23,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
 from cometmq.client.consumer.settings import HALF_AN_HOUR_MS, ConsumerSettings, default_offset_folder
@@ -48,42 +48,15 @@ _AT_THE_END: Final = (
 )
 
 
-class OffsetStore(Protocol):
-    """Stores the offsets of a group."""
-
-    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Everything before this offset is done."""
-
-    def freeze(self, queue: MessageQueue, offset: int) -> None:
-        """Set an offset that updates cannot change until the queue is forgotten."""
-
-    def known(self, queue: MessageQueue) -> int | None:
-        """The offset in memory."""
-
-    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """The offsets in memory, of one topic or of all."""
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Drop the offset from memory."""
-
-    async def read(self, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
-        """The offset that was last written; None if there is none. Raises if it cannot be read.
-
-        With `zero_if_new`, the offset may be 0 for a queue that still has its very first message.
-        """
-
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Write the offsets of these queues; a failure is logged, and the next call writes again."""
-
-
-class MemoryOffsets:
-    """Offsets in memory, the base of all stores."""
+class OffsetStore:
+    """The offsets of a group in memory; subclasses also write them."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Everything before this offset is done."""
         if queue in self._frozen:
             return
         if increase_only and offset <= self._offsets.get(queue, -1):
@@ -91,21 +64,35 @@ class MemoryOffsets:
         self._offsets[queue] = offset
 
     def freeze(self, queue: MessageQueue, offset: int) -> None:
+        """Set an offset that updates cannot change until the queue is forgotten."""
         self._offsets[queue] = offset
         self._frozen.add(queue)
 
     def known(self, queue: MessageQueue) -> int | None:
+        """The offset in memory."""
         return self._offsets.get(queue)
 
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """The offsets in memory, of one topic or of all."""
         return {queue: at for queue, at in self._offsets.items() if topic is None or queue.topic == topic}
 
     def forget(self, queue: MessageQueue) -> None:
+        """Drop the offset from memory."""
         self._offsets.pop(queue, None)
         self._frozen.discard(queue)
 
+    async def read(self, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
+        """The offset that was last written; None if there is none. Raises if it cannot be read.
 
-class BrokerOffsets(MemoryOffsets):
+        With `zero_if_new`, the offset may be 0 for a queue that still has its very first message.
+        """
+        return None
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Write the offsets of these queues; a failure is logged, and the next call writes again."""
+
+
+class BrokerOffsets(OffsetStore):
     """Offsets that the members of a group share through the brokers."""
 
     def __init__(self, group: str, calls: BrokerCalls) -> None:
@@ -150,7 +137,7 @@ class BrokerOffsets(MemoryOffsets):
                     self._written[queue] = offset
 
 
-class LocalOffsets(MemoryOffsets):
+class LocalOffsets(OffsetStore):
     """The offsets of one client and group in a file."""
 
     def __init__(self, folder: Path, client_id: str, group: str, files: Files | None = None) -> None:

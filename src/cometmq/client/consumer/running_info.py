@@ -41,7 +41,8 @@ from cometmq.wire.bodies.heartbeat import ConsumerData
 from cometmq.wire.codes import CURRENT, ResponseCode, version_name
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.base import KnownOffsets, Running
+    from cometmq.client.consumer.base import Running
+    from cometmq.client.consumer.offset_store import OffsetStore
 
 _WINDOW_S: Final = 60.0
 _NOTE_EVERY_S: Final = 5.0
@@ -169,7 +170,7 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _queue_info(pq: ProcessQueue, offsets: KnownOffsets) -> ProcessQueueInfo:
+def _queue_info(pq: ProcessQueue, offsets: OffsetStore) -> ProcessQueueInfo:
     return ProcessQueueInfo(
         commit_offset=offsets.known(pq.queue) or 0,
         cached_msg_min_offset=pq.min_offset,

@@ -20,7 +20,7 @@ from cometmq.client.consumer.allocation import AllocationStrategy
 from cometmq.client.consumer.base import ConsumerEngine
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.listener import Listener
-from cometmq.client.consumer.offset_store import MemoryOffsets
+from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.consumption import PopConsumption
 from cometmq.client.consumer.pop.loop import PopLoops, PopQueues, PopRebalancer
@@ -121,7 +121,7 @@ class PopEngine:
         self._settings = settings
         self.started_ms = instance.clock.now_ms()
         self.statistics = ConsumeStatistics()
-        self.offsets = MemoryOffsets()
+        self.offsets = OffsetStore()
         """Always empty: only brokers know the offsets of a group."""
         calls, pops = BrokerCalls(instance), PopRequests(instance, group)
         acks = PopAcks(pops)
