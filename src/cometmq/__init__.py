@@ -1,7 +1,7 @@
 """CometMQ: Apache RocketMQ's message system in Python.
 
-The classes here block; those of the same names in `cometmq.aio` are for asyncio. What is named here is loaded
-when it is first used, so that importing the package costs next to nothing.
+The classes here block; `cometmq.aio` has their asyncio twins under the same names. Each name is loaded on
+first use, so importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from cometmq._version import __version__
 
 if TYPE_CHECKING:
     from cometmq.client.blocking.admin import Admin
-    from cometmq.client.blocking.consumer import PullConsumer, PushConsumer
-    from cometmq.client.blocking.pop import PopConsumer
-    from cometmq.client.blocking.producer import Producer
-    from cometmq.client.blocking.transactions import TransactionProducer
+    from cometmq.client.blocking.consumer import PopConsumer, PullConsumer, PushConsumer
+    from cometmq.client.blocking.producer import Producer, TransactionProducer
     from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
-    from cometmq.client.producer.send_result import SendReceipt, SendStatus
+    from cometmq.client.producer.sender import SendReceipt, SendStatus
     from cometmq.client.producer.transactions import TransactionListener, TransactionReceipt, TransactionState
     from cometmq.client.subscription import Sql
     from cometmq.model.errors import (
@@ -48,23 +46,23 @@ _HOMES: Final = {
     "MessageModel": "cometmq.wire.bodies.heartbeat",
     "MessageQueue": "cometmq.model.queue",
     "PartialBatchError": "cometmq.model.errors",
-    "PopConsumer": "cometmq.client.blocking.pop",
+    "PopConsumer": "cometmq.client.blocking.consumer",
     "Producer": "cometmq.client.blocking.producer",
     "PullConsumer": "cometmq.client.blocking.consumer",
     "PushConsumer": "cometmq.client.blocking.consumer",
     "RouteNotFoundError": "cometmq.model.errors",
     "SendError": "cometmq.model.errors",
-    "SendReceipt": "cometmq.client.producer.send_result",
-    "SendStatus": "cometmq.client.producer.send_result",
+    "SendReceipt": "cometmq.client.producer.sender",
+    "SendStatus": "cometmq.client.producer.sender",
     "Sql": "cometmq.client.subscription",
     "StateError": "cometmq.model.errors",
     "StoredMessage": "cometmq.model.message",
     "TransactionListener": "cometmq.client.producer.transactions",
-    "TransactionProducer": "cometmq.client.blocking.transactions",
+    "TransactionProducer": "cometmq.client.blocking.producer",
     "TransactionReceipt": "cometmq.client.producer.transactions",
     "TransactionState": "cometmq.client.producer.transactions",
 }
-"""Which module has what."""
+"""The module of each name."""
 
 __all__ = [
     "Admin",

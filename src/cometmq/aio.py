@@ -1,4 +1,4 @@
-"""The asyncio clients; those of the same names in `cometmq` block."""
+"""The asyncio clients; `cometmq` has their blocking twins under the same names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cometmq.client.consumer.pop.consumer import PopConsumer
 from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.producer.transactions import TransactionProducer
 from cometmq.model.message import Message
 
 __all__ = [

@@ -362,7 +362,9 @@ async def test_slow_consumption_holds_back_pulling(server: Server) -> None:
         await eventually(begun.is_set, "the listener has a message")
         (queue,) = await queues_of(server, topic)
         info = (await consumer.running_info(with_stacks=False)).mq_table
-        await eventually(lambda: consumer._running().queues.table[queue].held_back_times > 0, "pulling waits")
+        await eventually(
+            lambda: consumer._running().queues.table[queue].flow_control_times > 0, "pulling waits"
+        )
         held = len(consumer._running().queues.table[queue].messages)
         assert queue in info
         assert 10 < held <= 10 + 8

@@ -16,7 +16,7 @@ import cometmq
 from cometmq.client.consumer.listener import ConsumeContext
 from cometmq.client.consumer.pop.consumer import PopConsumer
 from cometmq.client.producer.producer import Producer
-from cometmq.client.service_state import ServiceState
+from cometmq.client.settings import ServiceState
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, ResponseError
 from cometmq.model.message import Message, StoredMessage

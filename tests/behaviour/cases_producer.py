@@ -10,7 +10,7 @@ import pytest
 from cometmq.client.blocking import admin as blocking_admin
 from cometmq.client.blocking import producer as blocking_producer
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_result import SendStatus
+from cometmq.client.producer.sender import SendStatus
 from cometmq.model.errors import SendError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue

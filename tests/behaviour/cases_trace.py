@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from cometmq.cli.main import app
 from cometmq.client.consumer.listener import ConsumeContext
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.transaction_producer import TransactionProducer
-from cometmq.client.trace.query import MessageTrace, message_trace
+from cometmq.client.producer.transactions import TransactionProducer
+from cometmq.client.trace.query import MessageTrace
 from cometmq.client.trace.records import ConsumeOutcome, TraceMessageType
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import Seen, pull, push
@@ -23,7 +23,7 @@ async def traced(server: Server, msg_id: str, consumptions: int = 0, transaction
     """The trace of a message, as soon as it tells of so many consumptions, from begin to end, and ends."""
     async with server.admin() as admin:
         return await eventually(
-            lambda: message_trace(admin, msg_id),
+            lambda: admin.message_trace(msg_id),
             f"message {msg_id} has its trace",
             lambda trace: (
                 bool(trace.sent)

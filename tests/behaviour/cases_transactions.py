@@ -9,9 +9,8 @@ import asyncio
 
 import pytest
 
-from cometmq.client.blocking import transactions as blocking_transactions
-from cometmq.client.producer.transaction_producer import TransactionProducer
-from cometmq.client.producer.transactions import Check, OpenTransaction, TransactionState
+from cometmq.client.blocking import producer as blocking_transactions
+from cometmq.client.producer.transactions import Check, OpenTransaction, TransactionProducer, TransactionState
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import Seen, push, send
 from tests.behaviour.server import Server

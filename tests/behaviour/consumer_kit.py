@@ -9,7 +9,7 @@ from typing import Any
 from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere

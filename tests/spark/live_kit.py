@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cometmq import Message, Producer
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.waiting import wait_until
 

@@ -1,1 +1,1 @@
-"""The client: producers, consumers and administration, written once in asyncio, with a blocking face."""
+"""The client: producers, consumers and the admin client, written once in asyncio, with blocking twins."""

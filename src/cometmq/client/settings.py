@@ -1,9 +1,9 @@
-"""The settings that all clients share, and how their name servers are found.
+"""Client settings, and how a client finds its name servers.
 
 Rules kept here:
-- Settings are checked when they are made; a value that cannot work is named with what would.
-- Name servers come from the setting, else from the environment (`NAMESRV_ADDR`); without either a client is
-  refused, with a sentence that says how to name one.
+- Settings are checked when they are made. The error names the value and what would work.
+- Name servers come from `namesrv`, else from the environment (`NAMESRV_ADDR`). Without either, a client is
+  refused with a sentence that says how to name one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Final, TypedDict
 
 import msgspec
@@ -22,23 +23,22 @@ from cometmq.wire.frame.framing import JSON, ROCKETMQ
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
-
 _SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
 _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every client can be told; producers and consumers add their own."""
+    """The settings of every client; producers and consumers add their own."""
 
     namesrv: str = ""
-    """`host:port;host:port`; empty takes `NAMESRV_ADDR` of the environment."""
+    """`host:port;host:port`; if empty, `NAMESRV_ADDR` of the environment."""
     instance_name: str = DEFAULT_INSTANCE_NAME
-    """Clients with the same name share their connections; the default name is replaced by one of its own."""
+    """Clients with the same name share their connections; the default is replaced by a unique name."""
     client_ip: str | None = None
-    """The address that the client id carries; None finds the one of this machine."""
+    """The address in the client id; None is the address of this machine."""
     unit_name: str | None = None
     call_timeout_ms: int = 3_000
-    """For calls that have no time-out of their own."""
+    """For calls without a timeout of their own."""
     poll_name_server_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000
     persist_consumer_offset_interval_ms: int = 5_000
@@ -48,15 +48,14 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     security_token: str | None = None
     """With an access key and a secret key, every request is signed."""
     namespace: str = ""
-    """Put before every topic and group name, and taken away again from what comes back."""
+    """Put before every topic and group name, and removed again from names in results."""
     serialize_type: int = JSON
     """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
     use_heartbeat_v2: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if name.endswith("_interval_ms") or name == "call_timeout_ms":
-                check_at_least(self, name, 1)
+        check_at_least(self, 1, *(name for name in self.__struct_fields__ if name.endswith("_interval_ms")))
+        check_at_least(self, 1, "call_timeout_ms")
         if (self.access_key is None) != (self.secret_key is None):
             raise SettingsError("access_key and secret_key belong together; give both or none")
         if self.serialize_type not in (JSON, ROCKETMQ):
@@ -70,7 +69,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientOptions(TypedDict, total=False):
-    """The same as keywords, so that a type checker knows them; see `ClientSettings`."""
+    """`ClientSettings` as keywords, for type checkers."""
 
     namesrv: str
     instance_name: str
@@ -89,15 +88,16 @@ class ClientOptions(TypedDict, total=False):
     use_heartbeat_v2: bool
 
 
-def check_at_least(settings: msgspec.Struct, name: str, least: int) -> None:
-    """Refuse a number that is too small."""
-    value = getattr(settings, name)
-    if not isinstance(value, int) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
+def check_at_least(settings: msgspec.Struct, least: int, *names: str) -> None:
+    """Refuse numbers that are too small."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or value < least:
+            raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
 
 
 def common_settings(settings: ClientSettings) -> ClientSettings:
-    """The shared part of a producer's or consumer's settings."""
+    """The part of a producer's or consumer's settings that all clients share."""
     return ClientSettings(**{name: getattr(settings, name) for name in ClientSettings.__struct_fields__})
 
 
@@ -121,6 +121,15 @@ NO_NAME_SERVER: Final = 10004
 
 
 def namespace_of(settings: ClientSettings) -> str:
-    """The namespace: the one that is set, or the one that the name server's endpoint stands for."""
+    """The namespace: the setting, or the one in the name server's endpoint."""
     match = _INSTANCE_ENDPOINT.match(settings.namesrv.strip())
     return settings.namespace or (match.group(1) if match else "")
+
+
+class ServiceState(Enum):
+    """The lifecycle state of a client."""
+
+    CREATED = "not started"
+    RUNNING = "running"
+    START_FAILED = "failed at its start"
+    STOPPED = "stopped"

@@ -1,8 +1,9 @@
-"""Subscriptions: what a consumer reads of a topic, said with tags or with SQL.
+"""Subscriptions: select messages of a topic by tags or by SQL92.
 
 Rules kept here:
-- `*` and nothing mean everything; tags are separated by `||`, and blanks around them do not count.
-- An expression is SQL only when it is said to be: `Sql("a > 5")`.
+- `*` and an empty expression select everything; tags are separated by `||`, and blanks around them are
+  ignored.
+- An expression is SQL only as `Sql("a > 5")`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Expression = str | Sql
 
 
 def subscription_of(topic: str, expression: Expression, version: int) -> SubscriptionData:
-    """The subscription of a topic; `version` is when it was made, in milliseconds."""
+    """The subscription of a topic; `version` is its creation time in milliseconds."""
     if isinstance(expression, Sql):
         if not expression.expression.strip():
             raise ClientError(f"the SQL expression of the subscription to {topic} is empty")
@@ -43,5 +44,5 @@ def subscription_of(topic: str, expression: Expression, version: int) -> Subscri
 
 
 def is_tags(subscription: SubscriptionData) -> bool:
-    """Whether the subscription is by tags, or of everything."""
+    """Whether the subscription is by tags, or to everything."""
     return subscription.expression_type == TAG

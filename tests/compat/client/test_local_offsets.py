@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cometmq.client.consumer.local_offsets import LocalOffsets, encode_offsets
+from cometmq.client.consumer.offset_store import LocalOffsets, encode_offsets
 from cometmq.model.queue import MessageQueue
 from tests.compat.apache import run_java
 

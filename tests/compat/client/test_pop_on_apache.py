@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cometmq.client.consumer.pop import engine as pop_engine
+from cometmq.client.consumer.pop import consumer as pop_engine
 from tests.behaviour.server import CASES, Server
 from tests.compat.apache import ApacheBroker
 from tests.compat.cluster import MakeNamesrv

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 from cometmq.client.producer.producer import Producer
-from cometmq.client.trace.query import message_trace
 from cometmq.client.trace.records import TraceMessageType
 from cometmq.model.message import Message
 from tests.behaviour.cases_trace import traced
@@ -58,7 +57,7 @@ async def test_we_read_the_traces_of_the_java_client(cluster: Cluster, tmp_path:
     ]
     async with server.admin() as admin:
         half = await eventually(
-            lambda: message_trace(admin, half_id),
+            lambda: admin.message_trace(half_id),
             "the transaction has its trace",
             lambda trace: bool(trace.sent and trace.transactions and trace.consumptions),
         )

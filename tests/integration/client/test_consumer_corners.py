@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cometmq.client.consumer import concurrent
-from cometmq.client.consumer.push import PushConsumer
-from cometmq.client.consumer.push_engine import PushEngine
+from cometmq.client.consumer.push import PushConsumer, PushEngine
 from cometmq.model.message import StoredMessage
 from cometmq.wire.codes import ResponseCode
 from tests.integration.client.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster
@@ -249,11 +248,11 @@ async def test_a_listener_that_takes_too_long_loses_its_message(monkeypatch: pyt
         async with cluster.make_consumer(hangs, consume_timeout_min=1) as consumer:
             await eventually(begun.is_set, "the listener has the message")
             consumption = pulling_engine(consumer).consumption
-            consumption.give_back_late_ones()
+            consumption.send_back_expired()
             assert cluster.broker.sent_back == []
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
             monkeypatch.setattr(concurrent, "time", later)
-            consumption.give_back_late_ones()
+            consumption.send_back_expired()
             await eventually(lambda: cluster.broker.committed.get((TOPIC, 0)) == 1, "the queue goes on")
             assert [each.delay_level for each in cluster.broker.sent_back] == [3]
             free.set()

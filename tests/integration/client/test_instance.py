@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cometmq.client.admin.admin import Admin
-from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import ClientInstance, MemberKind, join_instance
 from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import CometError, StateError
@@ -319,7 +318,7 @@ async def test_a_process_that_was_forked_off_cannot_use_the_client(monkeypatch: 
         producer = Producer("g", namesrv=cluster.namesrv)
         async with producer, Admin(namesrv=cluster.namesrv) as admin:
             with monkeypatch.context() as child:
-                child.setattr("cometmq.client.instance.home_process._now.number", 1)
+                child.setattr("cometmq.client.instance.instance.ForkGuard.forks", 1)
                 for use in (producer.send(Message(TOPIC, b"x")), producer.stop(), admin.topics()):
                     with pytest.raises(StateError, match="make a new one in the child"):
                         await use

@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.client.consumer.listener import ConsumeContext
 from cometmq.client.consumer.pop.consumer import PopConsumer
-from cometmq.client.consumer.pop.queues import PopQueue
+from cometmq.client.consumer.pop.loop import PopQueue
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.handler import Answer
@@ -117,7 +117,7 @@ async def test_popping_waits_while_too_much_is_not_acknowledged() -> None:
         async with cluster.make_consumer(gate, pop_threshold_for_queue=1) as consumer:
             await eventually(lambda: len(gate.seen) == 2, "more than one message is held")
             (pq,) = consumer._running().queues.table.values()
-            await eventually(lambda: pq.held_back_times > 0, "popping waits")
+            await eventually(lambda: pq.flow_control_times > 0, "popping waits")
             assert len(cluster.broker.pops) == 2
             gate.open.set()
             await eventually(lambda: cluster.broker.acked == [0, 1, 2, 3], "it goes on")

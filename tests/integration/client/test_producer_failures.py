@@ -333,7 +333,7 @@ async def test_a_broker_that_moved_is_found_before_the_next_refresh_is_due() -> 
 
 async def test_the_detector_makes_a_broker_reachable_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: a broker that refused is asked something small until it answers."""
-    monkeypatch.setattr("cometmq.client.producer.detector._PERIOD_S", 0.01)
+    monkeypatch.setattr("cometmq.client.producer.broker_latency._PERIOD_S", 0.01)
     async with (
         running_cluster(brokers=2) as cluster,
         producer_of(

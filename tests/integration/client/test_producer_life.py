@@ -17,8 +17,8 @@ import pytest
 from cometmq.client.blocking import producer as blocking_producer
 from cometmq.client.blocking.loop import background
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_result import SendReceipt
-from cometmq.client.service_state import ServiceState
+from cometmq.client.producer.sender import SendReceipt
+from cometmq.client.settings import ServiceState
 from cometmq.model.errors import (
     ClientError,
     CometError,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import (
     CometError,
     MessageError,

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.transaction_producer import TransactionProducer
-from cometmq.client.producer.transactions import TransactionState
+from cometmq.client.producer.transactions import TransactionProducer, TransactionState
 from cometmq.client.trace import dispatcher as trace_dispatcher
 from cometmq.client.trace.records import Sent, TraceMessageType, TraceRecord, TransactionEnded, decode_records
 from cometmq.model.errors import SendError, SettingsError

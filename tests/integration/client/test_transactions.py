@@ -7,9 +7,8 @@ import logging
 
 import pytest
 
-from cometmq.client.blocking import transactions as blocking_transactions
-from cometmq.client.producer.transaction_producer import TransactionProducer
-from cometmq.client.producer.transactions import OpenTransaction, TransactionState
+from cometmq.client.blocking import producer as blocking_transactions
+from cometmq.client.producer.transactions import OpenTransaction, TransactionProducer, TransactionState
 from cometmq.model.errors import ClientError, SendError, StateError
 from cometmq.model.message import Message, StoredMessage
 from cometmq.wire.codes import RequestCode, ResponseCode

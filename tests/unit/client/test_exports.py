@@ -10,7 +10,7 @@ import pytest
 
 import cometmq
 import cometmq.aio
-from cometmq.client.instance.members import ConsumerMember, TransactionMember
+from cometmq.client.instance.instance import ConsumerMember, TransactionMember
 
 
 @pytest.mark.parametrize("name", cometmq.__all__)
@@ -41,3 +41,17 @@ def test_both_faces_of_a_client_offer_the_same(name: str) -> None:
     methods = {each for each, _ in inspect.getmembers(aio, inspect.isfunction) if not each.startswith("_")}
     missing = {each for each in methods if not hasattr(blocking, otherwise.get(each, each))}
     assert missing <= for_the_instance
+
+
+def test_a_blocking_method_shows_the_signature_and_the_docstring_of_its_twin() -> None:
+    aio, blocking = cometmq.aio.Admin.create_topic, cometmq.Admin.create_topic
+    assert inspect.signature(blocking) == inspect.signature(aio)
+    assert inspect.getdoc(blocking) == inspect.getdoc(aio)
+    assert not inspect.iscoroutinefunction(blocking)
+
+
+def test_an_unknown_keyword_of_a_send_is_refused() -> None:
+    producer = cometmq.Producer("orders", namesrv="127.0.0.1:1")
+    for send in (producer.send, producer.send_async, producer.request):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
+            send(cometmq.Message("orders", b"x"), timeout=1)  # type: ignore[call-arg]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cometmq.client.consumer.broker_calls import decode_queue_table
 from cometmq.client.consumer.pop.handles import handles_of, read_handle
-from cometmq.client.consumer.queue_tables import decode_queue_table
 from cometmq.client.trace.records import decode_records
 from cometmq.model.errors import HeaderError
 from cometmq.model.message import StoredMessage

@@ -153,7 +153,7 @@ def status(
     lost: list[bool] = []
 
     async def statuses(admin: Admin) -> list[BrokerStatus]:
-        from cometmq.client.admin.base import for_each
+        from cometmq.client.admin.admin import for_each
 
         found = {each.address: each for each in await broker_lines(admin, cluster)}
         answers = await for_each(found, lambda address: _status(admin, found[address]))

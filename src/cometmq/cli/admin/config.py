@@ -75,7 +75,7 @@ class SettingChange(msgspec.Struct):
 
 async def _settings(admin: Admin, broker: str | None, *, name_servers: bool) -> dict[str, Table]:
     """The settings of all masters by name, of one broker, or of all name servers by address."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     if name_servers:
         return await for_each(admin.name_servers(), admin.name_server_config)

@@ -67,7 +67,7 @@ class Redriven(msgspec.Struct, rename="camel"):
 
 
 async def _dead_letters(admin: Admin) -> list[DeadLetters]:
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
     from cometmq.client.admin.redrive import dead_letter_topic, progress_group
     from cometmq.model.names import DLQ_PREFIX
 

@@ -94,7 +94,7 @@ class OffsetChange(msgspec.Struct, rename="camel"):
 
 async def group_lines(admin: Admin, cluster: str | None) -> list[GroupLine]:
     """All groups that brokers have, by name."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
     from cometmq.client.names import is_system_group
 
     masters = await admin.masters(cluster)
@@ -125,7 +125,7 @@ async def check_group_exists(admin: Admin, group: str) -> None:
 
 async def connections(admin: Admin, group: str) -> dict[str, GroupConnection]:
     """The members of a group at each master, by broker name; brokers without any are left out."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     masters = await admin.masters()
     found = await for_each(masters, lambda name: admin.group_connection(masters[name], group))
@@ -184,7 +184,7 @@ async def queue_progress(admin: Admin, group: str, topic: str | None) -> list[Qu
 
 async def all_progress(admin: Admin, cluster: str | None) -> list[GroupProgress]:
     """The progress of all groups that have committed offsets, the largest lag first."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     masters = await admin.masters(cluster)
     tables = await for_each(masters, lambda name: admin.broker_progress(masters[name]))
@@ -214,7 +214,7 @@ async def reset_plan(
     admin: Admin, group: str, topic: str, timestamp_ms: int
 ) -> dict[MessageQueue, OffsetChange]:
     """The offset change of a reset in each queue; a timestamp of -1 stands for the end, 0 for the start."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     async def change(queue: MessageQueue) -> OffsetChange:
         before = await admin.consumer_offset(group, queue)

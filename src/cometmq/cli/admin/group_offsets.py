@@ -107,7 +107,7 @@ def clone(
     """
 
     async def check(admin: Admin) -> None:
-        from cometmq.client.admin.base import for_each
+        from cometmq.client.admin.admin import for_each
 
         offsets = await for_each(
             await admin.queues(topic), lambda queue: admin.consumer_offset(source, queue)

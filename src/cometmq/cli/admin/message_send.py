@@ -19,7 +19,7 @@ from cometmq.cli.common.output import UsageError, print_json, say
 from cometmq.cli.servers.settings import pairs_of
 
 if TYPE_CHECKING:
-    from cometmq.client.producer.send_result import SendReceipt
+    from cometmq.client.producer.sender import SendReceipt
 
 Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
 

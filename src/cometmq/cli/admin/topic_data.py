@@ -113,7 +113,7 @@ def is_user_topic(topic: str, broker_topics: Collection[str]) -> bool:
 
 async def topic_lines(admin: Admin, cluster: str | None) -> list[TopicLine]:
     """All topics that brokers have, by name."""
-    from cometmq.client.admin.base import for_each
+    from cometmq.client.admin.admin import for_each
 
     masters = await admin.masters(cluster)
     info = await admin.cluster_info()

@@ -22,7 +22,7 @@ import msgspec
 from cometmq.cli.bench.figures import CpuClock, Tally
 from cometmq.cli.common.connect import Link
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.send_result import SendStatus
+from cometmq.client.producer.sender import SendStatus
 from cometmq.model.errors import CometError, PartialBatchError
 from cometmq.model.message import Message
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from cometmq.cli.admin.topic_data import is_user_topic
-from cometmq.client.admin.base import for_each
+from cometmq.client.admin.admin import for_each
 from cometmq.client.admin.results import ClusterInfo, GroupConnection, MemberInfo, QueueProgress, QueueStatus
 from cometmq.client.names import is_system_group
 from cometmq.model.errors import CometError, RemotingError

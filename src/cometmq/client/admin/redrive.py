@@ -1,18 +1,18 @@
-"""Dead letters sent to their topics once more, each of them once.
+"""Redrive: sends dead letters to their topics again, each exactly once.
 
-How far this is, is kept by the brokers: as the offsets that a consumer group of its own (`progress_group`)
-has in the queues of the dead letters, committed after each message that was acknowledged. A dead letter
-itself stays where it is until it expires; brokers cannot delete one.
+Brokers keep the progress, as the offsets of a consumer group (`progress_group`) in the queues of the dead
+letters; an offset is committed after each acknowledged message. A dead letter stays where it is until it
+expires; brokers cannot delete one.
 
 Rules kept here:
-- The message that is sent gets its id from the place of the dead letter, so the same dead letter always gets
-  the same one. Before a message is sent, its topic is asked for that id: what a run sent and could not note
-  any more, because it was interrupted or a broker lost its last offsets, is found there and not sent again.
-- The offset of a queue never goes past a message that failed: the next run tries it again, and finds the ids
-  of those behind it that were sent.
-- Queues are read up to where they ended at the start: a message that fails again and comes back as a new dead
-  letter is not sent round and round.
-- One run at a time: two at once can both find that a message is not there yet.
+- A message gets its id from the position of its dead letter, so a dead letter always gets the same id. Before
+  a message is sent, its topic is queried for that id: a message that an interrupted run sent, or whose commit
+  a broker lost, is found there and not sent again.
+- The offset of a queue never passes a message that failed. The next run retries it, and finds the ids of
+  later messages that were sent.
+- Queues are read up to their end at the start, so that a message that becomes a dead letter again does not
+  circle.
+- One run at a time: two runs can both find that a message is not there yet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Final
 import msgspec
 
 from cometmq.client.admin.admin import Admin
-from cometmq.client.producer.base import ProducerBase
-from cometmq.client.producer.send_request import Special
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_request import SystemFields
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, MessageError, NotFoundError
 from cometmq.model.message import Message, StoredMessage
@@ -39,29 +39,29 @@ from cometmq.model.queue import MessageQueue
 from cometmq.wire.record.ids import UniqueIdGenerator
 
 REDRIVEN_FROM: Final = "REDRIVEN_FROM"
-"""The property of a message that was sent once more: the offset id of its dead letter."""
+"""The property of a redriven message: the offset id of its dead letter."""
 _PREFIX: Final = "redrive-"
 _PAGE: Final = 32
 _DAY_MS: Final = 86_400_000
 
 
 class Outcome(StrEnum):
-    """What became of a dead letter."""
+    """The outcome for one dead letter."""
 
     SENT = "sent"
     ALREADY = "already"
-    """An earlier run had sent it."""
+    """An earlier run sent it."""
     WOULD_SEND = "wouldSend"
     FAILED = "failed"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One dead letter, and what became of it."""
+    """One dead letter and its outcome."""
 
     dead: StoredMessage
     outcome: Outcome
     topic: str | None
-    """Where it goes."""
+    """The topic it goes to."""
     reason: str | None = None
     """Why it failed."""
 
@@ -71,7 +71,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def progress_group(group: str) -> str:
-    """The group whose offsets say how far the dead letters of a group were sent once more."""
+    """The group whose offsets are the progress of a redrive of this group's dead letters."""
     name = _PREFIX + group
     if len(name) <= MAX_GROUP_LENGTH:
         return name
@@ -80,18 +80,20 @@ def progress_group(group: str) -> str:
 
 
 def origin_topic(dead: StoredMessage) -> str | None:
-    """The topic of which a dead letter was consumed in vain."""
+    """The topic that a dead letter comes from."""
     return dead.properties.get(names.DLQ_ORIGIN_TOPIC) or dead.properties.get(names.RETRY_TOPIC)
 
 
 def redrive_id(dead: StoredMessage) -> str:
-    """The id of the message that stands for a dead letter.
+    """The id of the message that is sent for a dead letter.
 
-    It looks like every id, so that tools which read a time out of it find one, a little before the dead
-    letter was stored; what is otherwise the process and a count is a digest of the place.
+    It has the form of every message id, so tools that read the time in it find one, a day before the dead
+    letter was stored. A digest of the position replaces process id and counter.
     """
-    place = f"{dead.topic}/{dead.broker_name}/{dead.queue_id}/{dead.queue_offset}/{dead.store_timestamp_ms}"
-    digest = blake2b(place.encode(), digest_size=8).digest()
+    position = (
+        f"{dead.topic}/{dead.broker_name}/{dead.queue_id}/{dead.queue_offset}/{dead.store_timestamp_ms}"
+    )
+    digest = blake2b(position.encode(), digest_size=8).digest()
     month = datetime.fromtimestamp(dead.store_timestamp_ms / 1000, UTC).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0
     )
@@ -107,7 +109,7 @@ def redrive_id(dead: StoredMessage) -> str:
 
 
 def redriven(dead: StoredMessage, topic: str) -> Message:
-    """The message that is sent for a dead letter: what the application had set, and where it comes from."""
+    """The message for a dead letter: what the application had set, and `REDRIVEN_FROM`."""
     properties = dead.user_properties
     properties.pop(names.SHARDING_KEY, None)
     properties[REDRIVEN_FROM] = dead.offset_msg_id
@@ -122,17 +124,17 @@ def redriven(dead: StoredMessage, topic: str) -> Message:
     )
 
 
-class RedriveProducer(ProducerBase):
-    """A producer that is told the ids of its messages."""
+class RedriveProducer(Producer):
+    """A producer that takes the message id from its caller."""
 
     async def send_as(self, message: Message, msg_id: str) -> SendReceipt:
-        """Send a message under this id."""
+        """Send a message with this id."""
         self._running()
-        return await self._send(message, self._timeout_s, special=Special({names.UNIQ_KEY: msg_id}))
+        return await self._send(message, self._timeout_s, system=SystemFields({names.UNIQ_KEY: msg_id}))
 
 
 class Redrive:
-    """Sends the dead letters of one group once more."""
+    """Redrives the dead letters of one group."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class Redrive:
         rate: float | None = None,
         limit: int | None = None,
     ) -> None:
-        """`rate` is messages a second, `limit` the most that are sent; without a producer it only looks."""
+        """`rate` is messages per second, `limit` the maximum to send. Without a producer it is a dry run."""
         self._admin = admin
         self._producer = producer
         self._group = group
@@ -155,7 +157,7 @@ class Redrive:
         self._topics: dict[str, bool] = {}
 
     async def run(self, report: Callable[[Step], None]) -> bool:
-        """Go through all dead letters and report each; True if the limit ended it before the last one."""
+        """Go through all dead letters and report each; True if the limit ended it early."""
         topic = dead_letter_topic(self._group)
         if await self._admin.topic_route(topic) is None:
             raise NotFoundError(f"group {self._group} has no dead letters; see: cometmq dlq list")
@@ -222,7 +224,7 @@ class Redrive:
             return Step(dead, Outcome.FAILED, topic, str(error))
 
     async def _exists(self, topic: str) -> bool:
-        """Whether a topic is there; asked once a run, as brokers might make it by themselves."""
+        """Whether a topic exists; asked once per run, because brokers might create it by then."""
         if topic not in self._topics:
             self._topics[topic] = await self._admin.topic_route(topic) is not None
         return self._topics[topic]

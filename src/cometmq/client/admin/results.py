@@ -1,4 +1,4 @@
-"""What an administrator gets to see: clusters, the members of groups, and how far groups and topics are."""
+"""Results of admin requests: clusters, group members, progress and queue status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cometmq.client.consumer.queue_tables import queue_of_key
+from cometmq.client.consumer.broker_calls import queue_of_key
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, Takeover
@@ -24,11 +24,11 @@ class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
     broker_addr_table: Mapping[str, BrokerData]
     cluster_addr_table: Mapping[str, list[str]]
     takeovers: tuple[Takeover, ...] = ()
-    """The routes that moved to another address lately, where the name server says so; Apache's does not."""
+    """Recent takeovers of routes by another address; Apache's name server does not report them."""
 
 
 class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: int = 0
     """The offset that the next message will get."""
@@ -40,7 +40,7 @@ class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def lag(self) -> int:
-        """How many messages wait for the group."""
+        """The number of messages that the group has not consumed."""
         return self.broker_offset - self.consumer_offset
 
 
@@ -54,7 +54,7 @@ class GroupMember(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GroupConnection(msgspec.Struct, frozen=True, rename="camel"):
-    """The members of a consumer group, as one broker knows them, and what they subscribe to."""
+    """The members of a consumer group, as one broker knows them, and their subscriptions."""
 
     connection_set: tuple[GroupMember, ...] = ()
     subscription_table: Mapping[str, SubscriptionData] = {}
@@ -62,11 +62,11 @@ class GroupConnection(msgspec.Struct, frozen=True, rename="camel"):
     message_model: str = ""
     consume_from_where: str = ""
     difference: str | None = None
-    """How the subscriptions of two members differ, where the broker says so."""
+    """How the subscriptions of two members differ, if the broker reports it."""
 
 
 class MemberInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """What one member of a consumer group reads, in its own words."""
+    """The running info of one member of a consumer group."""
 
     subscription_set: tuple[SubscriptionData, ...] = ()
     queues: tuple[MessageQueue, ...] = ()
@@ -74,11 +74,11 @@ class MemberInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 BrokerProgress = dict[str, dict[MessageQueue, QueueProgress]]
-"""How far each group is in the queues of one broker."""
+"""The progress of each group in the queues of one broker."""
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What one queue holds."""
+    """The offsets of one queue."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -86,7 +86,7 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode_offset_table(kind: type[T], body: Body) -> dict[MessageQueue, T]:
-    """The `offsetTable` of a body, whose keys are queues."""
+    """Decode the `offsetTable` of a body, whose keys are queues."""
     return _offset_table(kind, fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS))
 
 
@@ -102,7 +102,7 @@ def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
 
 
 def decode_broker_progress(body: Body) -> BrokerProgress:
-    """A list of groups, each with a table of queues for every topic."""
+    """Decode a list of groups, each with one table of queues per topic."""
     whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS)
     listed = whole.get("consumeStatsList") if isinstance(whole, dict) else None
     if not isinstance(listed, list):
@@ -117,7 +117,7 @@ def decode_broker_progress(body: Body) -> BrokerProgress:
 
 
 def decode_member_info(body: Body) -> MemberInfo:
-    """What a client answers when it is asked what it does; its counters are left out."""
+    """Decode the running info of a client, without its counters."""
     whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS)
     if not isinstance(whole, dict):
         raise HeaderError("the body is no running info of a consumer")

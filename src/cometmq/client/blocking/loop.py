@@ -1,34 +1,39 @@
-"""The event loop behind the blocking classes: one thread, one loop, for the whole process.
+"""Blocking clients: the asyncio ones, run on one background event loop of the process.
 
 Rules kept here:
-- It starts with the first client that needs it, on a daemon thread: a program that forgets to stop a client
-  ends all the same.
-- Many threads may hand over work; what comes while the loop is busy is taken with one wake-up.
-- A child process has none of its parent's threads: after a fork, a new loop is made when it is needed.
-- Waiting for the loop on its own thread would wait for ever, and is refused.
+- A blocking client adds nothing but waiting. Its methods are made by `blocking` from those of its asyncio
+  twin, which alone says what a method takes, does, returns and raises.
+- Any number of threads may use one object. Calls that come while the loop is busy share one wake-up.
+- The loop starts with the first client that needs it, on a daemon thread, so that a program that forgets to
+  stop a client still ends.
+- A forked child has none of its parent's threads: it gets a new loop when it needs one, and an object made
+  before the fork is refused there at once.
+- Waiting for the loop on its own thread would deadlock, and is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from cometmq.client.instance.instance import ForkGuard
+from cometmq.client.settings import ServiceState
 from cometmq.model.errors import StateError
 from cometmq.remoting.loop import loop_factory
 
-log = logging.getLogger("cometmq.client")
-
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self) -> None:
         self.loop = loop_factory()()
@@ -48,20 +53,20 @@ class BackgroundLoop:
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run something there; the future gives its result to any thread."""
+        """Run a coroutine on the loop; any thread may wait for the future."""
         future: Future[T] = Future()
-        self._hand_in(work, future)
+        self._enqueue(work, future)
         return future
 
-    def _hand_in(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+    def _enqueue(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
         with self._lock:
             self._inbox.append((work, future))
             wake, self._woken = not self._woken, True
         if wake:
-            self.loop.call_soon_threadsafe(self._take)
+            self.loop.call_soon_threadsafe(self._drain)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something there and wait for it; an interrupt of the waiting thread cancels it."""
+        """Run a coroutine on the loop and wait for it; an interrupt of the waiting thread cancels it."""
         if self.is_here:
             work.close()
             raise StateError(
@@ -69,19 +74,21 @@ class BackgroundLoop:
             )
         future: Future[T] = Future()
         try:
-            self._hand_in(work, future)  # here, because an interrupt may come as soon as the work has begun
+            self._enqueue(
+                work, future
+            )  # in the try, because an interrupt may come as soon as the work has begun
             return future.result()
         except BaseException:
-            future.cancel()  # does nothing to one that is done
+            future.cancel()  # no effect on a future that is done
             raise
 
-    def _take(self) -> None:
+    def _drain(self) -> None:
         with self._lock:
             self._woken = False
             taken, self._inbox = self._inbox, deque()
         for work, future in taken:
             task = self.loop.create_task(work)
-            task.add_done_callback(lambda done, future=future: _hand_over(done, future))  # type: ignore[misc]
+            task.add_done_callback(lambda done, future=future: _copy_outcome(done, future))  # type: ignore[misc]
             future.add_done_callback(lambda done, task=task: self._cancel(done, task))  # type: ignore[misc]
 
     def _cancel(self, future: Future[Any], task: asyncio.Task[Any]) -> None:
@@ -89,7 +96,7 @@ class BackgroundLoop:
             self.loop.call_soon_threadsafe(task.cancel)
 
 
-def _hand_over(task: asyncio.Task[Any], future: Future[Any]) -> None:
+def _copy_outcome(task: asyncio.Task[Any], future: Future[Any]) -> None:
     if task.cancelled():
         future.cancel()
     if not future.set_running_or_notify_cancel():
@@ -108,7 +115,7 @@ _making = threading.Lock()
 
 
 def background() -> BackgroundLoop:
-    """The process's background loop."""
+    """The background loop of this process."""
     global _background
     with _making:
         if _background is None:
@@ -123,3 +130,119 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class AsyncClient(Protocol):
+    """Every asyncio client."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class AsyncGroupClient(AsyncClient, Protocol):
+    """An asyncio producer or consumer."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def state(self) -> ServiceState: ...
+
+
+C = TypeVar("C", bound=AsyncClient)
+C_co = TypeVar("C_co", bound=AsyncClient, covariant=True)
+G_co = TypeVar("G_co", bound=AsyncGroupClient, covariant=True)
+
+
+class BlockingClient(Generic[C_co]):
+    """Runs an asyncio client on the background loop."""
+
+    def __init__(self, client: C_co) -> None:
+        self.aio = client
+        """The asyncio client; only its own event loop may use it."""
+        self._fork_guard = ForkGuard()
+        self._background: BackgroundLoop | None = None
+
+    def start(self) -> None:
+        """Start the client."""
+        self._run(self.aio.start())
+
+    def stop(self) -> None:
+        """Stop the client in good order; a second call does nothing."""
+        self._run(self.aio.stop())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop(work).run(work)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._loop(work).submit(work)
+
+    def _loop(self, work: Coroutine[Any, Any, Any]) -> BackgroundLoop:
+        try:
+            self._fork_guard.check()
+        except StateError:
+            work.close()
+            raise
+        if self._background is None:
+            self._background = background()
+        return self._background
+
+
+class BlockingGroupClient(BlockingClient[G_co]):
+    """A blocking producer or consumer."""
+
+    @property
+    def group(self) -> str:
+        """The name of the group as brokers know it."""
+        return self.aio.group
+
+    @property
+    def client_id(self) -> str:
+        """The id of the running client."""
+        return self.aio.client_id
+
+    @property
+    def state(self) -> ServiceState:
+        return self.aio.state
+
+
+def blocking(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingClient[C], P], T]:
+    """The blocking twin of an asyncio client's method: same parameters, docstring, result and errors."""
+    name = method.__name__
+
+    @wraps(method)
+    def wait(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Coroutine[Any, Any, T] = getattr(self.aio, name)(*args, **kwargs)
+        return self._run(work)
+
+    return wait
+
+
+def on_loop(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[BlockingClient[C], P], T]:
+    """The twin of a method that is no coroutine function, but has to be called on the client's loop."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def work() -> T:
+            result: T = getattr(self.aio, name)(*args, **kwargs)
+            return result
+
+        return self._run(work())
+
+    return call

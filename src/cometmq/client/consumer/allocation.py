@@ -1,24 +1,50 @@
 """Allocation strategies: which of a topic's queues a member of a group reads.
 
 Rules kept here:
-- Every member computes the allocation alone, from the same sorted queues and client ids; that they come to
-  matching results, also with Java's clients, is why each strategy is computed exactly as Java computes it.
-- A member that is not among the client ids gets nothing; so does a member that is spare.
-- Queues or client ids that are empty are a mistake of the caller and refused.
+- Every member computes the allocation alone, from the same sorted queues and client ids, exactly as Java does
+  it, so that all members agree, Java's included.
+- A member that is not among the client ids, or is spare, gets nothing.
+- Empty queues or client ids are a mistake of the caller and refused.
 """
 
 from __future__ import annotations
 
+import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from cometmq.client.consumer.consistent_hash import HashRing
 from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 Queues = Sequence[MessageQueue]
+
 ClientIds = Sequence[str]
+
+
+class HashRing:
+    """A consistent hash ring with the positions that Java's client uses.
+
+    Each node is on the ring `virtual_nodes` times, as `<node>-<n>`, at the first four bytes of the MD5 of
+    that name.
+    """
+
+    def __init__(self, nodes: Iterable[str], virtual_nodes: int) -> None:
+        places = {_place(f"{node}-{n}"): node for node in nodes for n in range(virtual_nodes)}
+        self._places = sorted(places)
+        self._nodes = [places[place] for place in self._places]
+
+    def owner_of(self, key: str) -> str | None:
+        """The node at the key's position or the next one after it; None on an empty ring."""
+        if not self._nodes:
+            return None
+        index = bisect_left(self._places, _place(key))
+        return self._nodes[index if index < len(self._nodes) else 0]
+
+
+def _place(text: str) -> int:
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 class AllocationError(CometError):
@@ -30,7 +56,7 @@ class AllocationStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What the strategy is called in configurations and in requests."""
+        """The name of the strategy in configurations and requests."""
 
     def allocate(
         self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
@@ -39,7 +65,7 @@ class AllocationStrategy(Protocol):
 
 
 def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | None:
-    """The place of a client among all of them; None if it is not there."""
+    """The index of a client among all; None if it is missing."""
     if not client_id:
         raise AllocationError("the client id is empty")
     if not queues or not client_ids:
@@ -52,7 +78,7 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
 
 
 class Averagely:
-    """Neighbouring queues to each client, the first ones getting one more: the default."""
+    """Contiguous queues to each client, one more to the first ones: the default."""
 
     name = AVERAGELY
 
@@ -64,7 +90,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """Queues dealt out one by one, like cards."""
+    """Queues to the clients round-robin."""
 
     name = BY_CIRCLE
 
@@ -76,7 +102,7 @@ class AveragelyByCircle:
 
 
 class ByConfiguration:
-    """The queues that the user has named."""
+    """The queues that the user names."""
 
     name = "CONFIG"
 
@@ -90,7 +116,7 @@ class ByConfiguration:
 
 
 class ByMachineRoom:
-    """Only queues of brokers in certain rooms: those whose broker name is `<room>@<anything>`."""
+    """Only queues of brokers in certain rooms: brokers named `<room>@<anything>`."""
 
     name = "MACHINE_ROOM"
 
@@ -111,7 +137,7 @@ class ByMachineRoom:
         return chosen
 
     def _is_inside(self, broker_name: str) -> bool:
-        parts = broker_name.rstrip("@").split("@")  # Java's split leaves empty parts at the end out
+        parts = broker_name.rstrip("@").split("@")  # Java's split drops empty parts at the end
         return len(parts) == 2 and parts[0] in self.rooms
 
 
@@ -177,5 +203,5 @@ class ConsistentHash:
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """What `toString` gives in Java, which is what is hashed."""
+    """Java's `toString` of a queue, which is hashed."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

@@ -1,11 +1,14 @@
-"""The queues that a push consumer reads: taken, given away, corrected.
+"""Assigned queues of a push or pull consumer: added, locked, given away, reset.
 
 Rules kept here:
-- A queue is read only after its start offset was found, and where order is kept after it was locked. What
-  cannot be done now is tried again by the next rebalance.
-- A queue that is given away is dropped first; its offset is written before anybody is told that it is free.
-- Where order is kept, a queue is free only when no listener has a message of it, or when its lock would have
-  run out anyway.
+- A queue is pulled only after its start offset was found and, if ordered, after it was locked. A failure is
+  retried by the next rebalance.
+- A queue that is given away is dropped first; its offset is persisted before it is unlocked.
+- An ordered queue is free only when no listener has a message of it, or when its lock has expired anyway.
+- The broker decides about locks. A lock counts here for half the time that the broker keeps it, so that two
+  clients never consume with the same lock.
+- A lock that a broker denies is lost at once, with everything held of the queue. If the broker cannot be
+  reached, a lock counts until it expires.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from cometmq.client.consumer.offset_store import OffsetStore
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.offset_store import OffsetStore, StartOffsets
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.pull_request import PullCalls
-from cometmq.client.consumer.queue_locks import QueueLocks
-from cometmq.client.consumer.start_offsets import StartOffsets
+from cometmq.client.consumer.pull_request import PullRequests
+from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
@@ -30,8 +33,79 @@ _LISTENER_GRACE_S: Final = 0.5
 _UNLOCK_REGARDLESS_S: Final = 20.0
 
 
+class QueueLocks:
+    """The queue locks of one ordered consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        calls: BrokerCalls,
+        routes: Routes,
+        assigned: Mapping[MessageQueue, ProcessQueue],
+        lost: Callable[[ProcessQueue], None],
+    ) -> None:
+        self._group = group
+        self._calls = calls
+        self._routes = routes
+        self._assigned = assigned
+        self._lost = lost
+
+    async def lock(self, queue: MessageQueue, pq: ProcessQueue) -> bool:
+        """Lock one queue, or renew its lock."""
+        try:
+            locked = await self._calls.lock(self._group, self._routes.broker_of(queue), [queue])
+        except CometError as error:
+            log.warning("queue %s was not locked: %s", queue, error)
+            return False
+        return self._note(pq, queue in locked)
+
+    async def renew_all(self) -> None:
+        """Renew the locks of all assigned queues, and retry lost ones."""
+        by_broker = self._by_broker(queue for queue, pq in self._assigned.items() if not pq.dropped)
+        await asyncio.gather(*(self._renew(broker, queues) for broker, queues in by_broker.items()))
+
+    async def _renew(self, broker_name: str, queues: Collection[MessageQueue]) -> None:
+        try:
+            locked = await self._calls.lock(self._group, broker_name, queues)
+        except CometError as error:
+            log.warning(
+                "the locks of %d queue(s) of %s were not renewed: %s", len(queues), broker_name, error
+            )
+            return
+        for queue in queues:
+            pq = self._assigned.get(queue)
+            if pq is not None:
+                self._note(pq, queue in locked)
+
+    def _note(self, pq: ProcessQueue, locked: bool) -> bool:
+        """Note the broker's decision about a lock; True if the lock counts."""
+        was_ours = pq.locked
+        if locked and not pq.lock_may_have_moved:
+            pq.lock_renewed()
+            return True
+        pq.locked = False
+        if was_ours:
+            log.warning("the lock of queue %s was lost; it is taken anew", pq.queue)
+            self._lost(pq)
+        return False
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Unlock queues."""
+        for broker_name, owned in self._by_broker(queues).items():
+            try:
+                await self._calls.unlock(self._group, broker_name, owned)
+            except CometError as error:
+                log.warning("%d queue(s) of %s were not unlocked: %s", len(owned), broker_name, error)
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        found: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            found.setdefault(self._routes.broker_of(queue), []).append(queue)
+        return found
+
+
 class Loops(Protocol):
-    """Who pulls the queues."""
+    """Pulls the queues."""
 
     def begin(self, pq: ProcessQueue, offset: int) -> None: ...
 
@@ -39,13 +113,13 @@ class Loops(Protocol):
 
 
 class AssignedQueues:
-    """The table of a consumer's process queues."""
+    """The process queues of a consumer, by queue."""
 
     def __init__(
         self,
         offsets: OffsetStore,
         starts: StartOffsets,
-        pulls: PullCalls,
+        pulls: PullRequests,
         is_busy: Callable[[ProcessQueue], bool],
         rebalance_soon: Callable[[], None],
         changed: Callable[[], None],
@@ -59,10 +133,10 @@ class AssignedQueues:
         self._changed = changed
         self.loops: Loops
         self.locks: QueueLocks | None = None
-        """Set where order is kept between several clients."""
+        """Set for ordered consumption in a cluster."""
 
     async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Read exactly these queues of a topic; False if some of them have to wait."""
+        """Read exactly these queues of a topic; False if some have to wait."""
         given_away = [
             pq for queue, pq in self.table.items() if queue.topic == topic and self._must_go(pq, wanted)
         ]
@@ -73,7 +147,7 @@ class AssignedQueues:
         return all(removed) and all(added)
 
     def _must_go(self, pq: ProcessQueue, wanted: set[MessageQueue]) -> bool:
-        if pq.queue not in wanted or pq.dropped:  # dropped: a listener was busy when it was given away
+        if pq.queue not in wanted or pq.dropped:  # dropped: a listener was busy when the queue was given away
             return True
         if pq.pull_expired:
             log.error("queue %s was not pulled for long; it is taken anew", pq.queue)
@@ -82,7 +156,7 @@ class AssignedQueues:
     async def _add(self, queue: MessageQueue) -> bool:
         pq = ProcessQueue(queue)
         if self.locks is not None and not await self.locks.lock(queue, pq):
-            return False  # whoever had it is not through with it
+            return False  # its last owner still has it
         self._offsets.forget(queue)
         try:
             offset = await self._starts.of(queue)
@@ -95,7 +169,7 @@ class AssignedQueues:
         return True
 
     async def remove(self, pq: ProcessQueue) -> bool:
-        """Give a queue away; False if a listener still has a message whose order matters."""
+        """Give a queue away; False if a listener still has a message of an ordered queue."""
         queue = pq.queue
         pq.drop()
         self.loops.end(pq)
@@ -123,14 +197,14 @@ class AssignedQueues:
         pq.clear()
 
     def lose(self, pq: ProcessQueue) -> None:
-        """Somebody else has the queue; what is held of it, and how far we are, no longer counts."""
+        """Drop a queue that another client has; its messages and offset here no longer count."""
         pq.drop()
         self.loops.end(pq)
         self._forget(pq)
         self._rebalance_soon()
 
     async def correct(self, pq: ProcessQueue, offset: int) -> None:
-        """Go on at another offset: the queue is taken anew with it."""
+        """Continue at another offset: the next rebalance adds the queue again with it."""
         pq.drop()
         self.loops.end(pq)
         if self.table.get(pq.queue) is pq:
@@ -140,7 +214,7 @@ class AssignedQueues:
         self._rebalance_soon()
 
     def restart(self, pq: ProcessQueue, offset: int) -> None:
-        """Read a queue from another offset on; what is held of it is let go of."""
+        """Read a queue from another offset; the messages held here are dropped."""
         queue = pq.queue
         pq.drop()
         self.loops.end(pq)
@@ -153,12 +227,12 @@ class AssignedQueues:
         self.loops.begin(fresh, offset)
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on at these offsets, as an administrator wants it."""
+        """Continue at the offsets that an administrator set."""
         due = [(pq, offsets[queue]) for queue, pq in list(self.table.items()) if queue in offsets]
         await asyncio.gather(*(self.correct(pq, offset) for pq, offset in due))
 
     async def give_all_away(self) -> None:
-        """Stop reading: write all offsets, then give the locks back."""
+        """Stop reading: persist all offsets, then unlock the queues."""
         queues = list(self.table)
         for pq in self.table.values():
             pq.drop()

@@ -1,34 +1,120 @@
-"""What push and pull consumers have in common: a name, subscriptions, and a life.
+"""Base of all consumers: lifecycle, subscriptions, names, and the engine inside a consumer.
 
 Rules kept here:
-- A consumer is made, started once and stopped once; used at another time, or by a process that was forked
-  off, it says so.
-- Names are the application's outside and the brokers' inside: a namespace is put before them and taken away
-  again here.
+- A consumer is made, started once and stopped once. Used at another time, or by a forked process, it raises.
+- The application sees names without the namespace, brokers with it.
+- A subscription that is not by tags is checked with a broker before the consumer relies on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from cometmq.client.consumer.client_check import check_subscription
+import msgspec
+
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.instance.home_process import HomeProcess
-from cometmq.client.instance.instance import ClientInstance
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
-from cometmq.client.producer.base import ProducerBase
-from cometmq.client.service_state import ServiceState
-from cometmq.client.settings import namespace_of
-from cometmq.client.subscription import Expression, subscription_of
+from cometmq.client.producer.producer import Producer
+from cometmq.client.settings import ServiceState, namespace_of
+from cometmq.client.subscription import Expression, is_tags, subscription_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ConsumerTrace
-from cometmq.model.errors import StateError
+from cometmq.model.errors import ClientError, ResponseError, StateError
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID
 from cometmq.ports.clock import SystemClock
 from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, SubscriptionData
+from cometmq.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from cometmq.client.consumer.offset_store import OffsetStore
+    from cometmq.client.consumer.running_info import ConsumeStatistics
+    from cometmq.client.instance.instance import ClientInstance
+
+
+class HeldQueues(Protocol):
+    """The queues that are read now."""
+
+    @property
+    def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
+
+
+class Loops(Protocol):
+    """The pull or pop loops."""
+
+    paused: bool
+
+
+class Running(Protocol):
+    """The parts of an engine that running info reads."""
+
+    @property
+    def started_ms(self) -> int: ...
+
+    @property
+    def offsets(self) -> OffsetStore: ...
+
+    @property
+    def queues(self) -> HeldQueues: ...
+
+    @property
+    def statistics(self) -> ConsumeStatistics: ...
+
+
+class ConsumerEngine(Running, Protocol):
+    """The engine of a consumer with listeners."""
+
+    @property
+    def rebalancer(self) -> Rebalancer: ...
+
+    @property
+    def loops(self) -> Loops: ...
+
+    def start(self) -> None:
+        """Start reading."""
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Continue at other offsets."""
+
+    async def stop(self) -> None:
+        """Wait for running listeners, and stop."""
+
+
+async def check_subscription(
+    instance: ClientInstance, group: str, namespace: str, subscription: SubscriptionData
+) -> None:
+    """Refuse a subscription that a broker of the topic cannot filter; tags need no check."""
+    if is_tags(subscription):
+        return
+    route = await instance.routes.of(subscription.topic)
+    brokers = [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
+    if not brokers:
+        return  # the topic does not exist yet; the first pull will tell
+    addresses = random.choice(brokers)
+    body = {
+        "clientId": instance.client_id,
+        "group": group,
+        "namespace": namespace,
+        "subscriptionData": subscription,
+    }
+    try:
+        await instance.remoting.call_ok(
+            addresses.get(MASTER_ID) or next(iter(addresses.values())),
+            RequestCode.CHECK_CLIENT_CONFIG,
+            body=msgspec.json.encode(body),
+            timeout_s=instance.settings.call_timeout_s,
+        )
+    except ResponseError as error:
+        raise ClientError(
+            f"the subscription to {subscription.topic} by {subscription.expression_type} is refused: {error}",
+            code=error.code,
+        ) from error
 
 
 class ConsumerBase:
@@ -43,12 +129,12 @@ class ConsumerBase:
         self._common = settings
         self._namespace = namespace_of(settings)
         self._group = wrap_group(self._namespace, group)
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._instance: ClientInstance | None = None
         self._trace: ConsumerTrace | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
         raise NotImplementedError
@@ -71,26 +157,25 @@ class ConsumerBase:
         return self._running_instance().client_id
 
     def _begin_start(self) -> None:
-        self._home.check()
+        self._fork_guard.check()
         if self.state is not ServiceState.CREATED:
             raise StateError(f"the consumer is {self.state.value}; make a new one")
         self.state = ServiceState.START_FAILED
 
     async def _start_trace(self, instance: ClientInstance, late_after_ms: int | None = None) -> None:
         if self._common.enable_trace:
-            sender = ProducerBase(trace_group(self._group, "CONSUME"), trace_settings(self._common))
+            sender = Producer(trace_group(self._group, "CONSUME"), trace_settings(self._common))
             dispatcher = TraceDispatcher(sender, self._common.trace_topic)
             await dispatcher.start()
             group = unwrap(self._namespace, self._group)
             self._trace = ConsumerTrace(dispatcher, group, instance.clock.now_ms, late_after_ms)
 
     async def _stop_trace(self) -> None:
-        """Send the traces that wait."""
         if self._trace is not None:
             await self._trace.dispatcher.stop()
 
     def _running_instance(self) -> ClientInstance:
-        self._home.check()
+        self._fork_guard.check()
         if self.state is not ServiceState.RUNNING or self._instance is None:
             raise StateError(f"the consumer is {self.state.value}; use it between start and stop")
         return self._instance
@@ -105,7 +190,7 @@ class ConsumerBase:
         self._subscriptions[wrapped] = subscription_of(wrapped, expression, SystemClock().now_ms())
 
     async def _announce(self, instance: ClientInstance) -> None:
-        """Find the brokers of what is read, ask whether they can serve it, and tell them."""
+        """Check all subscriptions with their brokers, and send heartbeats."""
         for subscription in list(self._subscriptions.values()):
             await instance.routes.of(subscription.topic)
             await check_subscription(instance, self._group, self._namespace, subscription)
@@ -113,19 +198,19 @@ class ConsumerBase:
 
     # Names.
 
-    def _inner(self, queue: MessageQueue) -> MessageQueue:
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
         """The queue as brokers know it."""
         if not self._namespace:
             return queue
         return MessageQueue(wrap_topic(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    def _outer(self, queue: MessageQueue) -> MessageQueue:
+    def _plain(self, queue: MessageQueue) -> MessageQueue:
         """The queue as the application knows it."""
         if not self._namespace:
             return queue
         return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    # What the client instance asks.
+    # For the client instance.
 
     @property
     def group(self) -> str:

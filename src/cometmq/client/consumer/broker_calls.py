@@ -1,24 +1,29 @@
-"""What consumers ask brokers about queues: their offsets, those of groups, locks, and who is in a group.
+"""Requests of consumers to brokers: queue offsets, committed offsets, queue locks, members of a group.
 
 Rules kept here:
-- A queue's broker is found in the known routes; if it is not there, its topic's route is asked for once more.
-- An answer other than the expected ones raises `ResponseError`; the sentence says which broker gave it.
+- A queue's broker comes from the known routes; if it is missing, the topic's route is refreshed once.
+- An unexpected response raises `ResponseError`, which names the broker.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.model.errors import ResponseError, RouteNotFoundError
+from cometmq.model.errors import HeaderError, ResponseError, RouteNotFoundError
+from cometmq.model.java_numbers import long_of
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
-from cometmq.wire.bodies.consumer_info import decode_consumer_ids, decode_locked, encode_lock_request
+from cometmq.wire.bodies.consumer_info import (
+    decode_consumer_ids,
+    decode_locked,
+    encode_lock_request,
+    queue_key,
+)
 from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.offset import (
-    GetEarliestMsgStoretimeRequest,
-    GetEarliestMsgStoretimeResponse,
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
@@ -34,6 +39,7 @@ from cometmq.wire.headers.session import (
     LockBatchMqRequest,
     UnlockBatchMqRequest,
 )
+from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
     from cometmq.client.instance.instance import ClientInstance
@@ -44,14 +50,44 @@ OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0
 
 
-class QueueCalls:
-    """Asks the brokers of queues."""
+def decode_queue_table(body: Body, member: str) -> dict[MessageQueue, int]:
+    """Decode a table of offsets in a body; its keys are queues, as objects or as the text of objects."""
+    whole = fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS) if body else {}
+    table = whole.get(member) if isinstance(whole, dict) else None
+    if not isinstance(table, dict):
+        raise HeaderError(f"the body has no table {member!r}")
+    try:
+        return {queue_of_key(key): long_of(str(offset)) for key, offset in table.items()}
+    except (TypeError, ValueError):
+        raise HeaderError(f"the table {member!r} has an offset that is no number") from None
+
+
+def queue_of_key(key: object) -> MessageQueue:
+    """The queue of a table key."""
+    members: Any = fastjson.loads(key) if isinstance(key, str) else key
+    try:
+        found = dict(members)
+        topic, broker_name = found["topic"], found["brokerName"]
+        if isinstance(topic, str) and isinstance(broker_name, str):
+            return MessageQueue(topic, broker_name, long_of(str(found["queueId"])))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise HeaderError(f"a table has the key {str(key)[:80]!r}, which is no queue")
+
+
+def encode_queue_table(member: str, offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Encode a body with one table."""
+    return fastjson.dumps({member: {queue_key(queue): offset for queue, offset in offsets.items()}})
+
+
+class BrokerCalls:
+    """Requests to the brokers of queues."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def address_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> tuple[str, bool]:
-        """Where a queue is read, and whether that is a replica."""
+        """The address to read a queue from, and whether that is a replica."""
         routes = self._instance.routes
         found = routes.address_of(routes.broker_of(queue), broker_id)
         if found is None:
@@ -69,7 +105,7 @@ class QueueCalls:
         timeout_s = timeout_s or instance.settings.call_timeout_s
         return await instance.remoting.call_ok(address, code, header, timeout_s=timeout_s)
 
-    # The offsets of a queue.
+    # Offsets of a queue.
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get."""
@@ -98,20 +134,12 @@ class QueueCalls:
         answer = await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return answer.header(SearchOffsetResponse).offset
 
-    async def earliest_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message of the queue was stored; -1 if there is none."""
-        header = GetEarliestMsgStoretimeRequest(
-            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
-        )
-        answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return answer.header(GetEarliestMsgStoretimeResponse).timestamp
-
-    # The offsets of a group.
+    # Offsets of a group.
 
     async def committed(self, group: str, queue: MessageQueue, *, zero_if_new: bool = False) -> int | None:
-        """The offset that the group has committed for the queue; None if it has none.
+        """The committed offset of the group for the queue; None if it has none.
 
-        With `zero_if_new`, a queue that still has its very first message counts as one at 0.
+        With `zero_if_new`, the offset is 0 for a queue that still has its very first message.
         """
         header = QueryConsumerOffsetRequest(
             consumer_group=group,
@@ -139,10 +167,10 @@ class QueueCalls:
         )
         await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
 
-    # The members of a group, and their locks.
+    # Group members and queue locks.
 
     async def consumer_ids(self, group: str, topic: str) -> Sequence[str]:
-        """The client ids of a group, as one of the topic's brokers knows them; none if it knows no group."""
+        """The client ids of a group, as one of the topic's brokers knows them."""
         routes = self._instance.routes
         route = await routes.of(topic)
         groups = [broker for broker in route.broker_datas if broker.broker_addrs] if route else []
@@ -159,7 +187,7 @@ class QueueCalls:
         return decode_consumer_ids(answer.body)
 
     async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues of one broker for this client; the answer is which of them it has now."""
+        """Lock queues of one broker for this client; returns the queues that are locked now."""
         instance = self._instance
         address = instance.routes.master_of(broker_name)
         if address is None:
@@ -174,7 +202,7 @@ class QueueCalls:
         return set(decode_locked(answer.body))
 
     async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; nobody waits for the answer."""
+        """Unlock queues, one-way."""
         instance = self._instance
         address = instance.routes.master_of(broker_name)
         if address is not None:

@@ -1,11 +1,11 @@
-"""Concurrent consumption: many messages of a queue at once, in no order.
+"""Concurrent consumption: many messages of a queue at once, in any order.
 
 Rules kept here:
-- A message is done when its listener returned, or when the broker has it back. Until then the offset of its
+- A message is done when its listener returned, or when the broker took it back. Until then the offset of its
   queue does not pass it.
-- A message that could not be given back is tried again here, some seconds later.
-- A listener that takes too long loses its message: the broker delivers it again, and what the listener
-  returns later does not count.
+- A message that cannot be sent back is retried here some seconds later.
+- A listener that exceeds `consume_timeout_min` loses its message: the broker delivers it again, and the
+  listener's result no longer counts.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from typing import Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.listener import DONE, ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
 
 TRY_AGAIN_HERE_S: Final = 5.0
-_LEVEL_OF_LATE_ONES: Final = 3
-_RETURNS_AT_ONCE: Final = 16
+_EXPIRED_DELAY_LEVEL: Final = 3
+_SEND_BACKS_AT_ONCE: Final = 16
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
 _Return = tuple[ProcessQueue, StoredMessage, int]
 
 
 class ConcurrentConsumption:
-    """Runs listeners over messages, and keeps track of which are done."""
+    """Runs listeners over messages, and tracks which are done."""
 
     def __init__(
         self,
         name: str,
         settings: PushSettings,
         offsets: OffsetStore,
-        returns: MessageReturns,
+        send_back: SendBack,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
         self._settings = settings
         self._offsets = offsets
-        self._returns = returns
+        self._send_back = send_back
         self._listener_of = listener_of
         self._statistics = statistics
         self._batch_size = settings.consume_message_batch_max_size
@@ -62,18 +62,18 @@ class ConcurrentConsumption:
         self._tasks: TaskWorkers[Job, Outcome] = TaskWorkers(
             name, settings.consume_threads, _run_async, self._finished
         )
-        self._giving_back: TaskWorkers[_Return, bool] = TaskWorkers(
-            f"{name}-returns", _RETURNS_AT_ONCE, self._give_back, self._given_back
+        self._sending_back: TaskWorkers[_Return, bool] = TaskWorkers(
+            f"{name}-returns", _SEND_BACKS_AT_ONCE, self._give_back, self._given_back
         )
         self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
-        """Have these messages consumed; the process queue holds them."""
+        """Consume these messages, which the process queue holds."""
         for topic, group in groupby(messages, key=_topic_of):
             listener = self._listener_of(topic)
-            if listener is None:  # of a topic that was subscribed to by an earlier version of the program
+            if listener is None:  # a topic that only an earlier version of the program subscribed to
                 log.error("no listener for topic %s; its messages are given back", topic)
-                self._giving_back.submit((pq, message, 0) for message in group)
+                self._sending_back.submit((pq, message, 0) for message in group)
                 continue
             jobs = self._jobs(pq, list(group), listener)
             if listener.is_async:
@@ -94,9 +94,9 @@ class ConcurrentConsumption:
             touched.add(pq)
             if outcome is DONE:
                 pq.done(messages)
-                statistics.of(messages[0].topic).count_run(len(messages), seconds)
+                statistics.of(messages[0].topic).count_call(len(messages), seconds)
             elif outcome is not _DROPPED:
-                statistics.of(messages[0].topic).count_run(0, seconds)
+                statistics.of(messages[0].topic).count_call(0, seconds)
                 self._settle(pq, messages, outcome)
         for pq in touched:
             self._advance(pq)
@@ -110,10 +110,7 @@ class ConcurrentConsumption:
 
     def _settle(self, pq: ProcessQueue, messages: Sequence[StoredMessage], outcome: Outcome) -> None:
         context = outcome.context
-        done_count = 0
-        if not outcome.failed:
-            asked = None if context is None else context.done_count
-            done_count = len(messages) if asked is None else max(0, min(asked, len(messages)))
+        done_count = outcome.done_count(len(messages))
         self._statistics.of(messages[0].topic).count_results(done_count, len(messages) - done_count)
         pq.done(messages[:done_count])
         failed = messages[done_count:]
@@ -123,15 +120,15 @@ class ConcurrentConsumption:
             pq.done(failed)
             return
         level = 0 if context is None else context.delay_level
-        # One that is no longer held was given back already, because it took too long.
+        # A message that is no longer held was sent back before, because it took too long.
         held = [message for message in failed if message.queue_offset in pq.messages]
-        self._giving_back.submit([(pq, message, level) for message in held])
+        self._sending_back.submit([(pq, message, level) for message in held])
 
     async def _give_back(self, item: _Return) -> bool:
         pq, message, level = item
-        if pq.dropped:  # whoever has the queue now gets the message anyway
+        if pq.dropped:  # the new owner of the queue gets the message anyway
             return True
-        return await self._returns.give_back(message, pq.queue, level)
+        return await self._send_back.give_back(message, pq.queue, level)
 
     def _given_back(self, finished: list[tuple[_Return, bool, float]]) -> None:
         for (pq, message, _), taken, _seconds in finished:
@@ -149,11 +146,11 @@ class ConcurrentConsumption:
             self.submit(pq, (message,))
 
     def is_busy(self, pq: ProcessQueue) -> bool:
-        """Nobody has to wait for a queue whose order does not matter."""
+        """Always False: nobody waits for a queue without order."""
         return False
 
-    def give_back_late_ones(self) -> None:
-        """Give back what listeners have been busy with for too long."""
+    def send_back_expired(self) -> None:
+        """Send back messages that exceed the consume timeout."""
         if self._settings.broadcasting:
             return
         begun_before = time.monotonic() - self._settings.consume_timeout_min * 60
@@ -162,24 +159,24 @@ class ConcurrentConsumption:
                 late = [message for message in messages if message.queue_offset in pq.messages]
                 if late:
                     log.warning("%d message(s) of %s took too long and are given back", len(late), pq.queue)
-                self._giving_back.submit([(pq, message, _LEVEL_OF_LATE_ONES) for message in late])
+                self._sending_back.submit([(pq, message, _EXPIRED_DELAY_LEVEL) for message in late])
 
     def withdraw(self) -> None:
-        """Give listeners nothing more; what they have not begun stays with the broker."""
+        """Start no more listeners; waiting messages stay with the broker."""
         self._stopping = True
         self._threads.withdraw()
         self._tasks.withdraw()
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
-        await self._giving_back.finish(timeout_s)
+        await self._sending_back.finish(timeout_s)
         return all(ended)
 
 
 _DROPPED: Final = Outcome(ConsumeResult.RECONSUME_LATER)
-"""The outcome of messages whose queue was taken away before a listener got them."""
+"""The outcome of messages whose queue was dropped before a listener got them."""
 
 
 def _topic_of(message: StoredMessage) -> str:

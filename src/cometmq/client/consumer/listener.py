@@ -1,10 +1,10 @@
-"""Listeners: the application's functions that get messages, and what their results mean.
+"""Listeners: functions of the application that get messages, and the meaning of their results.
 
 Rules kept here:
-- Returning acknowledges, raising has the message delivered again; who wants to say more returns a
+- Returning acknowledges a message, raising has it delivered again. For more control a listener returns a
   `ConsumeResult`, or takes a second parameter, the `ConsumeContext`.
-- Whatever a listener does, consumption goes on: everything that it raises is caught and logged.
-- A listener may be a plain function, which runs in a thread, or a coroutine function.
+- Whatever a listener raises is caught and logged; consumption continues.
+- A listener is a plain function, which runs in a thread, or a coroutine function.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ log = logging.getLogger("cometmq.client")
 
 DEAD_LETTER: Final = -1
 """The delay level that makes a failed message a dead letter at once."""
+_MIN_SUSPEND_MS: Final = 10
+_MAX_SUSPEND_MS: Final = 30_000
 
 
 class ConsumeResult(Enum):
-    """What a listener may return instead of nothing."""
+    """The optional return value of a listener."""
 
     SUCCESS = "done"
     RECONSUME_LATER = "deliver again later"
@@ -38,21 +40,21 @@ class ConsumeResult(Enum):
 
 
 class ConsumeContext(msgspec.Struct):
-    """What a listener can know and say about the messages that it gets."""
+    """The queue of a listener's messages, and the options for their outcome."""
 
     queue: MessageQueue
     delay_level: int = 0
-    """The delay of what failed: 0 grows with every attempt, -1 makes it a dead letter, others are levels."""
+    """The delay of failed messages: 0 grows with every attempt, -1 is a dead letter, others are levels."""
     done_count: int | None = None
-    """Of a list of messages, how many of the first ones are done; None is all of them."""
+    """How many of the first messages of a list are done; None is all of them."""
     auto_commit: bool = True
-    """False, where order is kept: only `COMMIT` moves the offset."""
+    """False, if ordered: only `COMMIT` moves the offset."""
     suspend_ms: int | None = None
-    """How long the queue waits after `SUSPEND` or `ROLLBACK`, where order is kept."""
+    """How long an ordered queue waits after `SUSPEND` or `ROLLBACK`."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How it went."""
+    """The outcome of one call of a listener."""
 
     result: ConsumeResult = ConsumeResult.SUCCESS
     context: ConsumeContext | None = None
@@ -62,39 +64,49 @@ class Outcome(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         return self.result not in (ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
 
+    def done_count(self, count: int) -> int:
+        """How many of the first `count` messages are done."""
+        if self.failed:
+            return 0
+        said = None if self.context is None else self.context.done_count
+        return count if said is None else max(0, min(said, count))
+
+    def pause_ms(self, default_ms: int) -> int:
+        """How long an ordered queue waits, between 10 ms and 30 s."""
+        said = None if self.context is None else self.context.suspend_ms
+        return max(_MIN_SUSPEND_MS, min(default_ms if said is None else said, _MAX_SUSPEND_MS))
+
 
 DONE: Final = Outcome()
 """The outcome of nearly every message."""
 
 ListenerFunction = Callable[..., Any]
-"""`listener(message)`, or `listener(messages)` with batches; with a second parameter, the context as well."""
+"""`listener(message)`, or `listener(messages)` for batches; with a second parameter, the context as well."""
 
 
 class Listener:
-    """A listener that was registered."""
+    """A registered listener."""
 
     def __init__(self, function: ListenerFunction, *, batch: bool) -> None:
         if not callable(function):
             raise ClientError(f"a listener has to be a function, not {type(function).__name__}")
         self.function = function
         self.batch = batch
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
-        )
+        self.is_async = is_async(function)
         self._takes_context = _takes_two(function)
 
     def call(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
-        """Run a plain function."""
+        """Call a plain function."""
         argument = messages if self.batch else messages[0]
         context = ConsumeContext(queue) if self._takes_context else None
         try:
             result = self.function(argument) if context is None else self.function(argument, context)
-        except BaseException as error:  # a thread that dies with SystemExit would take its messages along
+        except BaseException as error:  # a thread that dies of SystemExit would lose its messages
             return _failure(error, messages, queue, context)
         return DONE if result is None and context is None else _outcome(result, context)
 
     async def call_async(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
-        """Run a coroutine function."""
+        """Call a coroutine function."""
         argument = messages if self.batch else messages[0]
         context = ConsumeContext(queue) if self._takes_context else None
         try:
@@ -103,6 +115,13 @@ class Listener:
         except Exception as error:
             return _failure(error, messages, queue, context)
         return DONE if result is None and context is None else _outcome(result, context)
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether a function, or a callable object, has to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - a callable object with an async __call__
+    )
 
 
 def _outcome(result: object, context: ConsumeContext | None) -> Outcome:
@@ -128,7 +147,7 @@ def _failure(
 def _takes_two(function: ListenerFunction) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function of C without a signature
+    except (TypeError, ValueError):  # a C function without a signature
         return False
     needed = [
         each

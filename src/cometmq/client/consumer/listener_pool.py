@@ -1,13 +1,12 @@
-"""Who runs the listeners: threads for plain functions, tasks for coroutine functions.
+"""Worker pools that run listeners: threads for plain functions, tasks for coroutine functions.
 
 Rules kept here:
-- Jobs are handed over many at a time and their results come back many at a time; no job costs a future, a
-  task or a wake-up of its own.
-- One worker serves jobs that take microseconds; as soon as jobs turn out to wait, all workers join in. So an
-  empty listener is not slowed down by threads that fight for the interpreter, and a slow one gets them all.
+- Jobs are submitted and collected in groups; no job costs a future, a task or a wake-up of its own.
+- One worker serves jobs that take microseconds; once jobs turn out to be slow, all workers join in. So
+  threads that compete for the interpreter do not slow down a fast listener, and a slow one gets them all.
 - A result comes with the seconds that its job took.
-- What waits here is bounded by whoever hands it over: the messages of a queue count against its thresholds
-  until they are done.
+- The submitter bounds the jobs that wait: messages count against the thresholds of their queue until they are
+  done.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from queue import SimpleQueue
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 log = logging.getLogger("cometmq.client")
 
@@ -27,30 +26,14 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 _QUICK_S: Final = 0.000_2
-"""Jobs that take longer than this on the average are worth a thread each."""
+"""Jobs with a longer mean time get more threads."""
 _LOOK_AGAIN_S: Final = 0.002
 _TURN_S: Final = 0.005
-"""How long a task runs jobs that never wait before others get their turn."""
-
-
-class Workers(Protocol[J]):
-    """Runs jobs."""
-
-    def submit(self, jobs: Iterable[J]) -> None:
-        """Have these jobs run."""
-
-    def running(self) -> list[tuple[J, float]]:
-        """The jobs that are running, and since when by the monotonic clock."""
-
-    def withdraw(self) -> None:
-        """Drop what has not begun, and take nothing more."""
-
-    async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what runs; the answer is whether all of it ended in time."""
+"""How long a task runs jobs that never wait before it yields to other tasks."""
 
 
 class _Worker(Generic[J]):
-    """One thread and what it does at the moment."""
+    """One thread and its current job."""
 
     __slots__ = ("job", "since")
 
@@ -60,7 +43,7 @@ class _Worker(Generic[J]):
 
 
 class ThreadWorkers(Generic[J, R]):
-    """Threads that run a plain function. The results arrive on the loop that was running when it was made."""
+    """Threads that run a plain function. Results arrive on the loop that is running at construction."""
 
     def __init__(
         self,
@@ -89,6 +72,7 @@ class ThreadWorkers(Generic[J, R]):
         self._all_quiet = asyncio.Event()
 
     def submit(self, jobs: Iterable[J]) -> None:
+        """Run these jobs."""
         if self._stopping:
             return
         self._jobs.extend(jobs)
@@ -115,7 +99,7 @@ class ThreadWorkers(Generic[J, R]):
                 ).start()
 
     def _look_again(self) -> None:
-        """Wake more workers for jobs that still wait, unless those that run are about to be through."""
+        """Wake more workers for waiting jobs, unless the running ones are about to get to them."""
         waiting = len(self._jobs)
         if not waiting or self._stopping:
             self._looking = False
@@ -152,10 +136,10 @@ class ThreadWorkers(Generic[J, R]):
                 return
 
     def _rest(self) -> bool:
-        """Wait to be woken; False says that the work is over."""
+        """Wait to be woken; False ends the thread."""
         with self._lock:
             self._idle += 1
-        if self._jobs:  # handed over after the last look, by somebody who took this worker for a busy one
+        if self._jobs:  # submitted after the last look, by a caller that took this worker for busy
             with self._lock:
                 if self._idle:
                     self._idle -= 1
@@ -168,7 +152,7 @@ class ThreadWorkers(Generic[J, R]):
         self._reported = True
         try:
             self._loop.call_soon_threadsafe(self._collect)
-        except RuntimeError:  # the loop is closed: nobody is left who wants to know
+        except RuntimeError:  # the loop is closed: nobody wants the result
             log.debug("%s ended a job when its loop was closed", self._name)
 
     def _collect(self) -> None:
@@ -183,14 +167,17 @@ class ThreadWorkers(Generic[J, R]):
             self._all_quiet.set()
 
     def running(self) -> list[tuple[J, float]]:
+        """The running jobs, each with its start by the monotonic clock."""
         found = [(worker.job, worker.since) for worker in self._workers]
         return [(job, since) for job, since in found if job is not None]
 
     def withdraw(self) -> None:
+        """Drop waiting jobs, and take no more."""
         self._stopping = True
         self._jobs.clear()
 
     async def stop(self, timeout_s: float) -> bool:
+        """Withdraw, and wait for running jobs; True if all ended in time."""
         self.withdraw()
         self._collect()
         quiet = True
@@ -227,6 +214,7 @@ class TaskWorkers(Generic[J, R]):
         self._loop = asyncio.get_running_loop()
 
     def submit(self, jobs: Iterable[J]) -> None:
+        """Run these jobs."""
         if self._stopping:
             return
         self._jobs.extend(jobs)
@@ -254,7 +242,7 @@ class TaskWorkers(Generic[J, R]):
                     await asyncio.sleep(0)
                     now = turn_began = clock()
         finally:
-            # At once, not by a callback of the loop: a job that is handed over before that callback would
+            # At once, not by a callback of the loop: a job that is submitted before that callback would
             # find every worker busy, and wait for the next job.
             self._tasks.discard(task)
             self._current.pop(task, None)
@@ -266,13 +254,16 @@ class TaskWorkers(Generic[J, R]):
             self._finished(taken)
 
     def running(self) -> list[tuple[J, float]]:
+        """The running jobs, each with its start by the monotonic clock."""
         return list(self._current.values())
 
     def withdraw(self) -> None:
+        """Drop waiting jobs, and take no more."""
         self._stopping = True
         self._jobs.clear()
 
     async def stop(self, timeout_s: float) -> bool:
+        """Withdraw, and wait for running jobs; True if all ended in time."""
         self.withdraw()
         late: set[asyncio.Task[None]] = set()
         if self._tasks:
@@ -285,7 +276,7 @@ class TaskWorkers(Generic[J, R]):
         return not late
 
     async def finish(self, timeout_s: float) -> bool:
-        """Run everything that waits to its end; the answer is whether that was done in time."""
+        """Run all waiting jobs to their end; True if that was done in time."""
         deadline = self._loop.time() + timeout_s
         while self._tasks and (left_s := deadline - self._loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left_s)

@@ -1,11 +1,11 @@
 """Ordered consumption: the messages of a queue one after the other, by one listener at a time.
 
 Rules kept here:
-- A message is only consumed while this client holds the lock of its queue, and after every message before it.
-- One worker consumes a run of messages of a queue before the event loop hears of it; it stops at the first
-  that is not done, when the lock is gone, and after a short while, so that offsets move.
-- What failed is tried again after a pause, with its queue waiting. After too many attempts it goes to the
-  retry topic, from where it becomes a dead letter, and the queue goes on.
+- A message is consumed only while this client holds the lock of its queue, and after all messages before it.
+- A worker consumes many messages of a queue before the event loop gets the outcomes. It stops at the first
+  failure, when the lock is lost, and after 0.1 s, so that offsets move.
+- A failed message is retried after a pause, while its queue waits. After `max_reconsume_times` attempts it
+  goes to the retry topic, where it becomes a dead letter, and the queue continues.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from typing import Any, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
-from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult, Listener, Outcome
+from cometmq.client.consumer.assigned_queues import QueueLocks
+from cometmq.client.consumer.listener import ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.queue_locks import QueueLocks
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
 
-_RUN_MESSAGES: Final = 256
-_RUN_S: Final = 0.1
+_MAX_MESSAGES: Final = 256
+_MAX_S: Final = 0.1
+"""A worker consumes at most this much of a queue before it reports."""
 _RELOCK_AFTER_S: Final = 3.0
-_MIN_SUSPEND_MS: Final = 10
-_MAX_SUSPEND_MS: Final = 30_000
 UNLIMITED: Final = 2**31 - 1
 
 Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
-Run = list[tuple[Sequence[StoredMessage], Outcome]]
-"""The batches that a worker got through, in order; only the last one may have failed."""
+Outcomes = list[tuple[Sequence[StoredMessage], Outcome]]
+"""Batches in order, each with its outcome; only the last one may have failed."""
 
 
 class OrderedConsumption:
@@ -50,29 +49,31 @@ class OrderedConsumption:
         name: str,
         settings: PushSettings,
         offsets: OffsetStore,
-        returns: MessageReturns,
+        send_back: SendBack,
         locks: QueueLocks | None,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
         self._settings = settings
         self._offsets = offsets
-        self._returns = returns
+        self._send_back = send_back
         self._locks = locks
-        """None when broadcasting: nobody else reads the queues of this client."""
+        """None when broadcasting: no other client reads these queues."""
         self._listener_of = listener_of
         self._statistics = statistics
         self._busy: set[ProcessQueue] = set()
-        """Queues that a worker has, or whose next run is arranged for."""
+        """Queues that a worker has, or that are scheduled."""
         self._with_listener: set[ProcessQueue] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Run] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._workers: TaskWorkers[Job, Run] = TaskWorkers(name, threads, self._run_async, self._finished)
+        self._threads: ThreadWorkers[Job, Outcomes] = ThreadWorkers(name, threads, self._run, self._finished)
+        self._workers: TaskWorkers[Job, Outcomes] = TaskWorkers(
+            name, threads, self._run_async, self._finished
+        )
         self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
-        """There are messages in this process queue."""
+        """Consume new messages in this process queue."""
         if pq not in self._busy:
             self._go_on(pq)
 
@@ -81,7 +82,7 @@ class OrderedConsumption:
         return pq in self._with_listener
 
     def _go_on(self, pq: ProcessQueue) -> None:
-        """Have the next messages consumed, if there are some and they may be."""
+        """Consume the next messages, if there are any and the lock is held."""
         self._busy.discard(pq)
         if pq.dropped or self._stopping:
             return
@@ -89,15 +90,15 @@ class OrderedConsumption:
             self._busy.add(pq)
             self._spawn(self._lock_and_go_on(pq, self._locks))
             return
-        run = pq.next_ones(_RUN_MESSAGES)
-        if not run:
+        messages = pq.next_messages(_MAX_MESSAGES)
+        if not messages:
             return
-        listener = self._listener_of(run[0].topic)
+        listener = self._listener_of(messages[0].topic)
         if listener is None:
-            log.error("no listener for topic %s; queue %s waits", run[0].topic, pq.queue)
+            log.error("no listener for topic %s; queue %s waits", messages[0].topic, pq.queue)
             self._later(pq, self._settings.suspend_current_queue_time_ms)
             return
-        same_topic = [message for message in run if message.topic == run[0].topic]
+        same_topic = [message for message in messages if message.topic == messages[0].topic]
         self._busy.add(pq)
         self._with_listener.add(pq)
         job: Job = (pq, same_topic, listener)
@@ -123,56 +124,56 @@ class OrderedConsumption:
             return False
         return self._locks is None or pq.lock_held
 
-    def _run(self, job: Job) -> Run:
+    def _run(self, job: Job) -> Outcomes:
         pq, messages, listener = job
         size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _RUN_S
-        run: Run = []
+        until = time.monotonic() + _MAX_S
+        outcomes: Outcomes = []
         for at in range(0, len(messages), size):
             if not self._may_go_on(pq, until):
                 break
             batch = self._with_attempts(pq, messages[at : at + size])
             outcome = listener.call(batch, pq.queue)
-            run.append((batch, outcome))
-            if _ends_run(outcome):
+            outcomes.append((batch, outcome))
+            if _ends(outcome):
                 break
-        return run
+        return outcomes
 
-    async def _run_async(self, job: Job) -> Run:
+    async def _run_async(self, job: Job) -> Outcomes:
         pq, messages, listener = job
         size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _RUN_S
-        run: Run = []
+        until = time.monotonic() + _MAX_S
+        outcomes: Outcomes = []
         for at in range(0, len(messages), size):
             if not self._may_go_on(pq, until):
                 break
             batch = self._with_attempts(pq, messages[at : at + size])
             outcome = await listener.call_async(batch, pq.queue)
-            run.append((batch, outcome))
-            if _ends_run(outcome):
+            outcomes.append((batch, outcome))
+            if _ends(outcome):
                 break
-        return run
+        return outcomes
 
     def _with_attempts(self, pq: ProcessQueue, batch: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """The messages as the listener sees them, with how often they were tried here."""
+        """The messages with their number of attempts in `reconsume_times`."""
         if not pq.attempts:
             return batch
         return [_tried(message, pq.attempts.get(message.queue_offset)) for message in batch]
 
     # Back on the event loop.
 
-    def _finished(self, finished: list[tuple[Job, Run, float]]) -> None:
-        for (pq, _, _), run, seconds in finished:
+    def _finished(self, finished: list[tuple[Job, Outcomes, float]]) -> None:
+        for (pq, _, _), outcomes, seconds in finished:
             self._with_listener.discard(pq)
             failed: tuple[Sequence[StoredMessage], Outcome] | None = None
-            for batch, outcome in run:
+            for batch, outcome in outcomes:
                 if outcome.failed and not _commits_itself(outcome):
                     failed = (batch, outcome)
                 else:
                     self._apply(pq, batch, outcome)
-            if run:
-                count = sum(len(batch) for batch, _ in run) - (len(failed[0]) if failed else 0)
-                self._statistics.of(run[0][0][0].topic).count_run(count, seconds)
+            if outcomes:
+                count = sum(len(batch) for batch, _ in outcomes) - (len(failed[0]) if failed else 0)
+                self._statistics.of(outcomes[0][0][0].topic).count_call(count, seconds)
             self._advance(pq)
             if failed is not None:
                 self._spawn(self._settle(pq, *failed))
@@ -185,7 +186,7 @@ class OrderedConsumption:
         if not auto_commit and outcome.result is ConsumeResult.SUCCESS:
             pq.being_consumed += len(batch)  # until the listener commits
         elif pq.being_consumed:
-            pq.done(pq.first_ones(pq.being_consumed + len(batch)))
+            pq.done(pq.first_messages(pq.being_consumed + len(batch)))
             pq.being_consumed = 0
         else:
             pq.done(batch)
@@ -199,12 +200,12 @@ class OrderedConsumption:
             self._offsets.update(pq.queue, offset, increase_only=False)
 
     async def _settle(self, pq: ProcessQueue, batch: Sequence[StoredMessage], outcome: Outcome) -> None:
-        """Arrange for messages that failed to be tried again, or to go to the retry topic."""
+        """Schedule a retry of failed messages, or send them to the retry topic."""
         self._statistics.of(batch[0].topic).count_results(0, len(batch))
         context = outcome.context
         if outcome.result is ConsumeResult.ROLLBACK and context is not None and not context.auto_commit:
             pq.being_consumed = 0
-            self._later(pq, self._pause_ms(context))
+            self._later(pq, outcome.pause_ms(self._settings.suspend_current_queue_time_ms))
             return
         gone = 0
         limit = self._settings.max_reconsume_times
@@ -221,34 +222,29 @@ class OrderedConsumption:
             self._advance(pq)
             self._go_on(pq)
         else:
-            self._later(pq, self._pause_ms(context))
+            self._later(pq, outcome.pause_ms(self._settings.suspend_current_queue_time_ms))
 
     async def _give_up(self, pq: ProcessQueue, message: StoredMessage) -> bool:
         if self._settings.broadcasting:
             log.warning("message %s of %s failed too often and is dropped", message.msg_id, pq.queue)
             return True
-        return await self._returns.send_copy(message)
-
-    def _pause_ms(self, context: ConsumeContext | None) -> int:
-        asked = None if context is None else context.suspend_ms
-        pause_ms = self._settings.suspend_current_queue_time_ms if asked is None else asked
-        return max(_MIN_SUSPEND_MS, min(pause_ms, _MAX_SUSPEND_MS))
+        return await self._send_back.send_copy(message)
 
     def _later(self, pq: ProcessQueue, pause_ms: int) -> None:
         self._busy.add(pq)
         asyncio.get_running_loop().call_later(pause_ms / 1000, self._go_on, pq)
 
-    def give_back_late_ones(self) -> None:
-        """Nothing is late where order is kept: what follows has to wait."""
+    def send_back_expired(self) -> None:
+        """Nothing expires in an ordered queue: later messages have to wait."""
 
     def withdraw(self) -> None:
-        """Give listeners nothing more; what they have not begun stays with the broker."""
+        """Start no more listeners; waiting messages stay with the broker."""
         self._stopping = True
         self._threads.withdraw()
         self._workers.withdraw()
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._workers.stop(timeout_s))
         for task in list(self._tasks):
@@ -259,13 +255,13 @@ class OrderedConsumption:
 
 
 def _commits_itself(outcome: Outcome) -> bool:
-    """Whether a roll-back counts as success, because the listener has not taken the commits over."""
+    """Whether a rollback counts as success, because the listener has not disabled `auto_commit`."""
     return outcome.result is ConsumeResult.ROLLBACK and (
         outcome.context is None or outcome.context.auto_commit
     )
 
 
-def _ends_run(outcome: Outcome) -> bool:
+def _ends(outcome: Outcome) -> bool:
     return outcome.failed and not _commits_itself(outcome)
 
 

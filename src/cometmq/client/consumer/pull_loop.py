@@ -1,12 +1,11 @@
-"""The pull loops of a consumer: one for each assigned queue, one request at a time.
+"""Pull loops: one for each assigned queue, one request at a time.
 
 Rules kept here:
-- A queue is pulled as long as what is held of it stays within its thresholds. A loop that waits for room is
-  woken by it; nothing is asked again and again.
-- Whatever a broker answers, or does not, the loop goes on, unless the queue was dropped: an error costs a
-  pause, a busy broker a short one.
-- The offset that is reached so far travels with every pull, so that a broker knows it without being told.
-- An offset that the broker does not have is corrected as the broker says, and the queue taken anew.
+- A queue is pulled as long as its held messages stay within the thresholds. Room wakes a loop that waits for
+  it; nothing is polled.
+- An error costs a pause, a busy broker a short one; the loop continues until its queue is dropped.
+- Every pull carries the commit offset, so that the broker knows it without a request of its own.
+- An offset that the broker does not have is corrected to the one it names, and the queue is added again.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
-from cometmq.client.consumer.pull_request import PullCalls, PullKind, PullReply
+from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
+from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.names import unwrap
 from cometmq.client.subscription import is_tags
 from cometmq.model import message_properties as names
@@ -58,14 +57,14 @@ class PullPlan(msgspec.Struct, kw_only=True):
     """How long a broker that has no message waits for one."""
     timeout_s: float
     error_pause_s: float
-    wait_between_s: float = 0.0
+    pause_between_s: float = 0.0
     max_bytes: int | None = None
     commits: bool = False
-    """Whether pulls carry the offset that is reached."""
+    """Whether pulls carry the commit offset."""
     needs_lock: bool = False
     with_subscription: bool = False
     crowded: Callable[[], bool] = lambda: False
-    """Whether so much is held over all queues that none is pulled."""
+    """Whether too much is held over all queues."""
 
 
 class PullLoops:
@@ -74,7 +73,7 @@ class PullLoops:
     def __init__(
         self,
         instance: ClientInstance,
-        pulls: PullCalls,
+        pulls: PullRequests,
         plan: PullPlan,
         offsets: OffsetStore,
         subscription_of: Callable[[str], SubscriptionData | None],
@@ -96,19 +95,19 @@ class PullLoops:
         self.paused = False
 
     def begin(self, pq: ProcessQueue, offset: int) -> None:
-        """Pull this queue from the offset on, until it is dropped."""
+        """Pull this queue from the offset until it is dropped."""
         task = asyncio.get_running_loop().create_task(self._loop(pq, offset), name=f"pull {pq.queue}")
         self._tasks[pq] = task
         task.add_done_callback(lambda _: self._tasks.pop(pq, None))
 
     def end(self, pq: ProcessQueue) -> None:
-        """Pull this queue no more; an answer that is under way is not waited for."""
+        """Stop pulling this queue; a response under way is not awaited."""
         task = self._tasks.get(pq)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
     async def stop(self) -> None:
-        """End all loops."""
+        """Stop all loops."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -133,16 +132,16 @@ class PullLoops:
             if next_offset is None:
                 return
             offset = next_offset
-            if plan.wait_between_s:
-                await asyncio.sleep(plan.wait_between_s)
+            if plan.pause_between_s:
+                await asyncio.sleep(plan.pause_between_s)
 
     async def _may_pull(self, pq: ProcessQueue) -> bool:
-        """True if the queue is to be pulled now; else waits for a while, or for a change."""
+        """True if the queue may be pulled now; else waits for a while, or for a change."""
         plan = self._plan
         if self.paused or pq.paused:
             await pq.wait_for_room(_PAUSED_S)
-        elif pq.held_back(plan.thresholds) is not None:
-            pq.held_back_times += 1
+        elif pq.flow_control(plan.thresholds) is not None:
+            pq.flow_control_times += 1
             await pq.wait_for_room(_PAUSED_S)
         elif plan.crowded():
             await asyncio.sleep(_CROWDED_PAUSE_S)
@@ -153,16 +152,16 @@ class PullLoops:
         return False
 
     def _pause_after(self, pq: ProcessQueue, error: CometError) -> float | None:
-        """How long to wait after an error, if not the usual time."""
+        """The pause after an error, if it is not the usual one."""
         if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BUSY_PAUSE_S
         log.warning("pulling %s failed: %s", pq.queue, error)
-        if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or has not heard of us yet
+        if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or does not know this client yet
             self._instance.spawn(self._instance.heartbeats.send_to_all())
         return None
 
     async def _pull(self, pq: ProcessQueue, offset: int) -> int | None:
-        """Pull once; the answer is from where to go on, None if not at all."""
+        """Pull once; returns the next offset, None to stop."""
         queue = pq.queue
         subscription = self._subscription_of(queue.topic)
         if subscription is None:
@@ -184,7 +183,7 @@ class PullLoops:
         if pq.dropped:
             return None
         if self.paused or pq.paused:
-            return offset  # asked before the pause; it is asked again behind it
+            return offset  # pulled before the pause; it is pulled again afterwards
         self._statistics.of(queue.topic).count_pull(len(reply.messages), time.perf_counter() - began)
         if reply.offset_illegal:
             log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)
@@ -201,7 +200,7 @@ class PullLoops:
             pq.put(messages)
             self._sink(pq, messages)
         elif not pq.messages:
-            # Everything up to here was filtered out, and nothing before it is left to be done.
+            # Everything up to here was filtered out, and nothing before it is held.
             self._offsets.update(pq.queue, reply.next_offset, increase_only=True)
 
     def _as_sent(self, message: StoredMessage) -> StoredMessage:

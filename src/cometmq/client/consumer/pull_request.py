@@ -1,9 +1,9 @@
-"""Pulls: one request for messages of a queue, and its answer.
+"""Pull requests: one request for messages of a queue, and its response.
 
 Rules kept here:
-- Reading follows the broker's advice which member to ask next; a replica is never told offsets.
-- A record that cannot be read does not cost those behind it: reading goes on right behind the last good one,
-  or behind the bad one if it came first.
+- Pulls follow the broker's suggestion which replica to read from; a replica is never sent offsets to commit.
+- A record that cannot be read does not lose later ones: reading continues after the last good record, or
+  after the bad one if it came first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.subscription import is_tags
 from cometmq.model.errors import ClientError, ResponseError
 from cometmq.model.message import StoredMessage
@@ -39,7 +39,7 @@ LITE_PULL: Final = 16
 
 
 class PullKind(Enum):
-    """Who pulls: the flags that are always set, and the code of the request."""
+    """Who pulls: its fixed flags and its request code."""
 
     PUSH = (0, RequestCode.PULL_MESSAGE)
     PULL = (WITH_SUBSCRIPTION, RequestCode.PULL_MESSAGE)
@@ -47,34 +47,34 @@ class PullKind(Enum):
 
 
 class RawPull(msgspec.Struct, frozen=True):
-    """The answer to a pull as it came: the records are still bytes."""
+    """The response to a pull with its records still encoded."""
 
     code: int
     status: str | None
-    """How the read ended, in the broker's words."""
+    """The status in the broker's words."""
     next_offset: int
     min_offset: int
     max_offset: int
     offset_delta: int
-    """What has to be added to the offsets in the records, which differ from the queue's for static topics."""
+    """Added to the offsets in the records, which differ from the queue's for static topics."""
     body: Body
 
 
 class PullReply(msgspec.Struct, frozen=True):
-    """What a pull brought."""
+    """The messages of a pull."""
 
     messages: Sequence[StoredMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     offset_illegal: bool = False
-    """The queue has no such offset; `next_offset` is the nearest that it has."""
+    """The queue has no such offset; `next_offset` is the nearest one."""
 
 
-class PullCalls:
-    """Pulls messages for one group."""
+class PullRequests:
+    """Pull requests of one group."""
 
-    def __init__(self, instance: ClientInstance, calls: QueueCalls, group: str) -> None:
+    def __init__(self, instance: ClientInstance, calls: BrokerCalls, group: str) -> None:
         self._instance = instance
         self._calls = calls
         self._group = group
@@ -98,7 +98,7 @@ class PullCalls:
         with_subscription: bool = False,
         max_bytes: int | None = None,
     ) -> PullReply:
-        """Ask for messages from the offset on; with `suspend_ms`, a broker that has none waits that long."""
+        """Pull messages from the offset; with `suspend_ms`, a broker that has none waits that long."""
         raw = await self.pull_raw(
             queue,
             subscription,
@@ -128,7 +128,7 @@ class PullCalls:
         max_bytes: int | None = None,
         bulk: bool | None = None,
     ) -> RawPull:
-        """The same without a look at the messages; with `bulk`, our own broker gives many more at once."""
+        """Pull without decoding the records; with `bulk`, a CometMQ broker returns many more at once."""
         address, is_replica = await self._calls.address_of(queue, self._advised.get(queue, MASTER_ID))
         if not is_tags(subscription):
             self._check_can_filter(address, subscription)

@@ -1,10 +1,12 @@
 """The push consumer: hands messages to listeners, in asyncio.
 
 Rules kept here:
-- Listeners get messages one by one, or as lists when `consume_message_batch_max_size` is more than 1. Plain
+- Listeners get messages one by one, or as lists if `consume_message_batch_max_size` is more than 1. Plain
   functions run in threads, coroutine functions on the event loop.
 - Subscriptions may change while the consumer runs.
-- A stop finishes what listeners are busy with, and leaves everything else to the other members of the group.
+- A stop withdraws waiting messages, ends rebalancing and pulls, waits for running listeners, persists the
+  offsets and unlocks the queues, in this order.
+- All periodic work is one task; an error in it is logged, and the next round comes all the same.
 """
 
 from __future__ import annotations
@@ -12,19 +14,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
-from typing import Final, TypeVar, Unpack, overload
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, overload
 
-from cometmq.client.consumer.base import ConsumerBase
-from cometmq.client.consumer.consume_directly import consume_directly
-from cometmq.client.consumer.engines import ConsumerEngine
+from cometmq.client.consumer.assigned_queues import AssignedQueues, QueueLocks
+from cometmq.client.consumer.base import ConsumerBase, ConsumerEngine
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.concurrent import ConcurrentConsumption
 from cometmq.client.consumer.listener import Listener, ListenerFunction
-from cometmq.client.consumer.push_engine import PushEngine
-from cometmq.client.consumer.running_info import running_info
-from cometmq.client.consumer.settings import PushOptions, PushSettings
+from cometmq.client.consumer.offset_store import StartOffsets, offset_store
+from cometmq.client.consumer.orderly import OrderedConsumption
+from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
+from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
+from cometmq.client.consumer.pull_request import PullKind, PullRequests
+from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.running_info import ConsumeStatistics, consume_directly, running_info
+from cometmq.client.consumer.send_back import SendBack
+from cometmq.client.consumer.settings import MIB, UNLIMITED, PushOptions, PushSettings
 from cometmq.client.instance.instance import ClientInstance, join_instance
 from cometmq.client.names import wrap_topic
-from cometmq.client.service_state import ServiceState
+from cometmq.client.settings import ServiceState
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.hooks import TracedListener
 from cometmq.model.errors import ClientError, CometError
@@ -32,13 +42,164 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
-from cometmq.wire.bodies.heartbeat import ALL, ConsumeType
+from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
+
+_SUSPEND_MS: Final = 15_000
+_PULL_TIMEOUT_S: Final = 30.0
+_RENEW_LOCKS_S: Final = 20.0
+_SEND_BACK_EXPIRED_S: Final = 30.0
 
 F = TypeVar("F", bound=ListenerFunction)
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Consumption(Protocol):
+    """Consumes messages."""
+
+    def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None: ...
+
+    def is_busy(self, pq: ProcessQueue) -> bool: ...
+
+    def send_back_expired(self) -> None: ...
+
+    def withdraw(self) -> None: ...
+
+    async def stop(self, timeout_s: float) -> bool: ...
+
+
+class PushEngine:
+    """The engine of one push consumer."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        settings: PushSettings,
+        namespace: str,
+        subscriptions: Mapping[str, SubscriptionData],
+        listener_of: Callable[[str], Listener | None],
+    ) -> None:
+        self._settings = settings
+        self.started_ms = instance.clock.now_ms()
+        self.statistics = ConsumeStatistics()
+        calls = BrokerCalls(instance)
+        pulls = PullRequests(instance, calls, group)
+        self.offsets = offset_store(instance.client_id, group, settings, calls)
+        starts = StartOffsets(self.offsets, calls, settings, self.started_ms)
+        self.thresholds = Thresholds(
+            settings.pull_threshold_for_queue,
+            settings.pull_threshold_size_for_queue_mib * MIB,
+            None if settings.ordered else settings.consume_concurrently_max_span,
+        )
+        self.queues = AssignedQueues(
+            self.offsets,
+            starts,
+            pulls,
+            lambda pq: self.consumption.is_busy(pq),
+            lambda: self.rebalancer.trigger(),
+            self._queues_changed,
+        )
+        self.rebalancer = Rebalancer(instance, calls, group, settings, subscriptions.keys, self.queues.apply)
+        if settings.ordered and not settings.broadcasting:
+            self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
+        self.send_back = SendBack(instance, calls, group, settings, namespace)
+        self.consumption: Consumption
+        if settings.ordered:
+            self.consumption = OrderedConsumption(
+                group, settings, self.offsets, self.send_back, self.queues.locks, listener_of, self.statistics
+            )
+        else:
+            self.consumption = ConcurrentConsumption(
+                group, settings, self.offsets, self.send_back, listener_of, self.statistics
+            )
+        self.loops = self.queues.loops = PullLoops(
+            instance,
+            pulls,
+            self._plan(),
+            self.offsets,
+            subscriptions.get,
+            self.consumption.submit,
+            self.queues.correct,
+            self.statistics,
+            namespace,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _plan(self) -> PullPlan:
+        settings = self._settings
+        return PullPlan(
+            kind=PullKind.PUSH,
+            batch_size=settings.pull_batch_size,
+            thresholds=self.thresholds,
+            suspend_ms=_SUSPEND_MS,
+            timeout_s=_PULL_TIMEOUT_S,
+            error_pause_s=settings.pull_delay_when_exception_ms / 1000,
+            pause_between_s=settings.wait_between_pulls_ms / 1000,
+            max_bytes=settings.pull_batch_size_in_bytes,
+            commits=not settings.broadcasting,
+            needs_lock=settings.ordered and not settings.broadcasting,
+            with_subscription=settings.post_subscription_when_pull,
+        )
+
+    def _queues_changed(self) -> None:
+        """Divide limits over all queues by the number of queues."""
+        settings, queues = self._settings, max(len(self.queues.table), 1)
+        if settings.pull_threshold_for_topic != UNLIMITED:
+            self.thresholds.count = max(1, settings.pull_threshold_for_topic // queues)
+        if settings.pull_threshold_size_for_topic_mib != UNLIMITED:
+            self.thresholds.size_bytes = max(1, settings.pull_threshold_size_for_topic_mib // queues) * MIB
+
+    def start(self) -> None:
+        """Start to rebalance and pull."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self.rebalancer.run()),
+            loop.create_task(self._housekeeping()),
+        ]
+
+    async def _housekeeping(self) -> None:
+        persist_s = self._settings.persist_consumer_offset_interval_ms / 1000
+        locked_at = looked_at = time.monotonic()
+        while True:
+            await asyncio.sleep(min(persist_s, _RENEW_LOCKS_S))
+            now = time.monotonic()
+            try:
+                await self.offsets.persist(list(self.queues.table))
+                self.statistics.note()
+                if self.queues.locks is not None and now - locked_at >= _RENEW_LOCKS_S - persist_s / 2:
+                    locked_at = now
+                    await self.queues.locks.renew_all()
+                if now - looked_at >= _SEND_BACK_EXPIRED_S:
+                    looked_at = now
+                    self.consumption.send_back_expired()
+            except Exception:
+                log.exception("the housekeeping of a consumer failed")
+
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Continue at other offsets in the queues of this member."""
+        self.rebalancer.suspend()
+        try:
+            await self.queues.reset(offsets)
+        finally:
+            self.rebalancer.resume()
+
+    async def stop(self) -> None:
+        """Wait for running listeners; waiting messages stay with the brokers."""
+        self.consumption.withdraw()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.loops.stop()
+        if not await self.consumption.stop(self._settings.stop_timeout_ms / 1000):
+            log.warning("a listener was still busy when its consumer stopped; its messages come again")
+        await self.queues.give_all_away()
 
 
 class PushConsumer(ConsumerBase):
@@ -67,7 +228,7 @@ class PushConsumer(ConsumerBase):
     def subscribe(
         self, topic: str, expression: Expression = ALL, *, listener: F | None = None
     ) -> F | Callable[[F], F]:
-        """Read a topic: all of it, messages with certain tags (`"a || b"`), or what `Sql(…)` says.
+        """Read a topic: all of it, messages with certain tags (`"a || b"`), or those that `Sql(…)` selects.
 
         The listener is given as an argument, or decorated with the result.
         """
@@ -91,7 +252,7 @@ class PushConsumer(ConsumerBase):
         engine.rebalancer.trigger()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         wrapped = wrap_topic(self._namespace, topic)
         self._subscriptions.pop(wrapped, None)
         self._listeners.pop(topic, None)
@@ -99,33 +260,41 @@ class PushConsumer(ConsumerBase):
             await self._engine.rebalancer.leave(wrapped)
             await self._instance.heartbeats.send_to_all()
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start reading."""
         if not self._subscriptions:
             raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
         self._begin_start()
-        settings = self.settings
-        if not settings.broadcasting:
-            retries = retry_topic(self._group)
-            self._subscriptions[retries] = subscription_of(retries, ALL, 0)
-        instance = await join_instance(settings, self, keep_instance_name=settings.broadcasting)
+        for topic in self._retry_topics():
+            self._subscriptions[topic] = subscription_of(topic, ALL, 0)
+        broadcasting = self.settings.broadcasting
+        instance = await join_instance(self.settings, self, keep_instance_name=broadcasting)
         try:
             await self._announce(instance)
-            await self._start_trace(instance, settings.consume_timeout_min * 60_000)
+            await self._start_trace(instance, self._consume_timeout_ms())
         except BaseException:
             await instance.remove_member(self)
             raise
-        self._engine = PushEngine(
-            instance, self._group, settings, self._namespace, self._subscriptions, self._listener_of
-        )
+        self._engine = self._make_engine(instance)
         self._instance = instance
         self.state = ServiceState.RUNNING
         self._engine.start()
 
+    def _retry_topics(self) -> list[str]:
+        return [] if self.settings.broadcasting else [retry_topic(self._group)]
+
+    def _consume_timeout_ms(self) -> int:
+        return self.settings.consume_timeout_min * 60_000
+
+    def _make_engine(self, instance: ClientInstance) -> ConsumerEngine:
+        return PushEngine(
+            instance, self._group, self.settings, self._namespace, self._subscriptions, self._listener_of
+        )
+
     async def stop(self) -> None:
-        """Finish what listeners are busy with, then leave the group; a second time does nothing."""
+        """Wait for running listeners, then leave the group; a second call does nothing."""
         if self.state is not ServiceState.RUNNING:
             self.state = ServiceState.STOPPED
             return
@@ -142,7 +311,7 @@ class PushConsumer(ConsumerBase):
         return TracedListener(listener, self._trace)
 
     async def run(self) -> None:
-        """Start, consume until the process is interrupted or told to end, then stop in good order."""
+        """Start, consume until the process gets SIGINT or SIGTERM, then stop in good order."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         for each in _STOP_SIGNALS:
@@ -155,7 +324,7 @@ class PushConsumer(ConsumerBase):
                 loop.remove_signal_handler(each)
 
     def suspend(self) -> None:
-        """Pull nothing for now; what is held is still consumed."""
+        """Stop pulling for now; held messages are still consumed."""
         self._running().loops.paused = True
 
     def resume(self) -> None:
@@ -166,10 +335,10 @@ class PushConsumer(ConsumerBase):
             pq.made_room()
 
     def assignment(self) -> set[MessageQueue]:
-        """The queues that this member of the group reads at the moment, those of its retry topic apart."""
+        """The queues that this member of the group reads now, without those of its retry topic."""
         retries = retry_topic(self._group)
         return {
-            self._outer(queue)
+            self._plain(queue)
             for queue, pq in self._running().queues.table.items()
             if queue.topic != retries and not pq.dropped
         }
@@ -179,7 +348,7 @@ class PushConsumer(ConsumerBase):
         assert self._engine is not None
         return self._engine
 
-    # What the client instance asks, for itself and for brokers.
+    # For the client instance and brokers.
 
     def route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:

@@ -1,13 +1,12 @@
-"""Rebalancing: which queues this member of its group reads, found out again and again.
+"""Rebalancing: keeps the queues that this member of its group reads up to date.
 
 Rules kept here:
-- Every 20 seconds, and at once when something has changed, but never twice within a second. While a topic
-  could not be settled the next attempt follows after that second.
-- All members of a group sort queues and client ids the same way and use the same strategy, so that nobody has
-  to hand out queues. A member that the broker does not list gets none.
-- Who is in the group, or which queues there are, cannot be found out: then nothing changes.
-- Queues are taken and given away by one at a time: a topic that is left while its queues are being found out
-  is not taken again.
+- It runs every 20 seconds, and at once after a change, but at most once a second. While a topic is not
+  settled, the next attempt follows after a second.
+- All members of a group sort queues and client ids the same way and use the same strategy, so nobody has to
+  hand out queues. A member that the broker does not list gets none.
+- If the members of the group or the queues cannot be read, nothing changes.
+- One change at a time: a topic that is unsubscribed during a rebalance is not added again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.settings import ConsumerSettings
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.client")
 
 Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
-"""Takes the queues of a topic that this member reads from now on; False if that is not settled yet."""
+"""Sets the queues of a topic that this member reads; False if that is not settled yet."""
 
 
 class Rebalancer:
-    """Keeps the allocation of one consumer up to date."""
+    """Rebalances one consumer."""
 
     def __init__(
         self,
         instance: ClientInstance,
-        calls: QueueCalls,
+        calls: BrokerCalls,
         group: str,
         settings: ConsumerSettings,
         topics: Callable[[], Collection[str]],
@@ -67,7 +66,7 @@ class Rebalancer:
         self.trigger()
 
     async def run(self) -> None:
-        """Rebalance for ever."""
+        """Rebalance until cancelled."""
         settings = self._settings
         while True:
             self._wanted.clear()
@@ -82,7 +81,7 @@ class Rebalancer:
                     pass
 
     async def rebalance(self) -> bool:
-        """Find the queues of every topic; True if all is settled."""
+        """Allocate the queues of every topic; True if all is settled."""
         settled = True
         for topic in list(self._topics()):
             try:
@@ -96,7 +95,7 @@ class Rebalancer:
         return settled
 
     async def leave(self, topic: str) -> None:
-        """Give away the queues of a topic that is not among the topics any more."""
+        """Give away the queues of an unsubscribed topic."""
         async with self._changing:
             await self._apply(topic, set())
 
@@ -108,7 +107,7 @@ class Rebalancer:
             return await self._apply(topic, queues) and self._exists(topic)
 
     def _exists(self, topic: str) -> bool:
-        """Whether a topic is there; only the retry topic is waited for: a broker makes it for every group."""
+        """Whether a topic exists. Only the retry topic is waited for: brokers create it for every group."""
         return not topic.startswith(RETRY_PREFIX) or bool(self._instance.routes.subscribe_queues(topic))
 
     async def _queues_of(self, topic: str) -> set[MessageQueue]:

@@ -1,10 +1,10 @@
-"""Messages that a consumer could not deal with: given back to the broker, to come again later.
+"""Send-back: returns messages that a consumer failed to process to the broker, to be delivered again.
 
 Rules kept here:
-- The broker that stores a message takes it back (CONSUMER_SEND_MSG_BACK) and decides when it comes again, and
-  when it becomes a dead letter.
-- If that broker does not take it, the consumer itself sends a copy to the retry topic of its group. Only when
-  that fails too, the message stays here.
+- The broker that stores a message takes it back (CONSUMER_SEND_MSG_BACK) and decides when it is delivered
+  again, and when it becomes a dead letter.
+- If that broker does not take it, the consumer sends a copy to the retry topic of its group. If that fails
+  too, the message stays here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.names import wrap_topic
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, RouteNotFoundError
@@ -25,6 +25,7 @@ from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageReq
 from cometmq.wire.record.properties import format_properties
 
 if TYPE_CHECKING:
+    from cometmq.client.consumer.settings import ConsumerSettings
     from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
@@ -34,28 +35,26 @@ _FIRST_RETRY_LEVEL: Final = 3
 _TEMPLATE_QUEUES: Final = 4
 
 
-class MessageReturns:
-    """Gives messages of one group back."""
+class SendBack:
+    """Sends back messages of one group."""
 
     def __init__(
         self,
         instance: ClientInstance,
-        calls: QueueCalls,
+        calls: BrokerCalls,
         group: str,
-        max_times: int,
-        *,
-        namespace: str = "",
-        unit_mode: bool = False,
+        settings: ConsumerSettings,
+        namespace: str,
     ) -> None:
         self._instance = instance
         self._calls = calls
         self._group = group
-        self._max_times = max_times
+        self._max_times = settings.send_back_limit
         self._namespace = namespace
-        self._unit_mode = unit_mode
+        self._unit_mode = settings.unit_mode
 
     async def give_back(self, message: StoredMessage, queue: MessageQueue, delay_level: int) -> bool:
-        """Have a message delivered again; False if it could not be given back anywhere."""
+        """Have a message delivered again; False if neither way worked."""
         try:
             await self.send_back(message, queue, delay_level)
             return True
@@ -81,13 +80,13 @@ class MessageReturns:
         )
 
     async def send_copy(self, message: StoredMessage) -> bool:
-        """Send a copy to the retry topic; the broker makes it a dead letter when it was tried too often."""
+        """Send a copy to the retry topic; the broker makes it a dead letter after too many attempts."""
         topic = retry_topic(self._group)
         properties = dict(message.properties)
         properties.setdefault(names.RETRY_TOPIC, wrap_topic(self._namespace, message.topic))
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[names.DELAY] = str(_FIRST_RETRY_LEVEL + message.reconsume_times)
-        # The first two travel in the header; a half message was committed before anybody consumed it.
+        # The header has the first two; a consumed half message was committed before.
         for name in (names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES, names.TRAN_MSG):
             properties.pop(name, None)
         try:

@@ -1,7 +1,7 @@
-"""The settings of consumers, beside those that all clients share.
+"""Consumer settings, in addition to those of all clients.
 
-Rules kept here: the names are RocketMQ's in Python spelling, with units; the defaults are RocketMQ's; a value
-that cannot work is refused when the settings are made.
+Rule kept here: names and defaults are RocketMQ's, in Python spelling and with units. A value that cannot work
+is refused when the settings are made.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _OFFSETS_VARIABLE: Final = "COMETMQ_LOCAL_OFFSET_STORE_DIR"
 
 
 def default_offset_folder() -> Path:
-    """Where consumers that broadcast keep their offsets, unless told otherwise."""
+    """The default folder for the offsets of broadcasting consumers."""
     named = os.environ.get(_OFFSETS_VARIABLE)
     return Path(named) if named else Path.home() / ".rocketmq_offsets"
 
 
 class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
-    """What every consumer can be told."""
+    """The settings of every consumer."""
 
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group begins in a queue for which it has no offset."""
+    """Where a group starts in a queue for which it has no offset."""
     consume_timestamp_ms: int | None = None
-    """Where it begins by time; None is half an hour before the start."""
+    """The start time for `CONSUME_FROM_TIMESTAMP`; None is half an hour before the consumer starts."""
     strategy: AllocationStrategy = Averagely()
     pull_threshold_for_queue: int = 1000
     """With more messages of one queue held than this, pulling waits."""
@@ -46,28 +46,24 @@ class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
     min_rebalance_interval_ms: int = 1_000
     pull_delay_when_exception_ms: int = 1_000
     max_reconsume_times: int = UNLIMITED
-    """How often a message is tried again before it becomes a dead letter; -1 is 16 times, and with order
-    kept for ever."""
+    """Retries of a message before it becomes a dead letter; -1 is 16, and unlimited if ordered."""
     unit_mode: bool = False
     local_offset_folder: Path | None = None
-    """Where offsets are kept when broadcasting; None is `.rocketmq_offsets` in the home folder."""
+    """The folder of the offsets when broadcasting; None is `.rocketmq_offsets` in the home folder."""
     stop_timeout_ms: int = 30_000
-    """How long stopping waits for messages that a listener is busy with."""
+    """How long a stop waits for running listeners."""
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
-    """Write down what becomes of each message, for `cometmq message trace` and others to read."""
+    """Record message traces, for `cometmq message trace` and others to read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (
-            "pull_threshold_for_queue",
-            "pull_threshold_size_for_queue_mib",
-            "rebalance_interval_ms",
-        ):
-            check_at_least(self, name, 1)
-        for name in ("min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"):
-            check_at_least(self, name, 0)
-        check_at_least(self, "max_reconsume_times", UNLIMITED)
+        check_at_least(self, 1, "pull_threshold_for_queue", "pull_threshold_size_for_queue_mib")
+        check_at_least(self, 1, "rebalance_interval_ms")
+        check_at_least(
+            self, 0, "min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"
+        )
+        check_at_least(self, UNLIMITED, "max_reconsume_times")
         _check_choice(self, "message_model", MessageModel)
         _check_choice(self, "consume_from_where", ConsumeFromWhere)
 
@@ -77,12 +73,12 @@ class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
 
     @property
     def send_back_limit(self) -> int:
-        """How often a broker gives a message back before it makes it a dead letter."""
+        """The number of send-backs after which a broker makes a message a dead letter."""
         return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times < 0 else self.max_reconsume_times
 
 
 class PushSettings(ConsumerSettings, frozen=True, kw_only=True):
-    """What a push consumer can be told."""
+    """The settings of a push consumer."""
 
     ordered: bool = False
     """Consume the messages of each queue in order, one batch at a time."""
@@ -93,30 +89,28 @@ class PushSettings(ConsumerSettings, frozen=True, kw_only=True):
     pull_batch_size_in_bytes: int = 256 * 1024
     wait_between_pulls_ms: int = 0
     pull_threshold_for_topic: int = UNLIMITED
-    """Limits over all queues that this consumer has, in place of those of single queues; -1 is none."""
+    """Limits over all queues of this consumer, in place of those of single queues; -1 is none."""
     pull_threshold_size_for_topic_mib: int = UNLIMITED
     consume_concurrently_max_span: int = 2000
-    """With the first and the last message held further apart than this, pulling waits."""
+    """With a greater distance between the first and last message held, pulling waits."""
     consume_timeout_min: int = 15
-    """A message that takes longer is given back to the broker."""
+    """A message that takes longer is sent back to the broker."""
     suspend_current_queue_time_ms: int = 1_000
-    """How long a queue waits before a failed message is tried again, when order is kept."""
+    """How long an ordered queue waits before a failed message is retried."""
     post_subscription_when_pull: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("consume_threads", "consume_timeout_min", "pull_batch_size_in_bytes"):
-            check_at_least(self, name, 1)
-        check_at_least(self, "consume_concurrently_max_span", 1)
-        check_at_least(self, "wait_between_pulls_ms", 0)
-        check_at_least(self, "pull_threshold_for_topic", UNLIMITED)
-        check_at_least(self, "pull_threshold_size_for_topic_mib", UNLIMITED)
+        check_at_least(self, 1, "consume_threads", "consume_timeout_min", "pull_batch_size_in_bytes")
+        check_at_least(self, 1, "consume_concurrently_max_span")
+        check_at_least(self, 0, "wait_between_pulls_ms")
+        check_at_least(self, UNLIMITED, "pull_threshold_for_topic", "pull_threshold_size_for_topic_mib")
         for name in ("consume_message_batch_max_size", "pull_batch_size"):
             _check_batch(self, name)
 
 
 class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
-    """What a pull consumer can be told."""
+    """The settings of a pull consumer."""
 
     pull_batch_size: int = 10
     pull_threshold_for_all: int = 10_000
@@ -132,9 +126,8 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_batch(self, "pull_batch_size")
-        check_at_least(self, "auto_commit_interval_ms", 1_000)
-        for name in ("pull_threshold_for_all", "consume_max_span"):
-            check_at_least(self, name, 1)
+        check_at_least(self, 1_000, "auto_commit_interval_ms")
+        check_at_least(self, 1, "pull_threshold_for_all", "consume_max_span")
         if self.consumer_timeout_when_suspend_ms < self.broker_suspend_max_time_ms:
             raise SettingsError(
                 "consumer_timeout_when_suspend_ms has to be longer than broker_suspend_max_time_ms"
@@ -142,7 +135,7 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
 
 
 def _check_batch(settings: ConsumerSettings, name: str) -> None:
-    check_at_least(settings, name, 1)
+    check_at_least(settings, 1, name)
     value = getattr(settings, name)
     if value > MAX_BATCH:
         raise SettingsError(f"{name} is {value}; at most {MAX_BATCH} are possible")
@@ -155,7 +148,7 @@ def _check_choice(settings: ConsumerSettings, name: str, kind: type[MessageModel
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """The settings of every consumer as keywords; see `ConsumerSettings`."""
+    """`ConsumerSettings` as keywords."""
 
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
@@ -175,7 +168,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class PushOptions(ConsumerOptions, total=False):
-    """The settings of a push consumer as keywords; see `PushSettings`."""
+    """`PushSettings` as keywords."""
 
     ordered: bool
     consume_threads: int
@@ -192,7 +185,7 @@ class PushOptions(ConsumerOptions, total=False):
 
 
 class PullOptions(ConsumerOptions, total=False):
-    """The settings of a pull consumer as keywords; see `PullSettings`."""
+    """`PullSettings` as keywords."""
 
     pull_batch_size: int
     pull_threshold_for_all: int

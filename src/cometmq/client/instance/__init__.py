@@ -1,1 +1,1 @@
-"""What all producers and consumers of a process share: connections, routes, heartbeats, identity."""
+"""The client instance, which producers and consumers share: connections, routes, heartbeats, identity."""

@@ -1,20 +1,19 @@
-"""What brokers ask of a client, on the connections that the client made.
+"""Requests from brokers to a client, on the connections that the client opened.
 
 Rules kept here:
-- Each request goes to the consumer or the producer of the group that it names; a group that is not here is
-  answered with a sentence, not with silence.
-- Nothing that takes long happens in here: checks of transactions run elsewhere, replies are only handed over.
+- Each request goes to the consumer or producer of the group that it names; a missing group is answered with
+  an error that says so.
+- Nothing here takes long: transaction checks run elsewhere, replies are only handed over.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from cometmq.client.consumer.queue_tables import decode_queue_table, encode_queue_table
-from cometmq.client.instance.members import ConsumerMember, TransactionMember
+from cometmq.client.consumer.broker_calls import decode_queue_table, encode_queue_table
 from cometmq.client.producer.request_reply import PendingReplies, reply_message
-from cometmq.client.producer.transaction_checks import TransactionQuestion
 from cometmq.model.errors import ClientError
 from cometmq.model.message_properties import PGROUP
 from cometmq.ports.clock import Clock
@@ -33,6 +32,9 @@ from cometmq.wire.headers.session import (
 )
 from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.walk import to_stored_message
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ConsumerMember, TransactionMember
 
 log = logging.getLogger("cometmq.client")
 
@@ -103,12 +105,12 @@ class BrokerRequests:
         message = to_stored_message(record, header.target_broker_name or "")
         group = message.properties.get(PGROUP, "")
         producer = self._find_transactions(group)
-        if producer is None:  # nobody reads the answer to a one-way request
+        if producer is None:  # nobody reads the response to a one-way request
             log.warning(
                 "%s asks about a transaction of group %r, which is not here", connection.remote_address, group
             )
             raise ClientError(f"this client has no producer of group {group} that sends in transactions")
-        producer.transaction_asked(TransactionQuestion(connection.remote_address, header, message))
+        producer.check_transaction(connection.remote_address, header, message)
         return Answer()
 
     @handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)

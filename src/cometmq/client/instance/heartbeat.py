@@ -1,10 +1,11 @@
-"""Heartbeats to brokers: this client is here, these are its groups.
+"""Heartbeats: register this client and its groups with brokers.
 
 Rules kept here:
-- Masters hear of every client; replicas only of one that has a consumer, because nobody sends to a replica.
-- A broker that does not answer is logged and nothing else: the next heartbeat tries again.
-- Short heartbeats go only to a broker that understands them and has confirmed the present subscriptions;
-  what it knew is gone with its connection.
+- Masters get the heartbeats of every client, replicas only of one with a consumer, because nobody sends to a
+  replica.
+- A failure is logged; the next heartbeat tries again.
+- Short (v2) heartbeats go only to a broker that supports them and has confirmed the current subscriptions on
+  this connection.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from cometmq.client.instance.members import GroupMember
 from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.route import MASTER_ID
@@ -28,6 +29,9 @@ from cometmq.wire.bodies.heartbeat import (
 )
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import GroupMember
 
 log = logging.getLogger("cometmq.client")
 
@@ -51,14 +55,14 @@ class Heartbeats:
         self._members = members
         self._short_ones = short_ones
         self._timeout_s = timeout_s
-        self._confirmed: dict[str, int] = {}  # the fingerprint that the broker at an address knows
+        self._confirmed: dict[str, int] = {}  # the confirmed fingerprint, by address
         self._lock = asyncio.Lock()
         self.versions: dict[str, int] = {}
-        """The version of each broker that has answered, by address."""
+        """The version of each broker that has responded, by address."""
 
     async def send_to_all(self) -> None:
-        """Tell every broker that should know; returns when all have answered or failed."""
-        async with self._lock:  # what is sent last is what holds
+        """Send to all brokers; returns when all have responded or failed."""
+        async with self._lock:  # the last one sent has to be the newest
             data = self._data()
             known = self._routes.broker_addresses().values()
             everywhere = {address for addresses in known for address in addresses.values()}
@@ -74,12 +78,12 @@ class Heartbeats:
             await asyncio.gather(*(self._send(address, data) for address in dict.fromkeys(wanted)))
 
     async def send_to(self, address: str) -> None:
-        """Tell one broker."""
+        """Send to one broker."""
         async with self._lock:
             await self._send(address, self._data())
 
     def connection_lost(self, address: str) -> None:
-        """The broker has forgotten what it knew of this client."""
+        """Forget what the broker confirmed: it has forgotten this client."""
         self._confirmed.pop(address, None)
 
     def _data(self) -> HeartbeatData:

@@ -1,10 +1,10 @@
-"""Who a client is: its address, its id, and the ids of its messages.
+"""The identity of a client: its address, its client id, and the ids of its messages.
 
 Rules kept here:
 - `clientId = ip@instanceName[@unitName]`. The default instance name becomes `<pid>#<time>`, so that two
-  clients of a process are two clients to a broker; who needs a stable name (broadcasting) keeps it.
-- Message ids are unique over all clients of a process: each generator has a random number of its own, and is
-  used by one event loop only.
+  clients of a process are two clients to a broker. Broadcasting keeps it, because it needs a stable name.
+- Message ids are unique over all clients of a process: each generator has its own random number, and is used
+  by one event loop only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cometmq.ports.clock import Clock
 from cometmq.wire.record.ids import UniqueIdGenerator
 
 _LOOPBACK: Final = "127.0.0.1"
-# Addresses for documentation, to which nobody routes: no packet is sent, the system only says from where.
+# Documentation addresses, to which nobody routes: no packet is sent, the system only picks the source.
 _SOMEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def local_ip() -> str:
-    """The address under which this machine is seen by others, or loopback."""
+    """The address of this machine that others see, or loopback."""
     for family, address in _SOMEWHERE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -51,7 +51,7 @@ def client_id(settings: ClientSettings, *, keep_instance_name: bool = False) -> 
 
 
 class MessageIds:
-    """Makes the unique ids of messages; one event loop's."""
+    """Generates message ids, for one event loop."""
 
     __slots__ = ("_clock", "_generator", "_month_end_ms")
 
@@ -75,7 +75,7 @@ class MessageIds:
 
 
 def month_around(now_ms: int) -> tuple[int, int]:
-    """The first moments of the month of this time and of the next one, local time, in milliseconds."""
+    """The start of this time's month and of the next one, local time, in milliseconds."""
     now = datetime.fromtimestamp(now_ms / 1000)
     start = datetime(now.year, now.month, 1)
     end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1)

@@ -1,41 +1,138 @@
-"""A client instance: what the producers and consumers with one client id share.
+"""A client instance: connections, routes, heartbeats and timers that clients with one client id share.
 
 Rules kept here:
-- There is one instance a client id and event loop: one connection to each address, one set of timers, one
-  heartbeat for all its groups. It begins with its first member and ends with the last.
-- A group belongs to one member of its kind; a second one is refused.
-- A process that was forked off has none of the instance's connections and must not use it.
+- There is one instance per client id and event loop, with one connection to each address and one heartbeat
+  for all its groups. It starts with its first member and stops with the last.
+- A group has at most one producer and one consumer in an instance; a second one is refused.
+- A client serves the process that made it. A forked child is told to make its own; the check costs no system
+  call, because every send makes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, cast
+import os
+from collections.abc import Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from cometmq.client.instance.broker_requests import BrokerRequests
-from cometmq.client.instance.connections import ClientConnections
 from cometmq.client.instance.heartbeat import Heartbeats
-from cometmq.client.instance.home_process import HomeProcess
 from cometmq.client.instance.identity import MessageIds, client_id
-from cometmq.client.instance.members import ConsumerMember, GroupMember, MemberKind, TransactionMember
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.routes import Routes
 from cometmq.client.instance.signing import RequestSigner
 from cometmq.client.producer.request_reply import PendingReplies
 from cometmq.client.settings import ClientSettings, common_settings, name_server_addresses
-from cometmq.model.errors import CometError, GroupTakenError, SettingsError
+from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
+from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.ports.clock import Clock, SystemClock
+from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
+from cometmq.wire.bodies.heartbeat import ConsumerData, ProducerData
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import UnregisterClientRequest
 
+if TYPE_CHECKING:
+    from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+    from cometmq.wire.headers.send import CheckTransactionStateRequest
+
 log = logging.getLogger("cometmq.client")
+
+_FORKED: Final = (
+    "this client was made before the process forked and cannot be used in the child; "
+    "make a new one in the child"
+)
+
+MemberKind = Literal["producer", "consumer"]
 
 _FIRST_HEARTBEAT_S: Final = 1.0
 _HURRY_PERIOD_S: Final = 1.0
+
+
+class ForkGuard:
+    """Ties a client to the process that made it."""
+
+    __slots__ = ("_forks",)
+    forks: ClassVar = 0
+    """The number of forks on the way to this process."""
+
+    def __init__(self) -> None:
+        self._forks = ForkGuard.forks
+
+    def check(self) -> None:
+        """Raise in a forked child."""
+        if self._forks != ForkGuard.forks:
+            raise StateError(_FORKED)
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.forks += 1
+
+
+os.register_at_fork(after_in_child=ForkGuard.forked)
+
+
+class GroupMember(Protocol):
+    """A producer or a consumer, for its client instance."""
+
+    @property
+    def group(self) -> str:
+        """The name of the group as brokers know it, with its namespace."""
+
+    @property
+    def kind(self) -> MemberKind: ...
+
+    def topics(self) -> Collection[str]:
+        """The topics whose routes are kept up to date."""
+
+    def heartbeat_entry(self) -> ProducerData | ConsumerData: ...
+
+    def route_changed(self, topic: str) -> None:
+        """The route of a topic has changed."""
+
+
+class ConsumerMember(GroupMember, Protocol):
+    """A consumer, for requests from brokers."""
+
+    def consumer_ids_changed(self) -> None:
+        """Rebalance: the members of the group have changed, or a broker came back."""
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """The offsets of a topic's queues in memory."""
+
+    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo: ...
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult: ...
+
+
+@runtime_checkable
+class TransactionMember(GroupMember, Protocol):
+    """A transactional producer, for requests from brokers."""
+
+    def check_transaction(
+        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
+    ) -> None:
+        """The broker at this address checks back how a transaction ended; the reply is sent later."""
+
+
+class ClientConnections(RemotingClient):
+    """A `RemotingClient` that reports new connections."""
+
+    def __init__(self, connected: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._tell = connected
+
+    def opened(self, connection: Connection) -> str | None:
+        refusal = super().opened(connection)
+        if refusal is None:
+            self._tell(connection.remote_address)
+        return refusal
 
 
 class ClientInstance:
@@ -45,7 +142,7 @@ class ClientInstance:
         self.client_id = id_
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._members: dict[tuple[MemberKind, str], GroupMember] = {}
         self.replies = PendingReplies()
         handlers = HandlerTable()
@@ -79,10 +176,10 @@ class ClientInstance:
         self._hurried_at = -_HURRY_PERIOD_S
         self._hurry: asyncio.Task[None] | None = None
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Begin to keep routes fresh and brokers informed; a second time does nothing."""
+        """Start refreshing routes and sending heartbeats; a second call does nothing."""
         if not self._running:
             self._running = True
             settings = self.settings
@@ -93,7 +190,7 @@ class ClientInstance:
             self.spawn(self._repeat(self.heartbeats.send_to_all, first_s, heartbeat_s))
 
     async def stop(self) -> None:
-        """End all timers and close all connections."""
+        """Stop all timers and close all connections."""
         self._running = False
         for task in self._tasks:
             task.cancel()
@@ -103,7 +200,7 @@ class ClientInstance:
         await self.remoting.stop()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something beside, until it ends or the instance does."""
+        """Run a task until it ends or the instance stops."""
         task = self.remoting.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -121,13 +218,13 @@ class ClientInstance:
             await asyncio.sleep(s)
 
     def check_usable(self) -> None:
-        """Refuse use by a process that was forked off."""
-        self._home.check()
+        """Raise in a forked child."""
+        self._fork_guard.check()
 
     # Members.
 
     def add_member(self, member: GroupMember) -> None:
-        """Take a member in; its group must not have one of the same kind here."""
+        """Add a member; its group must not have one of the same kind here."""
         key = (member.kind, member.group)
         if self._members.setdefault(key, member) is not member:
             raise GroupTakenError(
@@ -136,7 +233,7 @@ class ClientInstance:
             )
 
     async def remove_member(self, member: GroupMember) -> None:
-        """Let a member go, tell the brokers, and stop with the last one."""
+        """Remove a member, unregister it from the brokers, and stop with the last one."""
         key = (member.kind, member.group)
         if self._members.get(key) is not member:
             return
@@ -147,15 +244,12 @@ class ClientInstance:
         if not self._members:
             await self.stop()
 
-    def has_member(self, kind: MemberKind, group: str) -> bool:
-        return (kind, group) in self._members
-
     def consumer(self, group: str) -> ConsumerMember | None:
         """The consumer of a group, if it is here."""
         return cast(ConsumerMember | None, self._members.get(("consumer", group)))
 
     def transaction_producer(self, group: str) -> TransactionMember | None:
-        """The producer of a group, if it is here and sends in transactions."""
+        """The transactional producer of a group, if it is here."""
         member = self._members.get(("producer", group))
         return member if isinstance(member, TransactionMember) else None
 
@@ -166,7 +260,7 @@ class ClientInstance:
         else:
             header.consumer_group = member.group
         connected = {connection.remote_address for connection in self.remoting.connections}
-        # A broker to which there is no connection has forgotten this client already.
+        # A broker without a connection has forgotten this client already.
         wanted = [
             address
             for addresses in self.routes.broker_addresses().values()
@@ -185,7 +279,7 @@ class ClientInstance:
     # Routes and connections.
 
     async def refresh_routes(self) -> None:
-        """Ask for the routes of all topics in use; forget those of the others."""
+        """Refresh the routes of all topics in use; forget the others."""
         used = {topic for member in list(self._members.values()) for topic in member.topics()}
         self.routes.forget_topics(used)
         for topic in used:
@@ -195,7 +289,7 @@ class ClientInstance:
                 log.warning("the route of topic %s was not refreshed: %s", topic, error)
 
     def refresh_soon(self) -> None:
-        """Look for new routes before it is time, because something did not answer; once a second at most."""
+        """Refresh routes ahead of time, because something did not respond; at most once a second."""
         now = self.remoting.loop.time()
         busy = self._hurry is not None and not self._hurry.done()
         if self._running and not busy and now - self._hurried_at >= _HURRY_PERIOD_S:
@@ -207,7 +301,7 @@ class ClientInstance:
             member.route_changed(topic)
 
     def _connected(self, address: str) -> None:
-        """A broker that has come, or come back, gets to know this client at once."""
+        """Send a heartbeat to a broker that is new or came back."""
         if self._running and self.routes.has_broker_at(address):
             self.spawn(self.heartbeats.send_to(address))
             for kind, group in list(self._members):
@@ -216,7 +310,7 @@ class ClientInstance:
                     consumer.consumer_ids_changed()
 
 
-# The instances of each event loop. A loop that is gone takes its instances with it.
+# By event loop. A loop that is gone takes its instances with it.
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = WeakKeyDictionary()
 
 
@@ -227,7 +321,7 @@ async def join_instance(
     keep_instance_name: bool = False,
     clock: Clock | None = None,
 ) -> ClientInstance:
-    """Add a member to the instance of its client id, which is made and started if it is the first."""
+    """Add a member to the instance of its client id, which is created and started for the first member."""
     common = common_settings(settings)
     id_ = client_id(common, keep_instance_name=keep_instance_name)
     here = _instances.setdefault(asyncio.get_running_loop(), {})

@@ -1,9 +1,9 @@
-"""The name servers of a client: one at a time, the next one when it fails.
+"""The name servers of a client: one at a time, the next one after a failure.
 
 Rules kept here:
-- A client begins with a random one, so that many clients spread, and stays with it while it answers.
-- A call's time is shared among the servers that may still be asked: one that hangs does not use it up.
-- Whatever a name server answers is an answer; only silence and broken connections make the next one's turn.
+- A client starts with a random one, so that clients spread, and stays with it while it responds.
+- The timeout of a call is shared among the servers that are left, so one that hangs does not use it up.
+- Any response is final; only timeouts and broken connections lead to the next server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("cometmq.client")
 
 
 class NameServers:
-    """Asks name servers."""
+    """Sends requests to name servers."""
 
     def __init__(self, addresses: Sequence[str], remoting: RemotingClient) -> None:
         self.addresses = tuple(addresses)
@@ -31,13 +31,13 @@ class NameServers:
 
     @property
     def current(self) -> str:
-        """The address of the one that is asked first."""
+        """The address of the name server that is asked first."""
         return self.addresses[self._chosen]
 
     async def call(
         self, code: int, header: Header | None = None, *, body: Payload = b"", timeout_s: float = 3.0
     ) -> Command:
-        """Ask the chosen server, and the others if it fails; raises the last failure if all do."""
+        """Call the current server, then the others if it fails; raises the last failure if all do."""
         loop = self._remoting.loop
         deadline = loop.time() + timeout_s
         count = len(self.addresses)
@@ -58,7 +58,7 @@ class NameServers:
     async def call_ok(
         self, code: int, header: Header | None = None, *, body: Payload = b"", timeout_s: float = 3.0
     ) -> Command:
-        """The same, and any answer other than success raises `ResponseError`."""
+        """Call, and raise `ResponseError` for any response other than success."""
         answer = await self.call(code, header, body=body, timeout_s=timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or "no reason given"

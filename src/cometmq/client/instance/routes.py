@@ -1,10 +1,13 @@
-"""Routes as a client knows them: the queues of its topics, and the addresses of their brokers.
+"""Topic routes: which brokers have a topic, and where its queues are.
 
 Rules kept here:
-- A topic is asked for once at a time, however many wait for it; what was found serves until the next refresh.
-- A topic that the name server no longer knows keeps its last route: brokers are told of new topics before
-  name servers are, and forget deleted ones the other way round.
-- A broker name is known as long as the route of some topic has it, with the addresses that came last.
+- A topic is looked up once at a time; callers that ask meanwhile share the answer.
+- A topic that does not exist yet gets the queues of the template topic (`TBW102`) for publishing.
+- A topic that the name server does not know keeps its last route: brokers learn of new topics before name
+  servers do.
+- A broker name is known as long as some topic's route has it, with the latest addresses.
+- A logical queue of a static topic belongs to a made-up broker name of its scope, so it stays the same queue
+  when its data moves. Of several brokers that claim it, the one with the highest epoch has it.
 """
 
 from __future__ import annotations
@@ -17,30 +20,55 @@ from typing import Final
 import msgspec
 
 from cometmq.client.instance.name_servers import NameServers
-from cometmq.client.instance.static_queues import LOGICAL_BROKER_PREFIX, static_queues
 from cometmq.model.errors import CometError, ResponseError, StateError
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
-from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE
+from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE, TopicQueueMappingInfo
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
+LOGICAL_BROKER_PREFIX: Final = "__syslo__"
+NO_BROKER: Final = "__syslo__none__"
+"""The broker name of a logical queue that no broker claims."""
+_GLOBAL_SCOPE: Final = "__global__"
 MAX_TOPICS: Final = 100_000
-"""With this many topics known, a further one takes the place of the one that was found first."""
+"""With this many topics, a new one replaces the oldest."""
+
+
+def logical_broker_name(scope: str | None) -> str:
+    return LOGICAL_BROKER_PREFIX + (scope or _GLOBAL_SCOPE)
+
+
+def static_queues(topic: str, route: TopicRoute) -> dict[MessageQueue, str] | None:
+    """The logical queues of a topic with the broker name of each; None for an ordinary topic."""
+    mappings = route.topic_queue_mapping_by_broker
+    if not mappings:
+        return None
+    scopes: dict[str, list[tuple[str, TopicQueueMappingInfo]]] = {}
+    for broker_name, info in mappings.items():
+        scopes.setdefault(logical_broker_name(info.scope), []).append((broker_name, info))
+    brokers: dict[MessageQueue, str] = {}
+    for logical_name, claims in scopes.items():
+        total = max(info.total_queues for _, info in claims)
+        owners = dict.fromkeys(range(total), NO_BROKER)
+        for broker_name, info in sorted(claims, key=lambda claim: claim[1].epoch):
+            owners.update(dict.fromkeys(filter(owners.__contains__, info.curr_id_map or {}), broker_name))
+        brokers |= {MessageQueue(topic, logical_name, number): name for number, name in owners.items()}
+    return brokers
 
 
 class TopicQueues(msgspec.Struct, frozen=True):
-    """The route of a topic, and what follows from it."""
+    """The route of a topic, and its queues."""
 
     topic: str
     route: TopicRoute
     publish: tuple[MessageQueue, ...]
     subscribe: tuple[MessageQueue, ...]
     logical: Mapping[MessageQueue, str] | None = None
-    """The brokers of the queues of a static topic."""
+    """The broker names of the logical queues of a static topic."""
     from_template: bool = False
     """The topic does not exist yet; these are the queues that it will get."""
 
@@ -56,10 +84,10 @@ class Routes:
         self._timeout_s = timeout_s
         self._topics: dict[str, TopicQueues] = {}
         self._brokers: dict[str, Mapping[int, str]] = {}
-        self._users: Counter[str] = Counter()  # how many topics have a broker in their route
+        self._users: Counter[str] = Counter()  # the number of topics with a broker in their route
         self._asking: dict[str, asyncio.Task[bool]] = {}
 
-    # Asking.
+    # Lookups.
 
     async def of(self, topic: str) -> TopicRoute | None:
         """The route of a topic; None if the name servers know none."""
@@ -70,20 +98,20 @@ class Routes:
         return None if known is None or known.from_template else known.route
 
     async def for_publishing(self, topic: str, template_queue_nums: int) -> TopicQueues | None:
-        """The queues to send to; of a topic that is still to be made, those that it will get."""
+        """The queues to send to; for a topic that does not exist yet, those that it will get."""
         known = self._topics.get(topic)
         if known is None or (not known.publish and not known.from_template):
             await self.refresh(topic)
             known = self._topics.get(topic)
         if known is None:
             template = await self._ask(DEFAULT_TOPIC)
-            known = self._topics.get(topic)  # somebody else may have found it meanwhile
+            known = self._topics.get(topic)  # another caller may have found it meanwhile
             if known is None and template is not None:
                 known = self._learn(topic, _as_template(template, template_queue_nums), from_template=True)
         return known
 
     async def refresh(self, topic: str) -> bool:
-        """Ask for the route again; True if it has changed."""
+        """Look up a route again; True if it has changed."""
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.get_running_loop().create_task(self._refresh(topic))
@@ -91,14 +119,14 @@ class Routes:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # not the caller is meant
+            if task.cancelled():  # the lookup, not the caller
                 raise StateError(f"the client was stopped before the route of {topic} was known") from None
             raise
 
     def _asked(self, topic: str, task: asyncio.Task[bool]) -> None:
         del self._asking[topic]
         if not task.cancelled():
-            task.exception()  # whoever waited has it; perhaps nobody did
+            task.exception()  # retrieved, in case nobody waited
 
     async def _refresh(self, topic: str) -> bool:
         route = await self._ask(topic)
@@ -140,12 +168,12 @@ class Routes:
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = broker.broker_addrs
             self._users[broker.broker_name] += 1
-        self._forget(topic)  # after the new ones are counted, so that no broker goes that stays
+        self._forget(topic)  # after counting the new ones, so that no broker is dropped that stays
         self._topics[topic] = known
         return known
 
     def forget_topics(self, used: set[str]) -> None:
-        """Drop the routes of topics that nobody uses, and brokers that only they had."""
+        """Drop the routes of unused topics, and brokers that only they had."""
         for topic in [topic for topic in self._topics if topic not in used]:
             self._forget(topic)
 
@@ -158,31 +186,31 @@ class Routes:
                 del self._users[name], self._brokers[name]
 
     async def stop(self) -> None:
-        """Ask no more; who still waits gets an error."""
+        """Cancel all lookups; their callers get an error."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    # What is known.
+    # Known routes.
 
     def known(self, topic: str) -> TopicQueues | None:
-        """What is known of a topic, without asking."""
+        """The known queues of a topic, without a lookup."""
         return self._topics.get(topic)
 
     def publish_queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic that can be sent to, as far as known."""
+        """The known queues of a topic that can be sent to."""
         known = self._topics.get(topic)
         return () if known is None else known.publish
 
     def subscribe_queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic that can be read, sorted, as far as known."""
+        """The known queues of a topic that can be read, sorted."""
         known = self._topics.get(topic)
         return () if known is None or known.from_template else known.subscribe
 
     def broker_of(self, queue: MessageQueue) -> str:
-        """The name of the broker that has the queue now; it differs from the queue's for static topics."""
+        """The broker name of a queue now; it differs from the queue's own for static topics."""
         if not queue.broker_name.startswith(LOGICAL_BROKER_PREFIX):
             return queue.broker_name
         known = self._topics.get(queue.topic)
@@ -194,7 +222,7 @@ class Routes:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
-        """The address to read from, and whether it is a replica's: the wished one, the next, or any."""
+        """The address to read from, and whether it is a replica: the wanted one, the next, or any."""
         addresses = self._brokers.get(broker_name)
         if not addresses:
             return None
@@ -225,7 +253,7 @@ def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
-    """The queues that `broker:count;broker:count` stands for."""
+    """Parse `broker:count;broker:count`."""
     found: list[MessageQueue] = []
     for item in filter(None, configuration.split(";")):
         name, _, count = item.partition(":")
@@ -250,7 +278,7 @@ def _subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]
 
 
 def _as_template(route: TopicRoute, queue_nums: int) -> TopicRoute:
-    """The route that a topic will get which is made after this one."""
+    """The route of a topic that will be created from this template."""
 
     def shrunk(queues: QueueData) -> QueueData:
         count = min(queue_nums, queues.read_queue_nums)

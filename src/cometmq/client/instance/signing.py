@@ -1,7 +1,7 @@
-"""Signed requests: what a broker with access control asks of its clients.
+"""Signed requests, for brokers with access control.
 
-Rules kept here: the signature covers the values of all custom fields in the order of their names, and the
-body; so it is made last, over exactly what is sent. The secret key itself is never sent.
+Rule kept here: the signature covers the values of all custom fields, sorted by field name, and the body. So
+it is made last, over exactly what is sent. The secret key itself is never sent.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class RequestSigner:
 
 
 def signature(secret_key: bytes, fields: dict[str, str], body: Payload) -> str:
-    """The signature of a request with these fields, none of which is the signature, and this body."""
-    # Java sorts by UTF-16 units, which for names in ASCII is the order of code points.
+    """The signature of a request with this body and these fields, the signature excluded."""
+    # Java sorts by UTF-16 units; for ASCII names that is code point order.
     digest = hmac.new(secret_key, digestmod=hashlib.sha1)
     digest.update("".join(fields[name] for name in sorted(fields)).encode())
     for piece in (body,) if isinstance(body, Body) else body:

@@ -1,22 +1,31 @@
-"""The limit on what a producer has under way.
+"""Limits on the messages that a producer has in flight, and sends that run in the background.
 
 Rules kept here:
-- At most so many messages and so many bytes wait for their answers; whoever comes then waits in line, as long
-  as its own time-out allows.
-- A single message larger than the limit of bytes goes when nothing else is under way.
+- Messages and bytes that wait for a response are limited. A further send waits in line within its timeout.
+- A single message larger than the byte limit goes when nothing else is in flight.
+- Background sends are limited too. A further one is refused, because nothing else would slow the caller down.
+- A callback that fails is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
-from cometmq.model.errors import CallTimeoutError
+from cometmq.client.producer.sender import SendReceipt
+from cometmq.model.errors import CallTimeoutError, CometError, TooManyRequestsError
+
+log = logging.getLogger("cometmq.client")
+
+Callback = Callable[[SendReceipt | CometError], Any]
 
 
 class InFlight:
-    """Counts what is under way, and lets in as much as fits."""
+    """Counts messages and bytes in flight, and admits as many as fit."""
 
     __slots__ = ("_idle", "_max_bytes", "_max_messages", "_waiting", "bytes", "messages")
 
@@ -29,7 +38,7 @@ class InFlight:
         self.bytes = 0
 
     def enter_at_once(self, size: int) -> bool:
-        """Come in if there is room and nobody waits in line."""
+        """Enter if there is room and nobody waits in line."""
         if self._waiting or (self.messages and not self._fits(size)):
             return False
         self.messages += 1
@@ -42,20 +51,20 @@ class InFlight:
         )
 
     async def enter(self, size: int, deadline: float) -> None:
-        """Come in, after waiting in line if need be; raises `CallTimeoutError` at the deadline."""
+        """Enter, after waiting in line if needed; raises `CallTimeoutError` at the deadline."""
         if self.enter_at_once(size):
             return
-        place = asyncio.get_running_loop().create_future()
-        entry = (place, size)
+        admitted = asyncio.get_running_loop().create_future()
+        entry = (admitted, size)
         self._waiting.append(entry)
         try:
             async with asyncio.timeout_at(deadline):
-                await place
+                await admitted
         except BaseException as error:
-            if place.done() and not place.cancelled():  # let in at the very moment
+            if admitted.done() and not admitted.cancelled():  # admitted at that very moment
                 self.leave(size)
             else:
-                with suppress(ValueError):  # passed over already, if it was cancelled
+                with suppress(ValueError):  # skipped already, if it was cancelled
                     self._waiting.remove(entry)
                 self._let_in()
             if isinstance(error, TimeoutError):
@@ -68,7 +77,7 @@ class InFlight:
             raise
 
     def leave(self, size: int) -> None:
-        """What entered is done."""
+        """Leave, and admit others."""
         self.messages -= 1
         self.bytes -= size
         if self._waiting:
@@ -79,15 +88,57 @@ class InFlight:
 
     def _let_in(self) -> None:
         while self._waiting and self._fits(self._waiting[0][1]):
-            place, size = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)
+            admitted, size = self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_result(None)
                 self.messages += 1
                 self.bytes += size
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         while self.messages or self._waiting:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
+
+
+class BackgroundSends:
+    """The background sends of one producer."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tasks: set[asyncio.Task[SendReceipt]] = set()
+
+    def check_room(self) -> None:
+        """Raise if too many are running."""
+        if len(self._tasks) >= self._limit:
+            raise TooManyRequestsError(f"{len(self._tasks)} messages are under way; send slower")
+
+    def begin(
+        self, sending: Coroutine[Any, Any, SendReceipt], callback: Callback | None
+    ) -> asyncio.Task[SendReceipt]:
+        """Run a send; the callback, if any, gets the receipt or the error."""
+        task = asyncio.get_running_loop().create_task(sending)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, callback))
+        return task
+
+    def _ended(self, task: asyncio.Task[SendReceipt], callback: Callback | None) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if callback is None:
+            return
+        if error is not None and not isinstance(error, CometError):
+            log.error("a send failed in a way that it should not", exc_info=error)
+            return
+        try:
+            callback(error if error is not None else task.result())
+        except Exception:
+            log.exception("the callback of a send failed")
+
+    async def all_ended(self) -> None:
+        """Wait for all of them."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)

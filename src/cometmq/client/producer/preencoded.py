@@ -1,13 +1,13 @@
-"""The producer of programs that encode many messages at once: whole requests, and requests stored once.
+"""A producer for encoded requests, and for exactly-once sends (used by the Spark sink).
 
 Rules kept here:
-- What is sent is encoded already; nothing is checked message by message.
-- A request that is stored once goes to the broker that the caller names, and has one try: the caller knows
-  what to ask before another.
-- A broker that knows no exactly-once sends is an error before anything is sent to it.
-- All brokers that may have messages of a lane are asked, also one that is away now and therefore in no route.
-  So that every writer knows which these are, the name servers keep their names for each topic, and keep them
-  before the first message is sent.
+- Requests are encoded by the caller; messages are not checked here.
+- An exactly-once send goes to the broker that the caller names, and has one attempt: the caller checks the
+  writer sequence before the next.
+- A broker without exactly-once sends raises before anything is sent to it.
+- All brokers that may have messages of a writer sequence are asked, including one that is down and therefore
+  in no route. Name servers keep the broker names of each topic, written before the first message is sent, so
+  that every writer knows them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from cometmq.client.producer.base import ProducerBase
-from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.send_request import SendRequest
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.errors import ClientError, ConnectError, ResponseError
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -34,46 +34,43 @@ from cometmq.wire.headers.namesrv import GetKVConfigRequest, GetKVConfigResponse
 from cometmq.wire.record.preencoded import describe_records
 
 BROKERS_NAMESPACE: Final = "EXACTLY_ONCE_BROKERS"
-"""Where name servers keep, for each topic, the names of the brokers that exactly-once writers used."""
+"""The namespace in the name servers that has, by topic, the broker names that exactly-once writers used."""
 
 
-class BulkProducer(ProducerBase):
-    """Sends requests that are made elsewhere."""
+class PreencodedProducer(Producer):
+    """Sends encoded requests."""
 
     async def write_queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues that messages of a topic can be sent to."""
+        """The queues of a topic that can be written to."""
         self._running()
         found = await self._topics.find(topic, self._loop.time() + self._timeout_s)
         return found.queues
 
     async def send_encoded(
-        self, topic: str, outgoing: Outgoing, queue: MessageQueue | None = None
+        self, topic: str, request: SendRequest, queue: MessageQueue | None = None
     ) -> SendReceipt:
-        """Send to a queue, or to whose turn it is; only then is another broker tried if one fails."""
+        """Send to a queue, or round-robin; only then is another broker tried after a failure."""
         self._running()
         deadline = self._loop.time() + self._timeout_s
         found = await self._topics.find(topic, deadline)
-        return await self._sender.send(found, outgoing, deadline, queue)
+        return await self._sender.send(found, request, deadline, queue)
 
     async def takes_records(self, topic: str) -> bool:
-        """Whether all brokers of a topic take records as they are in the log; see
-        `wire/record/preencoded.py`."""
+        """Whether all brokers of a topic take encoded log records; see `wire/record/preencoded.py`."""
         queues = {queue.broker_name: queue for queue in await self.write_queues(topic)}
         answers = await asyncio.gather(*(self._asked_for_records(queue) for queue in queues.values()))
         return all(answers)
 
     async def _asked_for_records(self, queue: MessageQueue) -> bool:
-        """Send none, which is refused for that reason or because the request is not known."""
-        outgoing = Outgoing(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
+        """Send zero records: the broker refuses that, or does not know the request."""
+        request = SendRequest(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
         address = self._address(queue.broker_name)
-        fields = self._sender.fields(queue.topic, queue, queue.broker_name, outgoing)
-        answer = await self._running().remoting.call(
-            address, outgoing.code, fields, timeout_s=self._timeout_s
-        )
+        fields = self._sender.fields(queue.topic, queue, queue.broker_name, request)
+        answer = await self._running().remoting.call(address, request.code, fields, timeout_s=self._timeout_s)
         return answer.code == ResponseCode.MESSAGE_ILLEGAL
 
     async def standings(self, topic: str, query: str, partition: int) -> dict[str, StandingResponse]:
-        """How far a lane is at each broker of its topic, by broker name; all of them have to answer."""
+        """The last position of a writer sequence at each broker of its topic; all of them have to respond."""
         current = {queue.broker_name for queue in await self.write_queues(topic)}
         noted = await self._noted_brokers(topic)
         brokers = sorted(current | noted)
@@ -105,7 +102,7 @@ class BulkProducer(ProducerBase):
             )
 
     async def standing(self, broker_name: str, header: StandingRequest) -> StandingResponse:
-        """How far a lane is at one broker."""
+        """The last position of a writer sequence at one broker."""
         address = self._address(broker_name)
         answer = await self._running().remoting.call(
             address, OwnRequestCode.GET_STANDING, header, timeout_s=self._timeout_s
@@ -122,7 +119,7 @@ class BulkProducer(ProducerBase):
         return answer.header(StandingResponse)
 
     async def send_once(self, broker_name: str, header: SendOnceRequest, body: Body) -> SendOnceResponse:
-        """Send messages of a lane to a broker; the answer says how far the lane is there."""
+        """Send messages of a writer sequence to a broker; returns its last position there."""
         address = self._address(broker_name)
         answer = await self._running().remoting.call(
             address, OwnRequestCode.SEND_ONCE, header, body=body, timeout_s=self._timeout_s

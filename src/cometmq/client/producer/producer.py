@@ -1,11 +1,14 @@
 """The producer: sends messages, in asyncio.
 
 Rules kept here:
-- Any number of tasks of its event loop may use a producer.
-- A batch is stored request by request, each whole or not at all; an error says what was stored before it.
-- A request waits for its reply as long as its time-out allows, with every broker that may bring the reply
-  knowing this client.
-- Only the broker that has a delayed message can take it back, and its name is in the message's handle.
+- A producer is made, started once and stopped once. Any number of tasks of its event loop may use it.
+- The timeout of a send covers everything: finding the route, waiting for room, connecting, and all attempts.
+- Messages in flight are limited in number and bytes; further sends wait in line within their timeout.
+- A stop takes no new sends and waits for those in flight.
+- A batch is stored request by request, each whole or not at all; an error has the receipts before it.
+- A request waits for its reply within its timeout. Every broker that may bring the reply, or check back a
+  transaction, knows this producer by its heartbeat.
+- Only the broker that has a delayed message can recall it; the message's handle names that broker.
 """
 
 from __future__ import annotations
@@ -13,39 +16,213 @@ from __future__ import annotations
 import asyncio
 import binascii
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
 
-from cometmq.client.names import check_topic, unwrap, wrap_topic
-from cometmq.client.producer.base import ProducerBase
-from cometmq.client.producer.later import Callback
-from cometmq.client.producer.queue_selection import QueueSelector
-from cometmq.client.producer.request_reply import await_reply, reply_special, request_special
-from cometmq.client.producer.send_request import check_batch
-from cometmq.client.producer.send_result import DEFAULT_REGION, SendReceipt, receipts_of_batch
-from cometmq.client.trace.records import Recalled
+import msgspec
+
+from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind, join_instance
+from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
+from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
+from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFlight
+from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
+from cometmq.client.producer.request_reply import await_reply, reply_fields, request_fields
+from cometmq.client.producer.send_request import SendRequest, SendRequestBuilder, SystemFields, check_batch
+from cometmq.client.producer.sender import Sender, SendReceipt, receipts_of_batch
+from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
+from cometmq.client.settings import ServiceState, namespace_of
+from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
+from cometmq.client.trace.hooks import ProducerTrace
 from cometmq.model.errors import (
     CallTimeoutError,
     ClientError,
     CometError,
     PartialBatchError,
     RouteNotFoundError,
+    StateError,
 )
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
 from cometmq.model.names import reply_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.calls import never_sent
+from cometmq.wire.bodies.heartbeat import ProducerData
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 
+LARGE_BODY: Final = 64 * 1024
+"""Compressing 64 KiB takes about a millisecond; a larger body would block the event loop."""
 _HANDLE_VERSION: Final = "v1"
 
 
-class Producer(ProducerBase):
+class Producer:
     """Sends messages to brokers."""
 
+    kind: Final[MemberKind] = "producer"
+
+    def __init__(
+        self, group: str, settings: ProducerSettings | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        check_group(group)
+        if settings is not None and options:
+            raise TypeError("give settings, or keywords, not both")
+        self.settings = settings or ProducerSettings(**options)
+        self.state = ServiceState.CREATED
+        self._namespace = namespace_of(self.settings)
+        self._group = wrap_group(self._namespace, group)
+        self._fork_guard = ForkGuard()
+        self._timeout_s = self.settings.send_timeout_ms / 1000
+        self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
+        self._background = BackgroundSends(self.settings.max_in_flight_messages)
+        self._registered_topics: set[str] = set()
+        """Topics whose brokers have to know this producer even if it never sends to them."""
+        self._trace: ProducerTrace | None = None
+        self._instance: ClientInstance | None = None
+        self._topics: PublishTopics
+        self._sender: Sender
+        self._builder: SendRequestBuilder
+        self._loop: asyncio.AbstractEventLoop
+
+    # Lifecycle.
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        """The id of the running client."""
+        return self._running().client_id
+
+    async def start(self) -> None:
+        """Join the client instance; a broker is connected when the first message goes to it."""
+        if self.state is not ServiceState.CREATED:
+            raise StateError(f"the producer is {self.state.value}; make a new one")
+        self._fork_guard.check()
+        self.state = ServiceState.START_FAILED
+        self._topics = PublishTopics(self._namespace, self.settings.default_topic_queue_nums)
+        instance = await join_instance(self.settings, self)
+        self._topics.routes = instance.routes
+        self._loop = instance.remoting.loop
+        faults = None
+        if self.settings.send_latency_fault_enable:
+            faults = BrokerFaults(instance.clock.monotonic_ms)
+            if self.settings.start_detector_enable:
+                instance.spawn(FaultDetector(instance, faults, self.settings, self.topics).run())
+        self._builder = SendRequestBuilder(
+            self.settings, self._namespace, instance.message_ids, instance.clock
+        )
+        self._sender = Sender(instance, self.settings, self._group, faults)
+        if self.settings.enable_trace:
+            try:
+                self._trace = await self._start_trace(instance)
+            except BaseException:
+                await instance.remove_member(self)
+                raise
+        self._instance = instance
+        self.state = ServiceState.RUNNING
+
+    async def _start_trace(self, instance: ClientInstance) -> ProducerTrace:
+        sender = Producer(trace_group(self._group, "PRODUCE"), trace_settings(self.settings))
+        dispatcher = TraceDispatcher(sender, self.settings.trace_topic)
+        await dispatcher.start()
+        return ProducerTrace(dispatcher, unwrap(self._namespace, self._group), instance.clock.now_ms)
+
+    async def stop(self) -> None:
+        """Wait for sends in flight, then leave; a second call does nothing."""
+        instance = self._instance
+        if self.state is not ServiceState.RUNNING or instance is None:
+            self.state = ServiceState.STOPPED
+            return
+        self._fork_guard.check()
+        self.state = ServiceState.STOPPED
+        await self._in_flight.idle()
+        await self._background.all_ended()
+        instance.replies.abandon(self)
+        if self._trace is not None:
+            await self._trace.dispatcher.stop()
+        await instance.remove_member(self)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _running(self) -> ClientInstance:
+        if self.state is not ServiceState.RUNNING or self._instance is None:
+            raise StateError(f"the producer is {self.state.value}; use it between start and stop")
+        self._fork_guard.check()
+        return self._instance
+
     # Sending.
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        timeout_s: float | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: object = None,
+    ) -> SendReceipt:
+        """Send a message and wait until a broker has stored it.
+
+        It goes to `queue`, to the queue that `selector(queues, message, selector_arg)` chooses, to the queue
+        of its sharding key, or else round-robin. Only a round-robin send is retried on another broker.
+        """
+        self._running()
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        return await self._send(message, timeout_s, queue, selector, selector_arg)
+
+    async def _send(
+        self,
+        message: Message,
+        timeout_s: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: object = None,
+        system: SystemFields | None = None,
+        first_at: str | None = None,
+    ) -> SendReceipt:
+        """Send a message, first to the broker named `first_at`, if any."""
+        deadline = self._loop.time() + timeout_s
+        size = len(message.body)
+        if not self._in_flight.enter_at_once(size):
+            await self._in_flight.enter(size, deadline)
+        try:
+            request = (
+                await self._request_of(message, system)
+                if size > LARGE_BODY
+                else self._builder.of(message, None, system)
+            )
+            topics = self._topics
+            topic = topics.known.get(message.topic) or await topics.find(message.topic, deadline)
+            if queue is not None or selector is not None or message.sharding_key is not None:
+                queue = topics.choose(topic, message, queue, selector, selector_arg)
+            first = None if first_at is None else topic.queue_at(first_at)
+            begun = 0.0 if self._trace is None else self._loop.time()
+            receipt = await self._sender.send(topic, request, deadline, queue, first)
+        finally:
+            self._in_flight.leave(size)
+        if self._trace is not None:
+            address = self._sender.address_of(receipt.queue)
+            self._trace.sent(message, request, receipt, address, self._loop.time() - begun)
+        return receipt if not self._namespace else self._unwrapped(receipt)
+
+    async def _request_of(self, message: Message, system: SystemFields | None = None) -> SendRequest:
+        """Build the request of a message; a large body is compressed on a worker thread."""
+        if len(message.body) <= LARGE_BODY or not self._builder.is_compressed(message):
+            return self._builder.of(message, None, system)
+        compressed = await self._loop.run_in_executor(None, self._builder.compressed, message.body)
+        return self._builder.of(message, compressed, system)
+
+    def _unwrapped(self, receipt: SendReceipt) -> SendReceipt:
+        return msgspec.structs.replace(receipt, queue=self._topics.plain(receipt.queue))
 
     async def send_batch(
         self,
@@ -56,11 +233,11 @@ class Producer(ProducerBase):
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> list[SendReceipt]:
-        """Send messages of one topic in as few requests as their size allows; a receipt for each, in order.
+        """Send messages of one topic in as few requests as possible; returns a receipt for each, in order.
 
         A request has at most `max_message_size` bytes and 4,000 messages, and is stored whole or not at all.
-        The requests are sent one after the other, to the same queue only if one is chosen. If a later one
-        fails, `PartialBatchError` has the receipts of what was stored before it.
+        The requests are sent one after the other, to one queue only if it is chosen. If a later one fails,
+        `PartialBatchError` has the receipts of the earlier ones.
         """
         self._running()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
@@ -68,37 +245,27 @@ class Producer(ProducerBase):
         size = sum(len(message.body) for message in messages)
         await self._in_flight.enter(size, deadline)
         try:
-            return await self._send_batch(messages, deadline, queue, selector, selector_arg)
+            requests = list(self._builder.of_batch(messages))
+            topic = await self._topics.find(messages[0].topic, deadline)
+            chosen = self._topics.choose(topic, messages[0], queue, selector, selector_arg)
+            receipts: list[SendReceipt] = []
+            for request, msg_ids in requests:
+                begun = self._loop.time()
+                try:
+                    whole = await self._sender.send(topic, request, deadline, chosen)
+                except CometError as error:
+                    if receipts:
+                        raise _partial(receipts, len(messages), error) from error
+                    raise
+                stored = receipts_of_batch(self._unwrapped(whole), msg_ids)
+                if self._trace is not None:
+                    sent = messages[len(receipts) : len(receipts) + len(stored)]
+                    address = self._sender.address_of(whole.queue)
+                    self._trace.sent_batch(sent, stored, address, self._loop.time() - begun)
+                receipts += stored
+            return receipts
         finally:
             self._in_flight.leave(size)
-
-    async def _send_batch(
-        self,
-        messages: Sequence[Message],
-        deadline: float,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        selector_arg: object,
-    ) -> list[SendReceipt]:
-        requests = list(self._outgoing.of_batch(messages))
-        topic = await self._topics.find(messages[0].topic, deadline)
-        chosen = self._topics.choose(topic, messages[0], queue, selector, selector_arg)
-        receipts: list[SendReceipt] = []
-        for outgoing, msg_ids in requests:
-            begun = self._loop.time()
-            try:
-                whole = await self._sender.send(topic, outgoing, deadline, chosen)
-            except CometError as error:
-                if receipts:
-                    raise _partial(receipts, len(messages), error) from error
-                raise
-            stored = receipts_of_batch(self._unwrapped(whole), msg_ids)
-            if self._trace is not None:
-                sent = messages[len(receipts) : len(receipts) + len(stored)]
-                address = self._sender.address_of(whole.queue)
-                self._trace.sent_batch(sent, stored, address, self._loop.time() - begun)
-            receipts += stored
-        return receipts
 
     async def send_oneway(
         self,
@@ -108,42 +275,31 @@ class Producer(ProducerBase):
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> None:
-        """Send a message and do not ask whether it arrived; returns when it is on its way."""
+        """Send a message without a response; returns when it is on its way."""
         self._running()
         deadline = self._loop.time() + self._timeout_s
         size = len(message.body)
         await self._in_flight.enter(size, deadline)
         try:
-            outgoing = await self._request_of(message)
+            request = await self._request_of(message)
             topic = await self._topics.find(message.topic, deadline)
             chosen = self._topics.choose(topic, message, queue, selector, selector_arg)
             queue = chosen or topic.next_queue()
-            await self._sender.oneway(topic.topic, queue, outgoing, deadline - self._loop.time())
+            await self._sender.oneway(topic.topic, queue, request, deadline - self._loop.time())
         finally:
             self._in_flight.leave(size)
 
     def send_later(
-        self,
-        message: Message,
-        callback: Callback | None = None,
-        *,
-        timeout_s: float | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        selector_arg: object = None,
+        self, message: Message, callback: Callback | None = None, **options: Unpack[SendOptions]
     ) -> asyncio.Task[SendReceipt]:
-        """Send a message beside; the callback, if any, gets the receipt or the error.
+        """Send a message in the background; the callback, if any, gets the receipt or the error.
 
-        With `max_in_flight_messages` of these under way a further one is refused (`TooManyRequestsError`).
+        The options are those of `send`. With `max_in_flight_messages` background sends in flight, a further
+        one is refused (`TooManyRequestsError`).
         """
         self._running()
-        self._later.check_room()
-        return self._later.begin(
-            self.send(
-                message, timeout_s=timeout_s, queue=queue, selector=selector, selector_arg=selector_arg
-            ),
-            callback,
-        )
+        self._background.check_room()
+        return self._background.begin(self.send(message, **options), callback)
 
     # Requests and replies.
 
@@ -156,7 +312,7 @@ class Producer(ProducerBase):
         selector: QueueSelector | None = None,
         selector_arg: object = None,
     ) -> StoredMessage:
-        """Send a message and wait for the reply of whoever consumes it; the time-out covers both.
+        """Send a message and wait for the reply of its consumer; the timeout covers both.
 
         `CallTimeoutError` says that the message was sent, but no reply came in time. With
         `max_pending_requests` waiting, a further one is refused (`TooManyRequestsError`).
@@ -164,29 +320,37 @@ class Producer(ProducerBase):
         instance = self._running()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = self._loop.time() + timeout_s
-        special = request_special(instance.client_id, timeout_s)
+        system = request_fields(instance.client_id, timeout_s)
         limit = self.settings.max_pending_requests
-        with instance.replies.expect(special.properties[CORRELATION_ID], self, limit) as reply:
+        with instance.replies.expect(system.properties[CORRELATION_ID], self, limit) as reply:
             await self._await_replies_to(message.topic, deadline)
             left_s = deadline - self._loop.time()
-            await self._send(message, left_s, queue, selector, selector_arg, special)
+            await self._send(message, left_s, queue, selector, selector_arg, system)
             return await await_reply(reply, deadline, message.topic, timeout_s)
 
     async def _await_replies_to(self, topic: str, deadline: float) -> None:
-        """A reply may come over any broker of the topic's clusters, and each has to know this client."""
+        """Register at every broker of the topic's clusters: any of them may bring the reply."""
         found = await self._topics.find(topic, deadline)
         known = self._running().routes.known(found.topic)
         clusters = {broker.cluster for broker in known.route.broker_datas} if known is not None else set()
-        wanted = set(map(reply_topic, clusters)) - self._waits_at
+        wanted = set(map(reply_topic, clusters)) - self._registered_topics
         if not wanted:
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await self._become_known(wanted)
+                await self._register_at_brokers(wanted)
         except TimeoutError:
             raise never_sent(
                 CallTimeoutError("the brokers that may bring the reply did not answer in time")
             ) from None
+
+    async def _register_at_brokers(self, topics: Collection[str]) -> None:
+        """Have the brokers of these topics know this producer, to send it replies and check-backs."""
+        instance = self._running()
+        for topic in topics:
+            await instance.routes.of(topic)
+        self._registered_topics.update(topics)
+        await instance.heartbeats.send_to_all()
 
     async def reply(
         self,
@@ -198,24 +362,24 @@ class Producer(ProducerBase):
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
-        """Answer a message that was sent with `request`; returns when the broker has passed the reply on.
+        """Reply to a message that was sent with `request`; returns when the broker has passed the reply on.
 
-        A message that was not is refused with a `ClientError`; a `SendError` says that nobody waits any more.
+        Any other message is refused with a `ClientError`; a `SendError` says that nobody waits any more.
         """
         self._running()
-        topic, special = reply_special(message)
+        topic, system = reply_fields(message)
         answer = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        # The request came to this broker, so the client that waits is known there.
-        return await self._send(answer, timeout_s, special=special, first_at=message.broker_name)
+        # The request came to this broker, so the waiting client is known there.
+        return await self._send(answer, timeout_s, system=system, first_at=message.broker_name)
 
-    # Taking back.
+    # Recall.
 
     async def recall(self, handle: str | None, topic: str, *, timeout_s: float | None = None) -> str:
-        """Take back a message that is not due yet, by its `SendReceipt.recall_handle`; the answer is its id.
+        """Recall a delayed message that is not due yet, by its `SendReceipt.recall_handle`; returns its id.
 
-        A `ResponseError` says that the broker does not take it back: it is due, or the broker does not offer
-        that (`recallMessageEnable`).
+        A `ResponseError` says that the broker refuses: the message is due, or recalls are switched off
+        (`recallMessageEnable`).
         """
         instance = self._running()
         check_topic(topic)
@@ -238,34 +402,33 @@ class Producer(ProducerBase):
             )
             success = True
         finally:
-            self._trace_recall(topic, msg_id, instance.clock.now_ms(), success=success)
+            if self._trace is not None:
+                self._trace.recalled(topic, msg_id, success=success)
         return answer.header(RecallMessageResponse).msg_id
-
-    def _trace_recall(self, topic: str, msg_id: str, now_ms: int, *, success: bool) -> None:
-        if self._trace is not None:
-            self._trace.dispatcher.append(
-                Recalled(
-                    timestamp_ms=now_ms,
-                    region_id=DEFAULT_REGION,
-                    group=unwrap(self._namespace, self._group),
-                    topic=topic,
-                    msg_id=msg_id,
-                    success=success,
-                )
-            )
 
     # Topics and queues.
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> Sequence[MessageQueue]:
-        """The queues that messages to a topic may go to."""
+        """The queues of a topic that messages can be sent to."""
         self._running()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         found = await self._topics.find(topic, deadline)
         return [self._topics.plain(queue) for queue in found.queues]
 
+    # For the client instance.
+
+    def topics(self) -> Collection[str]:
+        return {*self._topics.names(), *self._registered_topics}
+
+    def heartbeat_entry(self) -> ProducerData:
+        return ProducerData(self._group)
+
+    def route_changed(self, topic: str) -> None:
+        self._topics.route_changed(topic)
+
 
 def _read_handle(handle: str | None) -> tuple[str, str]:
-    """The broker that has a delayed message, and the id of the message."""
+    """The broker name and the message id in a recall handle."""
     if handle is None:
         raise ClientError("the message has no handle; only one that a broker delays can be taken back")
     try:

@@ -1,11 +1,11 @@
-"""Requests that are answered by whoever consumes them.
+"""Request and reply: a producer sends a message and waits for the reply of its consumer.
 
 Rules kept here:
-- A request is an ordinary message that carries a correlation id and the id of the client that waits. Its
-  reply comes back over a broker, as a request of the broker's, and is matched by the correlation id.
-- So many requests may wait; a further one is refused. Each waits as long as its time-out allows, and not
-  beyond the stop of its producer.
-- A reply that nobody waits for any more is logged and dropped; to the broker it counts as delivered.
+- A request is an ordinary message with a correlation id and the id of the waiting client. A broker pushes the
+  reply to that client, which matches it by the correlation id.
+- Pending requests are limited; a further one is refused. Each waits within its timeout, and not beyond the
+  stop of its producer.
+- A reply that nobody waits for is logged and dropped; to the broker it counts as delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 
-from cometmq.client.producer.send_request import Special
+from cometmq.client.producer.send_request import SystemFields
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CallTimeoutError, ClientError, CometError, StateError, TooManyRequestsError
 from cometmq.model.message import Host, StoredMessage
@@ -35,15 +35,15 @@ log = logging.getLogger("cometmq.client")
 
 REQUEST_TIMEOUT: Final = 10006
 NO_REQUEST: Final = 10007
-"""The codes of Java's client for a reply that did not come, and for a message that wants none."""
+"""Codes of Java's client: no reply in time, and not a request."""
 
 _REPLY: Final = "reply"
 _NOWHERE: Final = Host("0.0.0.0", 0)
 
 
-def request_special(client_id: str, timeout_s: float) -> Special:
-    """What makes a message a request."""
-    return Special(
+def request_fields(client_id: str, timeout_s: float) -> SystemFields:
+    """The properties that make a message a request."""
+    return SystemFields(
         {
             names.CORRELATION_ID: str(uuid4()),
             names.REPLY_TO_CLIENT: client_id,
@@ -52,8 +52,8 @@ def request_special(client_id: str, timeout_s: float) -> Special:
     )
 
 
-def reply_special(request: StoredMessage) -> tuple[str, Special]:
-    """Where the reply to a message goes, and what makes it one."""
+def reply_fields(request: StoredMessage) -> tuple[str, SystemFields]:
+    """The topic of the reply to a message, and the properties that make it one."""
     properties = request.properties
     cluster, correlation_id = properties.get(names.CLUSTER), properties.get(names.CORRELATION_ID)
     if not cluster or not correlation_id or names.REPLY_TO_CLIENT not in properties:
@@ -62,9 +62,9 @@ def reply_special(request: StoredMessage) -> tuple[str, Special]:
             code=NO_REQUEST,
         )
     copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
-    special = {name: properties[name] for name in copied if name in properties}
-    special[names.MSG_TYPE] = _REPLY
-    return reply_topic(cluster), Special(special, code=RequestCode.SEND_REPLY_MESSAGE_V2.value)
+    system = {name: properties[name] for name in copied if name in properties}
+    system[names.MSG_TYPE] = _REPLY
+    return reply_topic(cluster), SystemFields(system, code=RequestCode.SEND_REPLY_MESSAGE_V2.value)
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -73,7 +73,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class PendingReplies:
-    """The requests of one client instance that wait for their replies."""
+    """The pending requests of one client instance."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -85,7 +85,7 @@ class PendingReplies:
     def expect(
         self, correlation_id: str, owner: object, limit: int
     ) -> Iterator[asyncio.Future[StoredMessage]]:
-        """Wait for the reply with this id, at most until the end of the block."""
+        """Expect the reply with this id until the end of the block."""
         if len(self._waiting) >= limit:
             raise TooManyRequestsError(f"{len(self._waiting)} requests wait for their replies; ask slower")
         reply = asyncio.get_running_loop().create_future()
@@ -95,12 +95,12 @@ class PendingReplies:
         finally:
             del self._waiting[correlation_id]
             if reply.done() and not reply.cancelled():
-                reply.exception()  # a failure of the send may have come first
+                reply.exception()  # the send may have failed first
             else:
                 reply.cancel()
 
     def arrived(self, reply: StoredMessage) -> bool:
-        """Hand a reply to whoever waits for it; False if nobody does."""
+        """Hand a reply to its request; False if nobody waits for it."""
         correlation_id = reply.properties.get(names.CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.reply.done():
@@ -114,7 +114,7 @@ class PendingReplies:
         return True
 
     def abandon(self, owner: object) -> None:
-        """Nobody brings the replies of a producer that stops."""
+        """Fail the pending requests of a producer that stops."""
         for waiting in self._waiting.values():
             if waiting.owner is owner and not waiting.reply.done():
                 waiting.reply.set_exception(StateError("the producer was stopped before the reply came"))
@@ -123,7 +123,7 @@ class PendingReplies:
 async def await_reply(
     reply: asyncio.Future[StoredMessage], deadline: float, topic: str, timeout_s: float
 ) -> StoredMessage:
-    """The reply, if it comes in time."""
+    """Wait for the reply until the deadline."""
     try:
         async with asyncio.timeout_at(deadline):
             return await reply
@@ -136,7 +136,7 @@ async def await_reply(
 
 
 def reply_message(header: ReplyMessageRequest, body: Body, now_ms: int) -> StoredMessage:
-    """The message that a broker brings as a reply."""
+    """Decode a reply that a broker pushes."""
     properties = parse_properties(header.properties or "")
     properties[names.ARRIVE_TIME] = str(now_ms)
     sys_flag = header.sys_flag
@@ -167,7 +167,7 @@ def reply_message(header: ReplyMessageRequest, body: Body, now_ms: int) -> Store
 
 
 def _host(text: str) -> Host:
-    """The address in a text such as `/127.0.0.1:5000` or `name/127.0.0.1:5000`."""
+    """Parse an address such as `/127.0.0.1:5000` or `name/127.0.0.1:5000`."""
     try:
         return Host(*split_address(text.rpartition("/")[2]))
     except CometError:

@@ -1,10 +1,10 @@
-"""Messages on their way out: checked, with their ids, and in the form of a request.
+"""Send requests: messages are checked, get their ids, and are encoded, alone or as batches.
 
 Rules kept here:
-- What no broker would take is refused before anything is sent.
-- A body is compressed when it is large enough; a batch never is.
-- A batch has one topic, one wait flag, at most one sharding key and no delays; it is split so that no request
-  is larger than a message may be, nor has more than `MAX_BATCH_MESSAGES` messages.
+- Messages that no broker would take are refused before anything is sent.
+- A body is compressed from `compress_body_over_bytes` on; a batch never is.
+- A batch has one topic, one wait flag, at most one sharding key and no delays. It is split so that no request
+  exceeds `max_message_size` or `MAX_BATCH_MESSAGES`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from cometmq.wire.record.compression import compress
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, encode_properties, format_properties
 
 MAX_BATCH_MESSAGES: Final = 4_000
-"""A batch of more messages becomes several requests. The header of the answer names each message, and takes
-132 KB then; older versions of this client read headers of 256 KiB."""
+"""A larger batch becomes several requests. The response header names each message, which takes 132 KB for a
+full batch; older versions of this client read headers of up to 256 KiB.
+"""
 _MAX_BYTES_PER_CHARACTER: Final = 4
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 
 
-class Outgoing(msgspec.Struct, gc=False):
-    """One request's worth: a message, or several in a batch."""
+class SendRequest(msgspec.Struct, gc=False):
+    """One message or batch, encoded."""
 
     body: Payload
     properties: str
@@ -48,17 +49,17 @@ class Outgoing(msgspec.Struct, gc=False):
     code: int = _SEND
 
 
-class Special(msgspec.Struct, frozen=True):
-    """What sets a message apart from an ordinary one: half of a transaction, a request, a reply."""
+class SystemFields(msgspec.Struct, frozen=True):
+    """System properties, flags and request code of a half message, a request or a reply."""
 
     properties: Mapping[str, str]
-    """What only the system may write."""
+    """Properties that only the system may write."""
     sys_flag: int = 0
     code: int = _SEND
 
 
-class OutgoingMessages:
-    """Makes requests of messages."""
+class SendRequestBuilder:
+    """Encodes messages."""
 
     def __init__(self, settings: ProducerSettings, namespace: str, ids: MessageIds, clock: Clock) -> None:
         self._max_size = settings.max_message_size
@@ -70,24 +71,24 @@ class OutgoingMessages:
         self._now_ms = clock.now_ms
 
     def of(
-        self, message: Message, compressed: bytes | None = None, special: Special | None = None
-    ) -> Outgoing:
-        """The request of one message, whose body may have been compressed already."""
+        self, message: Message, compressed: bytes | None = None, system: SystemFields | None = None
+    ) -> SendRequest:
+        """The request of one message, whose body may be compressed already."""
         body = message.body
         self._check_body(body)
         now_ms = self._now_ms()
         properties, msg_id = self._properties(message, now_ms)
         sys_flag, code = 0, _SEND
-        if special is not None:
-            properties.update(special.properties)
-            sys_flag, code = special.sys_flag, special.code
+        if system is not None:
+            properties.update(system.properties)
+            sys_flag, code = system.sys_flag, system.code
         text = format_properties(properties)
         if len(text) * _MAX_BYTES_PER_CHARACTER > MAX_PROPERTIES_LENGTH:
-            encode_properties(properties)  # says so if they are too long
+            encode_properties(properties)  # raises if they are too long
         if len(body) >= self._compress_over:
             body = compressed if compressed is not None else self.compressed(body)
             sys_flag = with_compression(sys_flag, self._kind)
-        return Outgoing(body, text, msg_id, now_ms, message.flag, sys_flag, code)
+        return SendRequest(body, text, msg_id, now_ms, message.flag, sys_flag, code)
 
     def is_compressed(self, message: Message) -> bool:
         """Whether the body will be sent compressed."""
@@ -115,13 +116,13 @@ class OutgoingMessages:
 
     # Batches.
 
-    def of_batch(self, messages: Sequence[Message]) -> Iterator[tuple[Outgoing, list[str]]]:
+    def of_batch(self, messages: Sequence[Message]) -> Iterator[tuple[SendRequest, list[str]]]:
         """The requests of a batch, each with the ids of its messages."""
         wait = format_properties({names.WAIT: "true" if messages[0].wait_store_ok else "false"})
         now_ms = self._now_ms()
         for items, msg_ids in self._split(messages, now_ms):
             body = encode_batch(items)
-            yield Outgoing(body, wait, ",".join(msg_ids), now_ms, code=_SEND_BATCH), msg_ids
+            yield SendRequest(body, wait, ",".join(msg_ids), now_ms, code=_SEND_BATCH), msg_ids
 
     def _split(self, messages: Iterable[Message], now_ms: int) -> Iterator[tuple[list[BatchItem], list[str]]]:
         items: list[BatchItem] = []

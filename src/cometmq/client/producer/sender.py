@@ -1,23 +1,24 @@
-"""Sends a request to a broker, and to another one when that fails.
+"""Sending: one request to a broker, the retry on another one, and the receipt.
 
 Rules kept here:
-- One deadline covers all tries; each gets what is left of it.
-- Tried again is what may work elsewhere: a broker that cannot be reached, that does not answer, or that
-  answers with one of the codes in the settings. A send to a chosen queue has one try: another queue would
-  break the order.
-- The error of a send tells what happened at every try, and whether any of them may have stored the message.
+- One deadline covers all attempts; each gets the time that is left.
+- A failed attempt is retried on another broker if it may work there: the broker cannot be reached, does not
+  answer, or answers with one of `retry_response_codes`. A send to a chosen queue has one attempt, because
+  another queue would break the order.
+- The error of a send lists every attempt, and says whether any of them may have stored the message.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
-from cometmq.client.instance.instance import ClientInstance
+import msgspec
+
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
-from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import STATUS_OF_CODE, SendReceipt, SendStatus, receipt_of
+from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.model.errors import (
     CallTimeoutError,
@@ -29,23 +30,91 @@ from cometmq.model.errors import (
     SendError,
 )
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.codes import RequestCode
+from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageResponse
 
+if TYPE_CHECKING:
+    from cometmq.client.instance.instance import ClientInstance
+
 log = logging.getLogger("cometmq.client")
 
+DEFAULT_REGION: Final = "DefaultRegion"
 CONNECT_FAILED: Final = 10001
 ANSWER_TIMEOUT: Final = 10002
 BROKER_UNKNOWN: Final = 10003
-"""The codes of failures for which there is no answer of a broker, as in Java's client."""
-
+"""Codes of Java's client for failures without a response."""
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 _FALSE: Final = "false"
 
 
+class SendStatus(StrEnum):
+    """How safely a message is stored. All but the first name what the broker waited for without success."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS_OF_CODE: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS.value: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT.value: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT.value: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE.value: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""Responses that mean: stored."""
+
+
+class SendReceipt(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is stored, and its ids."""
+
+    status: SendStatus
+    msg_id: str
+    """The id that the producer gave the message."""
+    offset_msg_id: str
+    """The id with the broker's address and the physical offset."""
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str = DEFAULT_REGION
+    trace_on: bool = True
+    recall_handle: str | None = None
+    """Recalls a delayed message, if the broker supports it."""
+
+
+def receipt_of(
+    status: SendStatus, header: SendMessageResponse, msg_id: str, topic: str, broker_name: str
+) -> SendReceipt:
+    """The receipt for one message."""
+    return SendReceipt(
+        status,
+        msg_id,
+        header.msg_id,
+        MessageQueue(topic, broker_name, header.queue_id),
+        header.queue_offset,
+        header.transaction_id,
+        header.msg_region or DEFAULT_REGION,
+        header.trace_on is not False,
+        header.recall_handle,
+    )
+
+
+def receipts_of_batch(whole: SendReceipt, msg_ids: list[str]) -> list[SendReceipt]:
+    """A receipt for each message of a batch, whose queue offsets are consecutive."""
+    offset_ids = whole.offset_msg_id.split(",")
+    if len(offset_ids) != len(msg_ids):  # one record for all of them
+        offset_ids = [whole.offset_msg_id] * len(msg_ids)
+    return [
+        msgspec.structs.replace(
+            whole, msg_id=msg_id, offset_msg_id=offset_id, queue_offset=whole.queue_offset + number
+        )
+        for number, (msg_id, offset_id) in enumerate(zip(msg_ids, offset_ids, strict=True))
+    ]
+
+
 class Sender:
-    """The sending part of one producer."""
+    """Sends requests of one producer."""
 
     def __init__(
         self, instance: ClientInstance, settings: ProducerSettings, group: str, faults: BrokerFaults | None
@@ -64,28 +133,30 @@ class Sender:
             "k": _FALSE,
         }
 
-    def fields(self, topic: str, queue: MessageQueue, broker_name: str, outgoing: Outgoing) -> dict[str, str]:
+    def fields(
+        self, topic: str, queue: MessageQueue, broker_name: str, request: SendRequest
+    ) -> dict[str, str]:
         """The header of the request, in its one-letter form."""
         fields = self._beginning.copy()
         fields["b"] = topic
         fields["e"] = str(queue.queue_id)
-        fields["f"] = str(outgoing.sys_flag)
-        fields["g"] = str(outgoing.born_timestamp_ms)
-        fields["h"] = str(outgoing.flag)
-        fields["i"] = outgoing.properties
-        fields["m"] = "true" if outgoing.code == _BATCH else _FALSE
+        fields["f"] = str(request.sys_flag)
+        fields["g"] = str(request.born_timestamp_ms)
+        fields["h"] = str(request.flag)
+        fields["i"] = request.properties
+        fields["m"] = "true" if request.code == _BATCH else _FALSE
         fields["n"] = broker_name
         return fields
 
     async def send(
         self,
         topic: PublishTopic,
-        outgoing: Outgoing,
+        request: SendRequest,
         deadline: float,
         chosen: MessageQueue | None = None,
         first: MessageQueue | None = None,
     ) -> SendReceipt:
-        """Send to the chosen queue; else to the one that is to be tried first, or to whose turn it is."""
+        """Send to the chosen queue, or first to `first`, or round-robin."""
         failures: list[CometError] = []
         last_failed: str | None = None
         tries = 1 if chosen is not None else self._tries
@@ -94,15 +165,15 @@ class Sender:
             first = None
             begun = self._loop.time()
             try:
-                broker_name, address = self.whereabouts(queue)
+                broker_name, address = self.locate(queue)
                 answer = await self._remoting.call(
                     address,
-                    outgoing.code,
-                    self.fields(topic.topic, queue, broker_name, outgoing),
-                    body=outgoing.body,
+                    request.code,
+                    self.fields(topic.topic, queue, broker_name, request),
+                    body=request.body,
                     timeout_s=self._time_for_try(deadline - begun, left),
                 )
-                return self._receipt(topic.topic, queue, outgoing, answer, begun, left)
+                return self._receipt(topic.topic, queue, request, answer, begun, left)
             except RemotingError as error:
                 if self._faults is not None:
                     reachable = not self._settings.start_detector_enable
@@ -117,7 +188,7 @@ class Sender:
                 failures.append(error)
                 if error.code not in self._settings.retry_response_codes:
                     break
-            except HeaderError as error:  # stored, most likely, but where cannot be read
+            except HeaderError as error:  # stored, most likely, but the response cannot be read
                 error.maybe_applied = True
                 failures.append(error)
                 break
@@ -125,14 +196,14 @@ class Sender:
         raise self._failure(topic.topic, failures)
 
     def _time_for_try(self, left_s: float, tries: int) -> float:
-        """How much of what is left of the time the next one of so many tries may take."""
+        """The timeout of the next attempt, with this many left."""
         per_try_ms = self._settings.max_timeout_per_try_ms
         return left_s if per_try_ms is None or tries == 1 else min(left_s, per_try_ms / 1000)
 
     def _receipt(
-        self, topic: str, queue: MessageQueue, outgoing: Outgoing, answer: Command, begun: float, left: int
+        self, topic: str, queue: MessageQueue, request: SendRequest, answer: Command, begun: float, left: int
     ) -> SendReceipt:
-        """What an answer says about a message; raises if that is not good enough."""
+        """The receipt in a response; raises if the message is not stored safely enough."""
         status = STATUS_OF_CODE.get(answer.code)
         if status is None:
             remark = answer.remark or "no reason given"
@@ -146,15 +217,15 @@ class Sender:
             stored.maybe_applied = True
             raise stored
         header = answer.header(SendMessageResponse)
-        return receipt_of(status, header, header.batch_uniq_id or outgoing.msg_id, topic, queue.broker_name)
+        return receipt_of(status, header, header.batch_uniq_id or request.msg_id, topic, queue.broker_name)
 
-    async def oneway(self, topic: str, queue: MessageQueue, outgoing: Outgoing, timeout_s: float) -> None:
-        """Send to a queue without an answer."""
-        broker_name, address = self.whereabouts(queue)
-        fields = self.fields(topic, queue, broker_name, outgoing)
-        await self._remoting.oneway(address, outgoing.code, fields, body=outgoing.body, timeout_s=timeout_s)
+    async def oneway(self, topic: str, queue: MessageQueue, request: SendRequest, timeout_s: float) -> None:
+        """Send to a queue without a response."""
+        broker_name, address = self.locate(queue)
+        fields = self.fields(topic, queue, broker_name, request)
+        await self._remoting.oneway(address, request.code, fields, body=request.body, timeout_s=timeout_s)
 
-    def whereabouts(self, queue: MessageQueue) -> tuple[str, str]:
+    def locate(self, queue: MessageQueue) -> tuple[str, str]:
         """The name and the address of the broker that has a queue."""
         routes = self._instance.routes
         broker_name = routes.broker_of(queue)
@@ -169,7 +240,7 @@ class Sender:
         return routes.master_of(routes.broker_of(queue)) or ""
 
     def _failure(self, topic: str, failures: list[CometError]) -> SendError:
-        """One error for all that happened."""
+        """One error for all attempts."""
         last = failures[-1]
         tries = "" if len(failures) == 1 else f" in {len(failures)} tries"
         error = SendError(

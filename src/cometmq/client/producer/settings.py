@@ -1,4 +1,4 @@
-"""The settings of a producer."""
+"""Producer settings."""
 
 from __future__ import annotations
 
@@ -35,60 +35,57 @@ RETRY_RESPONSE_CODES: Final = frozenset(
 
 
 class ProducerSettings(ClientSettings, frozen=True, kw_only=True):
-    """What a producer can be told; RocketMQ's names in Python spelling, times in milliseconds."""
+    """The settings of a producer; RocketMQ's names in Python spelling, times in milliseconds."""
 
     send_timeout_ms: int = 3_000
-    """Covers the whole of a send: finding the route, waiting for room, connecting, and all tries."""
+    """Covers the whole send: finding the route, waiting for room, connecting, and all attempts."""
     max_timeout_per_try_ms: int | None = None
-    """What one try may take while another one is left; None lets it take all that remains."""
+    """The limit of one attempt while another one is left; None is all the time that remains."""
     retry_times: int = 2
-    """Tries after the first one."""
+    """Attempts after the first one."""
     retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
-    """Answers after which another broker is tried."""
+    """Response codes after which another broker is tried."""
     retry_when_not_stored_ok: bool = False
-    """Also try another broker when one has stored the message, but not as safely as it should."""
+    """Also try another broker if one stored the message less safely than it should."""
     create_topic_key: str = DEFAULT_TOPIC
     default_topic_queue_nums: int = 4
-    """A topic that does not exist is made after `create_topic_key`, with this many queues at most."""
+    """A missing topic is created from `create_topic_key`, with at most this many queues."""
     max_message_size: int = 4 * MIB
-    """A larger body is refused here; a batch is split below it."""
+    """A larger body is refused; batches are split below it."""
     compress_body_over_bytes: int = 4 * KIB
     compression: CompressionName = "ZLIB"
     compression_level: int = DEFAULT_LEVEL
-    """Bodies of at least so many bytes are sent compressed."""
+    """Bodies of at least this many bytes are compressed."""
     send_latency_fault_enable: bool = False
-    """Stay away for a while from brokers that were slow or failed."""
+    """Avoid brokers for a while that were slow or failed."""
     start_detector_enable: bool = False
     detect_timeout_ms: int = 200
     detect_interval_ms: int = 2_000
-    """Find out by questions whether a broker that failed can be reached again."""
+    """Probe whether a broker that failed can be reached again."""
     max_in_flight_messages: int = 10_000
     max_in_flight_bytes: int = 100 * MIB
-    """With so much waiting for answers, further sends wait for room."""
+    """With this much in flight, further sends wait for room."""
     max_pending_requests: int = 10_000
-    """With so many requests waiting for replies, a further one is refused."""
+    """With this many requests waiting for replies, a further one is refused."""
     enable_trace: bool = False
     trace_topic: str = TRACE_TOPIC
-    """Write down what becomes of each message, for `cometmq message trace` and others to read."""
+    """Record message traces, for `cometmq message trace` and others to read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("send_timeout_ms", "default_topic_queue_nums", "max_message_size", "detect_timeout_ms"):
-            check_at_least(self, name, 1)
-        for name in ("max_in_flight_messages", "max_in_flight_bytes", "max_pending_requests"):
-            check_at_least(self, name, 1)
-        check_at_least(self, "detect_interval_ms", 1)
-        for name in ("retry_times", "compress_body_over_bytes"):
-            check_at_least(self, name, 0)
+        check_at_least(self, 1, "send_timeout_ms", "default_topic_queue_nums", "max_message_size")
+        check_at_least(self, 1, "detect_timeout_ms", "detect_interval_ms")
+        check_at_least(self, 1, "max_in_flight_messages", "max_in_flight_bytes", "max_pending_requests")
+        check_at_least(self, 0, "retry_times", "compress_body_over_bytes")
         if self.max_timeout_per_try_ms is not None:
-            check_at_least(self, "max_timeout_per_try_ms", 1)
+            check_at_least(self, 1, "max_timeout_per_try_ms")
         if self.compression not in CompressionType.__members__:
             raise SettingsError(f"compression is {self.compression!r}; use 'ZLIB', 'LZ4' or 'ZSTD'")
         msgspec.structs.force_setattr(self, "retry_response_codes", frozenset(self.retry_response_codes))
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """The same as keywords, so that a type checker knows them; see `ProducerSettings`."""
+    """`ProducerSettings` as keywords, for type checkers."""
 
     send_timeout_ms: int
     max_timeout_per_try_ms: int | None

@@ -1,10 +1,10 @@
-"""Sends trace records, many in a message, beside everything else.
+"""Sends trace records in the background, many in one message.
 
 Rules kept here:
-- Whoever hands over a record goes on at once, on whatever thread. At most `MAX_WAITING` records wait; what
-  comes then, and what the broker does not take, is dropped and counted.
-- Records leave when a message is full, after a short while, and at the stop.
-- They go through a producer of their own, so that they are never in the way of the application's messages.
+- Handing over a record never waits, on any thread. At most `MAX_WAITING` records wait; further ones, and
+  those that the broker does not take, are dropped and counted.
+- Records leave when a message is full, after a second, and at the stop.
+- They have a producer of their own, so that they never delay the application's messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from cometmq.client.producer.send_result import SendReceipt
+from cometmq.client.producer.sender import SendReceipt
 from cometmq.client.producer.settings import ProducerSettings
 from cometmq.client.settings import DEFAULT_INSTANCE_NAME, ClientSettings, common_settings
 from cometmq.client.trace.records import TraceRecord, encode_record, keys_of
@@ -33,8 +33,7 @@ MAX_WAITING: Final = 2048
 MAX_RECORDS: Final = 100
 MAX_BYTES: Final = 128_000
 MAX_KEYS_LENGTH: Final = 16_000
-"""A trace message has so many records, bytes and characters of keys at most; properties end at 32 KiB."""
-
+"""The limits of a trace message: records, bytes, and bytes of keys; properties end at 32 KiB."""
 FLUSH_S: Final = 1.0
 SEND_TIMEOUT_MS: Final = 5_000
 STOP_TIMEOUT_S: Final = 5.0
@@ -44,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 class TraceProducer(Protocol):
-    """What sends trace messages."""
+    """Sends trace messages."""
 
     async def start(self) -> None: ...
 
@@ -54,25 +53,25 @@ class TraceProducer(Protocol):
 
 
 def trace_group(group: str, kind: TraceKind) -> str:
-    """The group of the producer that sends the traces of a client of this group."""
+    """The group of the producer that sends the traces of a client."""
     beginning, end = "_INNER_TRACE_PRODUCER-", f"-{kind}-{next(_numbers)}"
     return f"{beginning}{group[: MAX_GROUP_LENGTH - len(beginning) - len(end)]}{end}"
 
 
 def trace_settings(settings: ClientSettings) -> ProducerSettings:
-    """The settings of that producer: the same cluster, and a client of its own."""
+    """The settings of that producer: the same cluster, a client of its own."""
     common = msgspec.structs.asdict(common_settings(settings))
     common |= {"instance_name": DEFAULT_INSTANCE_NAME, "namespace": ""}
     return ProducerSettings(**common, send_timeout_ms=SEND_TIMEOUT_MS)
 
 
 class TraceDispatcher:
-    """The traces of one client on their way out."""
+    """Collects and sends the trace records of one client."""
 
     def __init__(self, producer: TraceProducer, topic: str) -> None:
         self.topic = topic
         self.dropped = 0
-        """How many records were lost."""
+        """The number of lost records."""
         self._counting = threading.Lock()
         self._producer = producer
         self._waiting: deque[TraceRecord] = deque()
@@ -87,7 +86,7 @@ class TraceDispatcher:
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Send what waits, for a short while, and end."""
+        """Send waiting records for a short while, and end."""
         self._stopping = True
         self._full.set()
         if self._task is not None:
@@ -138,7 +137,7 @@ class TraceDispatcher:
                 log.exception("%d records of message traces were not sent", count)
 
     def _next_message(self) -> tuple[Message, int]:
-        """The records that wait, as many as fit."""
+        """The waiting records, as many as fit into a message."""
         waiting = self._waiting
         parts: list[str] = []
         keys: dict[str, None] = {}
@@ -153,7 +152,10 @@ class TraceDispatcher:
             waiting.popleft()
             parts.append(text)
             length += len(text)
-            for key, key_length in new.items():  # too much for one message only if it is the first
+            for (
+                key,
+                key_length,
+            ) in new.items():  # only the keys of a first record can be too long for a message
                 if keys_length + key_length <= MAX_KEYS_LENGTH and not is_blank(key):
                     keys[key] = None
                     keys_length += key_length

@@ -1,8 +1,8 @@
-"""What is written down about messages: by producers when they were sent, by consumers around their listeners.
+"""Trace hooks: record messages when producers send them, and around the listeners of consumers.
 
 Rules kept here:
-- Nothing here waits, and nothing fails: a record that cannot be handed over is dropped.
-- A send that failed leaves no record, as with Apache's clients: there is no id to find it by.
+- Nothing here waits or fails: a record that cannot be handed over is dropped.
+- A failed send leaves no record, as with Apache's clients: there is no id to find it by.
 - Messages whose broker wants no traces (`TRACE_ON` is `false`) are not traced, nor are the traces themselves.
 """
 
@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cometmq.client.consumer.listener import Listener, Outcome
-from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import DEFAULT_REGION, SendReceipt, SendStatus
+from cometmq.client.producer.send_request import SendRequest
+from cometmq.client.producer.sender import DEFAULT_REGION, SendReceipt, SendStatus
 from cometmq.client.trace.dispatcher import TraceDispatcher
 from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
     ConsumeOutcome,
+    Recalled,
     Sent,
     TraceMessageType,
     TransactionEnded,
@@ -34,7 +35,7 @@ _REQUEST_ID_BYTES: Final = 16
 
 
 class ProducerTrace:
-    """Writes down what a producer does."""
+    """Records what a producer does."""
 
     def __init__(self, dispatcher: TraceDispatcher, group: str, now_ms: Callable[[], int]) -> None:
         self.dispatcher = dispatcher
@@ -42,17 +43,17 @@ class ProducerTrace:
         self._now_ms = now_ms
 
     def sent(
-        self, message: Message, outgoing: Outgoing, receipt: SendReceipt, address: str, seconds: float
+        self, message: Message, request: SendRequest, receipt: SendReceipt, address: str, seconds: float
     ) -> None:
         """A message was sent."""
-        half = outgoing.sys_flag & TRANSACTION_MASK
-        kind = TraceMessageType.HALF if half else _kind_of(message)
-        self._sent(message, len(outgoing.body), receipt, address, seconds, kind)
+        half = request.sys_flag & TRANSACTION_MASK
+        message_type = TraceMessageType.HALF if half else _message_type(message)
+        self._sent(message, len(request.body), receipt, address, seconds, message_type)
 
     def sent_batch(
         self, messages: Sequence[Message], receipts: Sequence[SendReceipt], address: str, seconds: float
     ) -> None:
-        """Messages were sent together; each gets a record, so that each can be found."""
+        """Messages were sent as a batch; each gets a record, so that each can be found."""
         share_s = seconds / len(messages)
         for message, receipt in zip(messages, receipts, strict=True):
             self._sent(message, len(message.body), receipt, address, share_s, TraceMessageType.NORMAL)
@@ -64,7 +65,7 @@ class ProducerTrace:
         receipt: SendReceipt,
         address: str,
         seconds: float,
-        kind: TraceMessageType,
+        message_type: TraceMessageType,
     ) -> None:
         if not receipt.trace_on or message.topic == self.dispatcher.topic:
             return
@@ -81,7 +82,7 @@ class ProducerTrace:
                 store_host=address,
                 body_length=body_length,
                 cost_ms=cost_ms,
-                message_type=kind,
+                message_type=message_type,
                 offset_msg_id=receipt.offset_msg_id,
                 success=receipt.status is SendStatus.SEND_OK,
             )
@@ -109,15 +110,28 @@ class ProducerTrace:
             )
         )
 
+    def recalled(self, topic: str, msg_id: str, *, success: bool) -> None:
+        """A delayed message was recalled, or the broker refused that."""
+        self.dispatcher.append(
+            Recalled(
+                timestamp_ms=self._now_ms(),
+                region_id=DEFAULT_REGION,
+                group=self._group,
+                topic=topic,
+                msg_id=msg_id,
+                success=success,
+            )
+        )
 
-def _kind_of(message: Message) -> TraceMessageType:
+
+def _message_type(message: Message) -> TraceMessageType:
     if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
         return TraceMessageType.DELAYED
     return TraceMessageType.NORMAL
 
 
 class ConsumerTrace:
-    """Writes down what a consumer does."""
+    """Records what a consumer does."""
 
     def __init__(
         self,
@@ -132,7 +146,7 @@ class ConsumerTrace:
         self._late_after_ms = late_after_ms
 
     def began(self, messages: Sequence[StoredMessage]) -> Callable[[ConsumeOutcome], None]:
-        """Somebody gets these messages; what is returned is called with how it ended."""
+        """Record that consumption begins; call the returned function with the outcome."""
         traced = [message for message in messages if self._is_traced(message)]
         request_id = secrets.token_hex(_REQUEST_ID_BYTES).upper()
         began_ms = self._now_ms()
@@ -175,10 +189,10 @@ class ConsumerTrace:
 
 
 class TracedListener(Listener):
-    """A listener whose calls are written down."""
+    """A listener whose calls are recorded."""
 
     def __init__(self, listener: Listener, trace: ConsumerTrace) -> None:
-        # Made for every pull: nothing of the function is looked at again.
+        # Made for every pull, so it does not inspect the function again.
         self.function, self.batch, self.is_async = listener.function, listener.batch, listener.is_async
         self._listener = listener
         self._trace = trace

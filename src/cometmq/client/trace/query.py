@@ -1,18 +1,13 @@
-"""The life of a message, gathered from its traces.
+"""The trace of a message, gathered from the records that its clients wrote.
 
-Rules kept here:
-- Traces are messages themselves, found by the id, or a key, of the message that they are about.
-- A consumption is its beginning and its end, which come in records of their own; one without an end is still
-  running, or its consumer died.
+Rule kept here: a consumption has one record for its beginning and one for its end. Without an end it is still
+running, or its consumer died.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from cometmq.client.admin.messages import MessageAdmin
 from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
@@ -20,15 +15,11 @@ from cometmq.client.trace.records import (
     Sent,
     TraceRecord,
     TransactionEnded,
-    decode_records,
 )
-from cometmq.model.names import TRACE_TOPIC
-
-MAX_MESSAGES: Final = 64
 
 
 class Consumption(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that somebody got the message."""
+    """One delivery of the message."""
 
     group: str
     client_host: str
@@ -37,12 +28,12 @@ class Consumption(msgspec.Struct, frozen=True, kw_only=True):
     retry_times: int
     cost_ms: int | None = None
     success: bool | None = None
-    """None: not ended, as far as known."""
+    """None if it has not ended, as far as known."""
     outcome: int | None = None
 
 
 class MessageTrace(msgspec.Struct, kw_only=True):
-    """What became of a message, the oldest first."""
+    """The trace of a message, the oldest records first."""
 
     msg_id: str
     sent: list[Sent] = []
@@ -55,22 +46,8 @@ class MessageTrace(msgspec.Struct, kw_only=True):
         return not (self.sent or self.transactions or self.consumptions or self.recalls)
 
 
-async def message_trace(
-    admin: MessageAdmin, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_MESSAGES
-) -> MessageTrace:
-    """What became of the message with this id (`SendReceipt.msg_id`); brokers forget traces in time."""
-    found = await admin.query_messages(trace_topic, msg_id, max_messages=max_messages)
-    records = [
-        (record, message.born_host.ip)
-        for message in found
-        for record in decode_records(message.body)
-        if record.msg_id == msg_id
-    ]
-    return gather(msg_id, records)
-
-
 def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
-    """The life of a message from its records, each with the address of the client that wrote it."""
+    """The trace of a message from its records, each with the address of the client that wrote it."""
     trace = MessageTrace(msg_id=msg_id)
     began: dict[str, tuple[ConsumeBegan, str]] = {}
     ended: dict[str, tuple[ConsumeEnded, str]] = {}

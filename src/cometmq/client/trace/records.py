@@ -1,17 +1,17 @@
-"""The records of message traces, in the form of Apache's clients.
+"""Trace records in the format of Apache's clients.
 
 Rules kept here:
-- A record is its fields, text, with 0x01 between them and 0x02 behind the last; nothing is written `null`.
-- Several records make the body of a trace message, whose keys are the ids and keys of what they are about.
-- What is read may be of an older client, with fewer fields, or of a newer one, with more; a record that
-  cannot be read is left out.
+- A record is its fields as text, separated by 0x01 and ended by 0x02; a missing value is `null`.
+- Several records make the body of a trace message, whose keys are the ids and keys of the traced messages.
+- A record may come from an older client, with fewer fields, or a newer one, with more. One that cannot be
+  read is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -23,7 +23,7 @@ _NOTHING: Final = "null"
 
 
 class TraceMessageType(IntEnum):
-    """What kind of message was sent."""
+    """The type of a sent message."""
 
     NORMAL = 0
     HALF = 1
@@ -33,7 +33,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeOutcome(IntEnum):
-    """How a listener ended."""
+    """The outcome of a listener."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -62,20 +62,20 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ConsumeBegan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A listener, or whoever polls, got a message (`SubBefore`)."""
+    """A consumer got a message (`SubBefore`)."""
 
     timestamp_ms: int
     region_id: str | None
     group: str
     request_id: str
-    """Says which end belongs to it."""
+    """Matches the record of its end."""
     msg_id: str
     retry_times: int
     keys: str | None
 
 
 class ConsumeEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The listener is through with it (`SubAfter`)."""
+    """The listener has ended (`SubAfter`)."""
 
     request_id: str
     msg_id: str
@@ -105,7 +105,7 @@ class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A delayed message was taken back (`Recall`)."""
+    """A delayed message was recalled (`Recall`)."""
 
     timestamp_ms: int
     region_id: str
@@ -125,11 +125,11 @@ _NAMES: Final[dict[type[TraceRecord], str]] = {
     Recalled: "Recall",
 }
 _NOT_WRITTEN: Final = frozenset({"client_host"})
-"""What only some other clients write."""
+"""Fields that only some other clients write."""
 
 
 def encode_record(record: TraceRecord) -> str:
-    """The record as text, its end included."""
+    """Encode a record, with its separator."""
     values = [getattr(record, name) for name in record.__struct_fields__ if name not in _NOT_WRITTEN]
     return FIELD_SEPARATOR.join((_NAMES[type(record)], *map(_text, values))) + RECORD_SEPARATOR
 
@@ -143,120 +143,66 @@ def _text(value: object) -> str:
 
 
 def keys_of(record: TraceRecord) -> Iterator[str]:
-    """Under which keys a record is to be found."""
+    """The keys to find a record by."""
     yield record.msg_id
     keys = getattr(record, "keys", None)
     if keys:
         yield from filter(None, keys.split(" "))
 
 
-# Reading.
+# Decoding.
+
+_CONVERTERS: Final[dict[object, Callable[[str], object]]] = {
+    int: long_of,
+    str: str,
+    bool: lambda text: text.lower() == "true",
+}
+
+
+class _Field(NamedTuple):
+    name: str
+    convert: Callable[[str], object]
+    optional: bool
+
+
+def _fields_of(record: type[TraceRecord]) -> list[_Field]:
+    fields = []
+    for field in msgspec.structs.fields(record):
+        kind, *none = get_args(field.type) or (field.type,)
+        fields.append(_Field(field.name, _CONVERTERS[kind], bool(none)))
+    return fields
+
+
+_RECORDS: Final = {name: (record, _fields_of(record)) for record, name in _NAMES.items()}
 
 
 def decode_records(body: bytes | str) -> list[TraceRecord]:
-    """The records in the body of a trace message."""
+    """Decode the records in the body of a trace message."""
     text = body if isinstance(body, str) else body.decode("utf-8", "replace")
     found = []
     for part in text.split(RECORD_SEPARATOR):
-        kind, *fields = part.split(FIELD_SEPARATOR)
-        read = _READERS.get(kind)
-        if read is None:
-            continue
-        try:
-            found.append(read(fields))
-        except (ValueError, IndexError):
-            continue
+        name, *texts = part.split(FIELD_SEPARATOR)
+        if name in _RECORDS:
+            try:
+                found.append(_decode(*_RECORDS[name], texts))
+            except (ValueError, IndexError):
+                continue
     return found
 
 
-def _optional(fields: Sequence[str], at: int) -> str | None:
-    return fields[at] if at < len(fields) and fields[at] not in (_NOTHING, "") else None
+def _decode(record: type[TraceRecord], fields: list[_Field], texts: list[str]) -> TraceRecord:
+    if record is Sent and len(texts) <= 12:  # an older client: no offset id before the success
+        texts.insert(11, _NOTHING)
+    elif record is ConsumeEnded and _is_missing(texts, 5):
+        outcome = ConsumeOutcome.SUCCESS if texts[3].lower() == "true" else ConsumeOutcome.FAILED
+        texts += [_NOTHING] * (6 - len(texts))
+        texts[5] = str(outcome.value)
+    values = {
+        name: None if optional and _is_missing(texts, at) else convert(texts[at])
+        for at, (name, convert, optional) in enumerate(fields)
+    }
+    return record(**values)  # type: ignore[arg-type]
 
 
-def _is_true(text: str) -> bool:
-    return text.lower() == "true"
-
-
-def _read_sent(fields: Sequence[str]) -> Sent:
-    has_offset_id = len(fields) > 12
-    return Sent(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        tags=_optional(fields, 5),
-        keys=_optional(fields, 6),
-        store_host=fields[7],
-        body_length=long_of(fields[8]),
-        cost_ms=long_of(fields[9]),
-        message_type=long_of(fields[10]),
-        offset_msg_id=_optional(fields, 11) if has_offset_id else None,
-        success=_is_true(fields[12] if has_offset_id else fields[11]),
-        client_host=_optional(fields, 13),
-    )
-
-
-def _read_began(fields: Sequence[str]) -> ConsumeBegan:
-    return ConsumeBegan(
-        timestamp_ms=long_of(fields[0]),
-        region_id=_optional(fields, 1),
-        group=fields[2],
-        request_id=fields[3],
-        msg_id=fields[4],
-        retry_times=long_of(fields[5]),
-        keys=_optional(fields, 6),
-    )
-
-
-def _read_ended(fields: Sequence[str]) -> ConsumeEnded:
-    code, timestamp_ms = _optional(fields, 5), _optional(fields, 6)
-    success = _is_true(fields[3])
-    unsaid = ConsumeOutcome.SUCCESS if success else ConsumeOutcome.FAILED
-    return ConsumeEnded(
-        request_id=fields[0],
-        msg_id=fields[1],
-        cost_ms=long_of(fields[2]),
-        success=success,
-        keys=_optional(fields, 4),
-        outcome=unsaid if code is None else long_of(code),
-        timestamp_ms=None if timestamp_ms is None else long_of(timestamp_ms),
-        group=_optional(fields, 7),
-    )
-
-
-def _read_transaction(fields: Sequence[str]) -> TransactionEnded:
-    return TransactionEnded(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        tags=_optional(fields, 5),
-        keys=_optional(fields, 6),
-        store_host=fields[7],
-        message_type=long_of(fields[8]),
-        transaction_id=_optional(fields, 9),
-        state=fields[10],
-        from_check=_is_true(fields[11]),
-    )
-
-
-def _read_recalled(fields: Sequence[str]) -> Recalled:
-    return Recalled(
-        timestamp_ms=long_of(fields[0]),
-        region_id=fields[1],
-        group=fields[2],
-        topic=fields[3],
-        msg_id=fields[4],
-        success=_is_true(fields[5]),
-    )
-
-
-_READERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
-    "Pub": _read_sent,
-    "SubBefore": _read_began,
-    "SubAfter": _read_ended,
-    "EndTransaction": _read_transaction,
-    "Recall": _read_recalled,
-}
+def _is_missing(texts: Sequence[str], at: int) -> bool:
+    return at >= len(texts) or texts[at] in (_NOTHING, "")

@@ -20,8 +20,8 @@ from typing import Final, Self
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.pull_request import PullCalls, PullKind
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.pull_request import PullKind, PullRequests
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance, join_instance
 from cometmq.client.instance.members import MemberKind
@@ -186,7 +186,7 @@ class Cluster:
         else:
             self._member = QueryMember(options.group, options.expression)
             self._instance = await join_instance(options.settings, self._member)
-            self._offsets = GroupOffsets(QueueCalls(self._instance), self._member)
+            self._offsets = GroupOffsets(BrokerCalls(self._instance), self._member)
 
     async def stop(self) -> None:
         """Leave the group, and disconnect."""
@@ -254,17 +254,17 @@ class Cluster:
 
     async def latest(self, queues: Iterable[MessageQueue], *, needed: bool = True) -> dict[MessageQueue, int]:
         """The offset of the next message of each queue."""
-        return await self._ask(queues, QueueCalls(self._running).max_offset, needed=needed)
+        return await self._ask(queues, BrokerCalls(self._running).max_offset, needed=needed)
 
     async def earliest(
         self, queues: Iterable[MessageQueue], *, needed: bool = True
     ) -> dict[MessageQueue, int]:
         """The offset of the oldest message of each queue."""
-        return await self._ask(queues, QueueCalls(self._running).min_offset, needed=needed)
+        return await self._ask(queues, BrokerCalls(self._running).min_offset, needed=needed)
 
     async def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """The offset of the first message of each queue stored at this time or later."""
-        calls = QueueCalls(self._running)
+        calls = BrokerCalls(self._running)
         return await self._ask(queues, lambda queue: calls.search_offset(queue, time_ms), needed=True)
 
     async def at_bound(self, queues: Sequence[MessageQueue], bound: Bound) -> dict[MessageQueue, int]:
@@ -309,7 +309,7 @@ class Cluster:
 
     async def message_sizes(self, offsets: dict[MessageQueue, int]) -> dict[MessageQueue, float]:
         """The average size of a sample of messages of each queue, from an offset on."""
-        pulls = PullCalls(self._running, QueueCalls(self._running), self._options.reading_group)
+        pulls = PullRequests(self._running, BrokerCalls(self._running), self._options.reading_group)
 
         async def size(queue: MessageQueue) -> int:
             everything = subscription_of(queue.topic, ALL, 0)

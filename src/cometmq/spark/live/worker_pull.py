@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.pull_request import PullCalls, PullKind, RawPull
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.pull_request import PullKind, PullRequests, RawPull
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.settings import ClientSettings
@@ -120,7 +120,7 @@ class PrefetchingPuller:
     def __init__(self, instance: ClientInstance, options: LiveOptions, ranges: Sequence[QueueRange]) -> None:
         self._options = options
         self._routes = instance.routes
-        self._pulls = PullCalls(instance, QueueCalls(instance), options.reading_group)
+        self._pulls = PullRequests(instance, BrokerCalls(instance), options.reading_group)
         self._subscriptions = {
             each.queue.topic: subscription_of(each.queue.topic, options.expression, 0) for each in ranges
         }

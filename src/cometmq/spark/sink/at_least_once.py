@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 
 from cometmq.client.instance.identity import local_ip, month_around
-from cometmq.client.producer.send_request import Outgoing
-from cometmq.client.producer.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.send_request import SendRequest
+from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue
@@ -117,12 +117,12 @@ class AtLeastOnceSends:
             return
         now_ms = time.time_ns() // 1_000_000
         if request.properties is None:
-            outgoing = Outgoing(request.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
+            outgoing = SendRequest(request.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
         else:
-            outgoing = Outgoing(request.body, request.properties, "", now_ms, code=_SEND)
+            outgoing = SendRequest(request.body, request.properties, "", now_ms, code=_SEND)
         self._window.add(self._worker.submit(self._send(request.topic, outgoing, queue)))
 
-    async def _send(self, topic: str, outgoing: Outgoing, queue: MessageQueue | None) -> None:
+    async def _send(self, topic: str, outgoing: SendRequest, queue: MessageQueue | None) -> None:
         send = partial(self._worker.producer.send_encoded, topic, outgoing, queue)
         self._check(await retry_send(send, self._options))
 
@@ -136,7 +136,7 @@ class AtLeastOnceSends:
         async def send() -> SendReceipt:
             queue = chosen or topic.next_queue()
             body = records.body(rows.first, rows.end)
-            outgoing = Outgoing(body, described, "", 0, code=_SEND_RECORDS)
+            outgoing = SendRequest(body, described, "", 0, code=_SEND_RECORDS)
             return await self._worker.producer.send_encoded(request.topic, outgoing, queue)
 
         self._check(await retry_send(send, self._options))

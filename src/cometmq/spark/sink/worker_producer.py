@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from cometmq.client.blocking.loop import background
-from cometmq.client.producer.preencoded import BulkProducer
+from cometmq.client.producer.preencoded import PreencodedProducer
 from cometmq.spark.process_cache import ProcessCache
 from cometmq.spark.retry import retry
 from cometmq.spark.sink.options import SinkOptions
@@ -31,7 +31,7 @@ class WorkerProducer:
 
     def __init__(self, options: SinkOptions) -> None:
         self._background = background()
-        self.producer = BulkProducer(options.group, options.producer_settings())
+        self.producer = PreencodedProducer(options.group, options.producer_settings())
         self.run(self.producer.start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.client.consumer.broker_calls import QueueCalls
-from cometmq.client.consumer.local_offsets import LocalOffsets, encode_offsets
-from cometmq.client.consumer.offset_store import BrokerOffsets, MemoryOffsets
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore, encode_offsets
 from cometmq.model.errors import ClientError, ConnectError
 from cometmq.model.queue import MessageQueue
 
 ONE, TWO = (MessageQueue("orders", "broker-a", number) for number in range(2))
 
 
-class Calls(QueueCalls):
+class Calls(BrokerCalls):
     """A broker that remembers what is committed, or cannot be reached."""
 
     def __init__(self) -> None:
@@ -31,7 +30,7 @@ class Calls(QueueCalls):
 
 def test_memory_takes_larger_offsets_or_any_and_nothing_after_a_correction() -> None:
     """C3."""
-    offsets = MemoryOffsets()
+    offsets = OffsetStore()
     offsets.update(ONE, 5, increase_only=True)
     offsets.update(ONE, 3, increase_only=True)
     assert offsets.known(ONE) == 5

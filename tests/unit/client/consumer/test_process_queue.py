@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consumer.process_queue import HeldBack, ProcessQueue, Thresholds
+from cometmq.client.consumer.process_queue import FlowControl, ProcessQueue, Thresholds
 from cometmq.model.message import Host, StoredMessage
 from cometmq.model.queue import MessageQueue
 
@@ -67,28 +67,28 @@ async def test_what_is_done_twice_or_was_never_held_does_not_count(pq: ProcessQu
 @pytest.mark.parametrize(
     ("thresholds", "reason"),
     [
-        (Thresholds(2, 1000, 2000), HeldBack.COUNT),
-        (Thresholds(1000, 299, 2000), HeldBack.SIZE),
-        (Thresholds(1000, 1000, 49), HeldBack.SPAN),
+        (Thresholds(2, 1000, 2000), FlowControl.COUNT),
+        (Thresholds(1000, 299, 2000), FlowControl.SIZE),
+        (Thresholds(1000, 1000, 49), FlowControl.SPAN),
         (Thresholds(3, 300, 50), None),
         (Thresholds(3, 300, None), None),
     ],
 )
 async def test_enough_is_counted_in_messages_bytes_and_span(
-    pq: ProcessQueue, thresholds: Thresholds, reason: HeldBack | None
+    pq: ProcessQueue, thresholds: Thresholds, reason: FlowControl | None
 ) -> None:
     """C4."""
     pq.put([message(offset, b"x" * 100) for offset in (0, 1, 50)])
-    assert pq.held_back(thresholds) is reason
+    assert pq.flow_control(thresholds) is reason
 
 
 async def test_messages_are_taken_in_order_behind_those_that_a_listener_has(pq: ProcessQueue) -> None:
     """C5."""
     pq.put([message(offset) for offset in range(5)])
-    assert [each.queue_offset for each in pq.next_ones(2)] == [0, 1]
+    assert [each.queue_offset for each in pq.next_messages(2)] == [0, 1]
     pq.being_consumed = 2
-    assert [each.queue_offset for each in pq.next_ones(10)] == [2, 3, 4]
-    assert [each.queue_offset for each in pq.first_ones(3)] == [0, 1, 2]
+    assert [each.queue_offset for each in pq.next_messages(10)] == [2, 3, 4]
+    assert [each.queue_offset for each in pq.first_messages(3)] == [0, 1, 2]
 
 
 async def test_a_lock_counts_for_half_the_time_that_a_broker_keeps_it(pq: ProcessQueue) -> None:

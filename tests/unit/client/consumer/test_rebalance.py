@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from cometmq.client.consumer.broker_calls import QueueCalls
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.client.instance.instance import ClientInstance
@@ -28,7 +28,7 @@ class Group:
         routes = SimpleNamespace(of=self._route_of, subscribe_queues=lambda _: QUEUES)
         self.rebalancer = Rebalancer(
             cast(ClientInstance, SimpleNamespace(routes=routes, client_id="me")),
-            cast(QueueCalls, SimpleNamespace(consumer_ids=self._consumer_ids)),
+            cast(BrokerCalls, SimpleNamespace(consumer_ids=self._consumer_ids)),
             "billing",
             PushSettings(),
             lambda: self.topics,

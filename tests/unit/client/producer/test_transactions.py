@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.blocking.transactions import TransactionProducer as BlockingProducer
-from cometmq.client.producer import transaction_checks, transactions
-from cometmq.client.producer.transaction_checks import TransactionChecks, TransactionQuestion
-from cometmq.client.producer.transaction_producer import TransactionProducer
+from cometmq.client.blocking.producer import TransactionProducer as BlockingProducer
+from cometmq.client.producer import transactions
 from cometmq.client.producer.transactions import (
+    CheckBack,
+    CheckBacks,
     Decisions,
     OpenTransaction,
+    TransactionProducer,
     TransactionState,
     check_transactional,
 )
@@ -25,7 +26,7 @@ from cometmq.wire.headers.send import CheckTransactionStateRequest
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
-def question(msg_id: str) -> TransactionQuestion:
+def question(msg_id: str) -> CheckBack:
     message = StoredMessage(
         topic="orders",
         body=b"x",
@@ -47,7 +48,7 @@ def question(msg_id: str) -> TransactionQuestion:
         offset_msg_id="",
     )
     header = CheckTransactionStateRequest(tran_state_table_offset=1, commit_log_offset=2)
-    return TransactionQuestion("127.0.0.1:10911", header, message)
+    return CheckBack("127.0.0.1:10911", header, message)
 
 
 class Answers:
@@ -56,7 +57,7 @@ class Answers:
     def __init__(self) -> None:
         self.told: dict[str, TransactionState] = {}
 
-    async def __call__(self, question: TransactionQuestion, state: TransactionState) -> None:
+    async def __call__(self, question: CheckBack, state: TransactionState) -> None:
         self.told[question.message.msg_id] = state
 
     async def reach(self, count: int) -> dict[str, TransactionState]:
@@ -111,8 +112,8 @@ async def test_a_plain_check_runs_on_a_thread_of_its_own() -> None:
         threads.add(threading.current_thread().name)
         return COMMIT
 
-    checks = TransactionChecks("shop", check, 1, answers)
-    checks.ask(question("a"))
+    checks = CheckBacks("shop", check, 1, answers)
+    checks.submit(question("a"))
     assert await answers.reach(1) == {"a": COMMIT}
     assert threads == {"shop-check_0"}
     await checks.stop(1.0)
@@ -124,8 +125,8 @@ async def test_a_check_may_be_a_coroutine_function() -> None:
     async def check(message: StoredMessage) -> TransactionState:
         return ROLLBACK
 
-    checks = TransactionChecks("shop", check, 1, answers)
-    checks.ask(question("a"))
+    checks = CheckBacks("shop", check, 1, answers)
+    checks.submit(question("a"))
     assert await answers.reach(1) == {"a": ROLLBACK}
     await checks.stop(1.0)
 
@@ -138,9 +139,9 @@ async def test_a_check_that_fails_or_says_nothing_leaves_it_open() -> None:
             raise ValueError("database away")
         return None
 
-    checks = TransactionChecks("shop", check, 2, answers)
-    checks.ask(question("fails"))
-    checks.ask(question("nothing"))
+    checks = CheckBacks("shop", check, 2, answers)
+    checks.submit(question("fails"))
+    checks.submit(question("nothing"))
     assert await answers.reach(2) == {"fails": UNKNOWN, "nothing": UNKNOWN}
     await checks.stop(1.0)
 
@@ -148,21 +149,21 @@ async def test_a_check_that_fails_or_says_nothing_leaves_it_open() -> None:
 async def test_with_too_many_questions_waiting_a_further_one_is_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(transaction_checks, "MAX_WAITING", 2)
+    monkeypatch.setattr(transactions, "MAX_WAITING", 2)
     answers, gate = Answers(), asyncio.Event()
 
     async def check(message: StoredMessage) -> TransactionState:
         await gate.wait()
         return COMMIT
 
-    checks = TransactionChecks("shop", check, 1, answers)
+    checks = CheckBacks("shop", check, 1, answers)
     for name in "abc":
-        checks.ask(question(name))
+        checks.submit(question(name))
     gate.set()
     assert set(await answers.reach(2)) == {"a", "b"}
     assert "a further one is dropped" in caplog.text
     await asyncio.sleep(0)
-    checks.ask(question("d"))
+    checks.submit(question("d"))
     assert set(await answers.reach(3)) == {"a", "b", "d"}
     await checks.stop(1.0)
 

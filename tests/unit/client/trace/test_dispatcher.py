@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cometmq.client.names import check_group
-from cometmq.client.producer.send_result import SendReceipt, SendStatus
+from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.settings import ClientSettings
 from cometmq.client.trace import dispatcher as trace_dispatcher
 from cometmq.client.trace.dispatcher import (

@@ -1,10 +1,10 @@
-"""Acknowledgements on their way to brokers.
+"""Acknowledgements of popped messages, sent to brokers in batches.
 
 Rules kept here:
-- One request to a broker is under way at a time. What is done meanwhile goes with the next one, so that a
-  slow consumer acknowledges at once and a fast one many together.
-- A broker that does not answer, or is busy, is told again, until the messages would have come back anyway.
-- What waits here is bounded by who pops: a message counts as held until the broker has its acknowledgement.
+- One request to a broker is under way at a time; later acknowledgements go with the next one. So a slow
+  consumer acknowledges at once, and a fast one in batches.
+- A request that gets no response, or a busy one, is repeated until the invisible time of its messages ends.
+- The pop loop bounds the acknowledgements that wait: a message counts as held until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.queues import PopQueue
-from cometmq.client.consumer.pop.requests import PopCalls
+from cometmq.client.consumer.pop.requests import PopRequests
 from cometmq.model.errors import CometError
 from cometmq.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.loop import PopQueue
 
 log = logging.getLogger("cometmq.client")
 
@@ -38,13 +40,13 @@ class _Ack(NamedTuple):
 class PopAcks:
     """Acknowledges messages of one consumer."""
 
-    def __init__(self, calls: PopCalls) -> None:
+    def __init__(self, calls: PopRequests) -> None:
         self._calls = calls
         self._waiting: dict[str, deque[_Ack]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     def add(self, pq: PopQueue, handles: Iterable[PopHandle], expires_s: float) -> None:
-        """These messages are done; at `expires_s` of the monotonic clock they would come again."""
+        """Acknowledge messages whose invisible time ends at `expires_s` of the monotonic clock."""
         broker_name = pq.queue.broker_name
         waiting = self._waiting.setdefault(broker_name, deque())
         waiting.extend(_Ack(pq, handle, expires_s) for handle in handles)
@@ -70,7 +72,7 @@ class PopAcks:
             _settle(acks)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until everything is acknowledged; False if that was not to be done in time."""
+        """Wait until everything is acknowledged; False if the time was too short."""
         late: set[asyncio.Task[None]] = set()
         if self._senders:
             _, late = await asyncio.wait(list(self._senders.values()), timeout=timeout_s)

@@ -1,12 +1,12 @@
-"""Consumption of popped messages: each has its time, and what becomes of it is told to its broker.
+"""Consumption of popped messages: acknowledged, delivered again, or made a dead letter.
 
 Rules kept here:
-- A message whose listener returned is acknowledged. One that failed comes again: after a delay that grows, or
-  where order is kept after a short one, together with everything behind it in its queue. One that failed too
-  often becomes a dead letter.
-- A message whose time is over before a listener gets it is left alone: the broker gives it to somebody else.
-  So is one whose listener failed too late.
-- Whoever takes a job out of the table of those that wait has it: a worker runs it, or a stop gives it back.
+- A message whose listener returned is acknowledged. A failed one is delivered again after a growing delay; if
+  ordered, after a short one, with all later messages of its queue. One that failed too often becomes a dead
+  letter.
+- A message whose invisible time ends before its listener starts, or before it fails, is left to the broker,
+  which delivers it to another consumer.
+- Removing a job from the table of waiting jobs claims it: a worker runs it, or a stop gives it back.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
 from cometmq.client.consumer.listener import (
     DEAD_LETTER,
     DONE,
@@ -30,25 +29,26 @@ from cometmq.client.consumer.listener import (
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.handles import PopHandle
-from cometmq.client.consumer.pop.queues import PopQueue
-from cometmq.client.consumer.pop.requests import PopCalls
-from cometmq.client.consumer.pop.settings import PopSettings
-from cometmq.client.consumer.send_back import MessageReturns
+from cometmq.client.consumer.pop.requests import PopRequests
+from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.send_back import SendBack
 from cometmq.model.errors import CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 
+if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.consumer import PopSettings
+    from cometmq.client.consumer.pop.loop import PopQueue
+
 log = logging.getLogger("cometmq.client")
 
 GIVEN_BACK_MS: Final = 1_000
-"""When a message comes again that no listener has seen."""
-_MIN_SUSPEND_MS: Final = 10
-_MAX_SUSPEND_MS: Final = 30_000
+"""The delay of a message that no listener has seen."""
 _CHANGES_AT_ONCE: Final = 16
 
 
 class Job(NamedTuple):
-    """Messages for a listener: one call of it, or where order is kept one after the other."""
+    """Messages for one call of a listener or, if ordered, for calls one after the other."""
 
     number: int
     pq: PopQueue
@@ -58,12 +58,12 @@ class Job(NamedTuple):
     listener: Listener
 
 
-Run = tuple[int, Outcome]
-"""How many of the first messages are done, and why the next is not."""
+Progress = tuple[int, Outcome]
+"""The number of first messages that are done, and the outcome of the next."""
 
 
 class _Change(NamedTuple):
-    """A message that is to come again, or with a delay of None to become a dead letter."""
+    """A message to be delivered again or, with a delay of None, to become a dead letter."""
 
     pq: PopQueue
     message: StoredMessage
@@ -79,9 +79,9 @@ class PopConsumption:
         self,
         name: str,
         settings: PopSettings,
-        pops: PopCalls,
+        pops: PopRequests,
         acks: PopAcks,
-        returns: MessageReturns,
+        send_back: SendBack,
         listener_of: Callable[[str], Listener | None],
         statistics: ConsumeStatistics,
     ) -> None:
@@ -89,14 +89,14 @@ class PopConsumption:
         self._batch_size = settings.consume_message_batch_max_size
         self._pops = pops
         self._acks = acks
-        self._returns = returns
+        self._send_back = send_back
         self._listener_of = listener_of
         self._statistics = statistics
         self._numbers = itertools.count()
         self._waiting: dict[int, Job] = {}
         threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Run] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._tasks: TaskWorkers[Job, Run] = TaskWorkers(name, threads, self._run_async, self._finished)
+        self._threads: ThreadWorkers[Job, Progress] = ThreadWorkers(name, threads, self._run, self._finished)
+        self._tasks: TaskWorkers[Job, Progress] = TaskWorkers(name, threads, self._run_async, self._finished)
         self._changes: TaskWorkers[_Change, bool] = TaskWorkers(
             f"{name}-returns", _CHANGES_AT_ONCE, self._change, self._changed
         )
@@ -108,7 +108,7 @@ class PopConsumption:
         handles: Sequence[PopHandle],
         expires_s: float,
     ) -> None:
-        """Have these messages consumed, which are of one topic."""
+        """Consume these messages of one topic."""
         listener = self._listener_of(messages[0].topic)
         if listener is None:
             self._changes.submit(_given_back(pq, messages, handles, expires_s))
@@ -128,7 +128,7 @@ class PopConsumption:
         (self._tasks if listener.is_async else self._threads).submit(jobs)
 
     def _parts(self, messages: Sequence[StoredMessage]) -> Iterator[Sequence[int]]:
-        """Which messages make a job: so many at a time, or where order is kept those of a queue."""
+        """The indexes of the messages of each job: fixed sizes or, if ordered, one job for each queue."""
         if not self._settings.ordered:
             numbers = range(len(messages))
             size = self._batch_size
@@ -141,7 +141,7 @@ class PopConsumption:
 
     # On a worker.
 
-    def _run(self, job: Job) -> Run:
+    def _run(self, job: Job) -> Progress:
         if self._waiting.pop(job.number, None) is None:
             return _WITHDRAWN
         done = 0
@@ -149,13 +149,13 @@ class PopConsumption:
             if time.monotonic() >= job.expires_s:
                 return done, _LATE
             outcome = job.listener.call(batch, batch[0].queue)
-            finished = _done_of(outcome, len(batch))
+            finished = outcome.done_count(len(batch))
             done += finished
             if finished < len(batch):
                 return done, outcome
         return done, DONE
 
-    async def _run_async(self, job: Job) -> Run:
+    async def _run_async(self, job: Job) -> Progress:
         if self._waiting.pop(job.number, None) is None:
             return _WITHDRAWN
         done = 0
@@ -163,7 +163,7 @@ class PopConsumption:
             if time.monotonic() >= job.expires_s:
                 return done, _LATE
             outcome = await job.listener.call_async(batch, batch[0].queue)
-            finished = _done_of(outcome, len(batch))
+            finished = outcome.done_count(len(batch))
             done += finished
             if finished < len(batch):
                 return done, outcome
@@ -175,13 +175,13 @@ class PopConsumption:
 
     # Back on the event loop.
 
-    def _finished(self, finished: list[tuple[Job, Run, float]]) -> None:
-        for job, run, seconds in finished:
-            if run is _WITHDRAWN:
+    def _finished(self, finished: list[tuple[Job, Progress, float]]) -> None:
+        for job, progress, seconds in finished:
+            if progress is _WITHDRAWN:
                 continue
-            done, outcome = run
+            done, outcome = progress
             statistics = self._statistics.of(job.messages[0].topic)
-            statistics.count_run(done, seconds)
+            statistics.count_call(done, seconds)
             job.pq.last_consumed_s = time.monotonic()
             if done:
                 self._acks.add(job.pq, job.handles[:done], job.expires_s)
@@ -193,17 +193,16 @@ class PopConsumption:
                 log.warning("the time of %d message(s) of %s is over; they come again", left, job.pq.queue)
                 job.pq.settled(left)
             else:
-                self._changes.submit(self._changes_of(job, done, outcome.context))
+                self._changes.submit(self._changes_of(job, done, outcome))
 
-    def _changes_of(self, job: Job, done: int, context: ConsumeContext | None) -> list[_Change]:
+    def _changes_of(self, job: Job, done: int, outcome: Outcome) -> list[_Change]:
+        context = outcome.context
         if not self._settings.ordered:
             return [
                 _Change(job.pq, message, handle, job.expires_s, self._delay_ms(message, context))
                 for message, handle in zip(job.messages[done:], job.handles[done:], strict=True)
             ]
-        asked = None if context is None else context.suspend_ms
-        pause_ms = self._settings.suspend_current_queue_time_ms if asked is None else asked
-        pause_ms = max(_MIN_SUSPEND_MS, min(pause_ms, _MAX_SUSPEND_MS))
+        pause_ms = outcome.pause_ms(self._settings.suspend_current_queue_time_ms)
         failed_until = (done // self._batch_size + 1) * self._batch_size
         return [
             _Change(
@@ -233,12 +232,12 @@ class PopConsumption:
         return message.reconsume_times >= settings.send_back_limit
 
     async def _change(self, change: _Change) -> bool:
-        """Tell the broker; False if the message is not settled with that."""
+        """Tell the broker; False if the message still has to be acknowledged."""
         topic, handle = change.pq.queue.topic, change.handle
         try:
             if change.delay_ms is None:
                 queue = MessageQueue(topic, handle.broker_name, handle.queue_id)
-                await self._returns.send_back(change.message, queue, DEAD_LETTER)
+                await self._send_back.send_back(change.message, queue, DEAD_LETTER)
                 self._acks.add(change.pq, (handle,), change.expires_s)
                 return False
             await self._pops.change_time((topic, handle), change.delay_ms)
@@ -256,28 +255,28 @@ class PopConsumption:
             if is_settled:
                 change.pq.settled(1)
 
-    # The end.
+    # Stop.
 
     async def give_back(
         self, pq: PopQueue, messages: Sequence[StoredMessage], handles: Sequence[PopHandle]
     ) -> None:
-        """Have messages come again that no listener has seen, even if everything else is over."""
+        """Give back messages that no listener has seen, even after the stop."""
         await asyncio.gather(*map(self._change, _given_back(pq, messages, handles, 0.0)))
         pq.settled(len(messages))
 
     def withdraw(self) -> None:
-        """Give listeners nothing more, and give back what they have not begun."""
+        """Start no more listeners, and give waiting messages back."""
         self._threads.withdraw()
         self._tasks.withdraw()
         while self._waiting:
             try:
                 _, job = self._waiting.popitem()
-            except KeyError:  # a worker was quicker
+            except KeyError:  # a worker was faster
                 break
             self._changes.submit(_given_back(job.pq, job.messages, job.handles, job.expires_s))
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for what listeners are busy with; True if they ended in time."""
+        """Withdraw, and wait for running listeners; True if they ended in time."""
         self.withdraw()
         ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
         told = [await self._changes.finish(timeout_s), await self._acks.drain(timeout_s)]
@@ -285,16 +284,9 @@ class PopConsumption:
 
 
 _LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)
-"""The outcome of messages whose time was over before a listener got them."""
-_WITHDRAWN: Final[Run] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
-"""The run of a job that was given back before a worker came to it."""
-
-
-def _done_of(outcome: Outcome, count: int) -> int:
-    if outcome.failed:
-        return 0
-    asked = None if outcome.context is None else outcome.context.done_count
-    return count if asked is None else max(0, min(asked, count))
+"""The outcome of messages whose invisible time ended before a listener got them."""
+_WITHDRAWN: Final[Progress] = (0, Outcome(ConsumeResult.RECONSUME_LATER))
+"""The result of a job that was given back before a worker took it."""
 
 
 def _given_back(

@@ -1,9 +1,10 @@
-"""The handles of popped messages: what a consumer acknowledges with.
+"""Pop handles (`POP_CK`): identify a popped message when it is acknowledged.
 
 Rules kept here:
-- A consumer makes the handles out of the answer to its pop. Only messages that come again bring theirs along.
-- A mark says which topic a message is in: 0 the one that was asked for, 1 and 2 the versions of its retry
-  topic, `%RETRY%<group>_<topic>` and `%RETRY%<group>+<topic>`.
+- A consumer makes the handles from the response to its pop. Only messages that are delivered again have
+  theirs in a property.
+- The mark of a handle names the message's topic: 0 the topic that was asked for, 1 and 2 its retry topic,
+  `%RETRY%<group>_<topic>` and `%RETRY%<group>+<topic>`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class PopHandle(NamedTuple):
-    """Which message of which pop."""
+    """One message of one pop."""
 
     start_offset: int
     """The first offset of the pop in this queue; brokers find the pop by it."""
@@ -45,7 +46,7 @@ class PopHandle(NamedTuple):
 
 
 def read_handle(text: str) -> PopHandle:
-    """The handle that a message brought along."""
+    """Parse the handle in the property of a message."""
     parts = text.split(" ")
     try:
         start, pop_time, invisible, revive_queue = map(long_of, parts[:4])
@@ -57,7 +58,7 @@ def read_handle(text: str) -> PopHandle:
 
 
 def marked_topic(topic: str, group: str, mark: str) -> str:
-    """The topic that a message is in."""
+    """The topic with this mark."""
     if mark == NORMAL:
         return topic
     return f"{RETRY_PREFIX}{group}{'_' if mark == RETRY_V1 else '+'}{topic}"
@@ -72,28 +73,28 @@ def _mark_of(topic: str) -> str:
 def handles_of(
     messages: Sequence[StoredMessage], header: PopMessageResponse, broker_name: str
 ) -> list[PopHandle]:
-    """The handle of each message of an answer."""
+    """The handle of each message of a response."""
     starts = _table(header.start_offset_info, long_of)
     listed = _table(header.msg_offset_info, _offsets)
     may_bring_handles = any(mark != NORMAL for mark, _ in starts)
-    places = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
-    real = _real_offsets(messages, places, listed)
+    keys = [(_mark_of(message.topic), str(message.queue_id)) for message in messages]
+    real = _real_offsets(messages, keys, listed)
     handles = []
-    for message, place in zip(messages, places, strict=True):
+    for message, key in zip(messages, keys, strict=True):
         brought = _brought_by(message) if may_bring_handles else None
         if brought is not None:
             handles.append(brought)
             continue
-        offset = real[place, message.queue_offset]
-        # Brokers that do not say where the pop began mean its first message.
-        start = starts.get(place)
+        offset = real[key, message.queue_offset]
+        # Without a start offset in the response, the pop starts at its first message.
+        start = starts.get(key)
         handles.append(
             PopHandle(
-                starts.setdefault(place, offset) if start is None else start,
+                starts.setdefault(key, offset) if start is None else start,
                 header.pop_time,
                 header.invisible_time,
                 header.revive_qid,
-                place[0],
+                key[0],
                 broker_name,
                 message.queue_id,
                 offset,
@@ -103,50 +104,50 @@ def handles_of(
 
 
 def _brought_by(message: StoredMessage) -> PopHandle | None:
-    """The handle in the properties of a message; None if there is none that can be read."""
+    """The handle in the property of a message; None if there is none that can be read."""
     text = message.properties.get(names.POP_CK)
     try:
         return None if text is None else read_handle(text)
-    except HeaderError:  # who sent the message can have written anything there
+    except HeaderError:  # the sender of the message can have written anything there
         return None
 
 
-_Place = tuple[str, str]
-"""The mark of a topic, and the number of a queue in it."""
+_QueueKey = tuple[str, str]
+"""The mark of a topic, and a queue id."""
 
 
 def _real_offsets(
-    messages: Sequence[StoredMessage], places: Sequence[_Place], listed: dict[_Place, list[int]]
-) -> dict[tuple[_Place, int], int]:
-    """The offsets that the broker listed, by those in the records: the n-th of a queue is the n-th."""
-    found: dict[_Place, list[int]] = {}
-    for message, place in zip(messages, places, strict=True):
-        found.setdefault(place, []).append(message.queue_offset)
-    real: dict[tuple[_Place, int], int] = {}
-    for place, offsets in found.items():
-        told = listed.get(place, [])
+    messages: Sequence[StoredMessage], keys: Sequence[_QueueKey], listed: dict[_QueueKey, list[int]]
+) -> dict[tuple[_QueueKey, int], int]:
+    """The offsets that the broker listed, by those in the records: n-th to n-th of each queue."""
+    found: dict[_QueueKey, list[int]] = {}
+    for message, key in zip(messages, keys, strict=True):
+        found.setdefault(key, []).append(message.queue_offset)
+    real: dict[tuple[_QueueKey, int], int] = {}
+    for key, offsets in found.items():
+        told = listed.get(key, [])
         told = told if len(told) >= len(offsets) else sorted(offsets)
-        real |= {(place, offset): at for offset, at in zip(sorted(offsets), told, strict=False)}
+        real |= {(key, offset): at for offset, at in zip(sorted(offsets), told, strict=False)}
     return real
 
 
 def with_attempts(messages: Sequence[StoredMessage], header: PopMessageResponse) -> Sequence[StoredMessage]:
-    """The messages of an ordered pop with how often they were handed out before, as the broker counts it."""
+    """The messages of an ordered pop with the broker's delivery counts in `reconsume_times`."""
     counts = _table(header.order_count_info, long_of)
     if not counts:
         return messages
     return [_with_attempts(message, counts) for message in messages]
 
 
-def _with_attempts(message: StoredMessage, counts: dict[_Place, int]) -> StoredMessage:
+def _with_attempts(message: StoredMessage, counts: dict[_QueueKey, int]) -> StoredMessage:
     mark, queue_id = _mark_of(message.topic), message.queue_id
     count = counts.get((mark, f"qo{queue_id}%{message.queue_offset}"), counts.get((mark, str(queue_id)), 0))
     return msgspec.structs.replace(message, reconsume_times=count) if count > 0 else message
 
 
-def _table(text: str | None, read: Callable[[str], T]) -> dict[_Place, T]:
-    """A field of the form `mark queue value;mark queue value`."""
-    table: dict[_Place, T] = {}
+def _table(text: str | None, read: Callable[[str], T]) -> dict[_QueueKey, T]:
+    """Parse a field of the form `mark queue value;mark queue value`."""
+    table: dict[_QueueKey, T] = {}
     for item in filter(None, (text or "").split(";")):
         try:
             mark, queue, value = item.split(" ")

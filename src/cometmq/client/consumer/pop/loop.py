@@ -1,12 +1,13 @@
-"""The pop loops of a consumer: one for each queue or broker that it pops, one request at a time.
+"""Pop loops: one for each queue or broker that a consumer pops, one request at a time.
 
 Rules kept here:
-- A queue is popped as long as what is held of it and not acknowledged stays within its threshold.
-- Whatever a broker answers, or does not, the loop goes on, unless the queue was dropped: an error costs a
-  pause, a busy broker a short one.
-- A pop that is under way cannot be taken back. The loop of a dropped queue lives on until its answer is
-  there, and gives back what it brings.
-- Messages with a tag that nobody asked for are acknowledged at once.
+- A broker says which queues its consumers pop. One that cannot, or that would have them pull, is popped as a
+  whole: a broker hands each message to one consumer only, so nothing needs to be shared out.
+- A queue is popped as long as its messages that are not acknowledged stay within the threshold.
+- An error costs a pause, a busy broker a short one; the loop continues until its queue is dropped.
+- A pop under way cannot be cancelled. The loop of a dropped queue waits for the response and gives the
+  messages back. Messages that were popped before are finished, because nobody else has them.
+- Messages whose tag is not subscribed to are acknowledged at once.
 """
 
 from __future__ import annotations
@@ -15,31 +16,103 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
-from cometmq.client.consumer.pop.acks import PopAcks
-from cometmq.client.consumer.pop.consumption import PopConsumption
-from cometmq.client.consumer.pop.queues import PopQueue
-from cometmq.client.consumer.pop.requests import PopCalls, PopPlan, PopReply
+from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.pop.requests import PopPlan, PopReply, PopRequests
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.rebalance import Apply, Rebalancer
+from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.settings import ConsumerSettings
 from cometmq.client.names import unwrap
 from cometmq.model.errors import CometError, ResponseError
 from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from cometmq.client.consumer.pop.acks import PopAcks
+    from cometmq.client.consumer.pop.consumption import PopConsumption
     from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
 
+WHOLE_BROKER: Final = -1
 _BUSY_PAUSE_S: Final = 0.02
 _EMPTY_PAUSE_S: Final = 0.05
 _PAUSED_S: Final = 1.0
 _ATTEMPT_BYTES: Final = 16
+
+
+class PopQueue(ProcessQueue):
+    """The popped messages of one queue, or of one broker."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        super().__init__(queue)
+        self.waiting = 0
+        """The number of popped messages that are neither acknowledged nor given back."""
+
+    def settled(self, count: int) -> None:
+        """Count messages that are acknowledged, given back, or lost."""
+        self.waiting -= count
+        self.made_room()
+
+
+class PopQueues:
+    """The pop queues of a consumer, by queue."""
+
+    def __init__(self, begin: Callable[[PopQueue], None]) -> None:
+        self.table: dict[MessageQueue, PopQueue] = {}
+        self._begin = begin
+
+    async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Pop exactly these queues of a topic."""
+        for queue in [queue for queue in self.table if queue.topic == topic and queue not in wanted]:
+            self.table.pop(queue).drop()
+        for queue in sorted(wanted - self.table.keys()):
+            pq = self.table[queue] = PopQueue(queue)
+            self._begin(pq)
+        return True
+
+    def drop_all(self) -> None:
+        """Pop nothing more."""
+        for pq in self.table.values():
+            pq.drop()
+
+
+class PopRebalancer(Rebalancer):
+    """Keeps the queues that one consumer pops up to date."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        calls: BrokerCalls,
+        pops: PopRequests,
+        group: str,
+        settings: ConsumerSettings,
+        topics: Callable[[], Collection[str]],
+        apply: Apply,
+    ) -> None:
+        super().__init__(instance, calls, group, settings, topics, apply)
+        self._pops = pops
+
+    async def _queues_of(self, topic: str) -> set[MessageQueue]:
+        routes = self._instance.routes
+        await routes.of(topic)
+        queues = routes.subscribe_queues(topic)
+        if not queues:
+            return set()  # a topic that does not exist yet
+        assigned = await self._pops.assignment(topic, self._settings.strategy.name)
+        return {self._whole_broker(queue) for queue in queues} if assigned is None else assigned
+
+    def _whole_broker(self, queue: MessageQueue) -> MessageQueue:
+        if self._instance.routes.broker_of(queue) != queue.broker_name:
+            return queue  # the queues of a static topic may be at different brokers
+        return MessageQueue(queue.topic, queue.broker_name, WHOLE_BROKER)
 
 
 class PopLoops:
@@ -48,7 +121,7 @@ class PopLoops:
     def __init__(
         self,
         instance: ClientInstance,
-        pops: PopCalls,
+        pops: PopRequests,
         plan: PopPlan,
         threshold: int,
         error_pause_s: float,
@@ -79,7 +152,7 @@ class PopLoops:
         while not pq.dropped:
             pq.last_pull_s = time.monotonic()
             if self.paused or pq.waiting > self._threshold:
-                pq.held_back_times += not self.paused
+                pq.flow_control_times += not self.paused
                 await pq.wait_for_room(_PAUSED_S)
                 continue
             try:
@@ -103,10 +176,10 @@ class PopLoops:
         return self._error_pause_s
 
     async def _pop(self, pq: PopQueue, attempt_id: str | None) -> float:
-        """Pop once; the answer is how long to wait before the next time."""
+        """Pop once; returns the pause before the next time."""
         queue = pq.queue
         subscription = self._subscription_of(queue.topic)
-        if subscription is None:  # no longer subscribed to, and about to be dropped
+        if subscription is None:  # no longer subscribed, and about to be dropped
             return self._error_pause_s
         began = time.monotonic()
         reply = await self._pops.pop(queue, subscription, self._plan, attempt_id)
@@ -123,7 +196,7 @@ class PopLoops:
             return 0.0
         if reply.crowded:
             return self._error_pause_s
-        # A broker waits before it says that it has nothing; one that does not is not asked all the time.
+        # A broker waits before an empty response; one that does not is not asked in a busy loop.
         return _EMPTY_PAUSE_S if now - began < _EMPTY_PAUSE_S else 0.0
 
     def _take(self, pq: PopQueue, reply: PopReply, subscription: SubscriptionData, expires_s: float) -> None:

@@ -1,9 +1,9 @@
-"""What pop consumers ask brokers: their assignment, messages, and what becomes of these.
+"""Requests of pop consumers to brokers: assignment, pop, acknowledge, change invisible time.
 
 Rules kept here:
 - Only the master of a broker hands out messages, and takes them back.
-- Acknowledgements go many at once, and one by one to a broker that knows no batches of them.
-- The time of a pop is the broker's: clocks that disagree cannot make it come too late.
+- Acknowledgements go in batches, and one by one to a broker that does not support batches.
+- Pop times are the broker's, so that differing clocks cannot make an acknowledgement late.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOW_AT_THE_BROKER: Final = 0
 POP: Final = "POP"
 
 Popped = tuple[str, PopHandle]
-"""A message to be acknowledged: the topic that was asked for, and the handle."""
+"""A message to be acknowledged: the topic of the pop, and the handle."""
 
 
 class PopPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,30 +58,30 @@ class PopPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PopReply(msgspec.Struct, frozen=True):
-    """What a pop brought."""
+    """The response to a pop."""
 
     messages: Sequence[StoredMessage]
     handles: Sequence[PopHandle]
     invisible_ms: int = 0
     crowded: bool = False
-    """Too many wait at the broker already."""
+    """Too many pops wait at the broker."""
     error: ProtocolError | None = None
-    """Why the messages behind these could not be read."""
+    """Why later messages of the response cannot be read."""
 
 
-class PopCalls:
-    """Pops messages for one group."""
+class PopRequests:
+    """Pop requests of one group."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
         self._without_batches: set[str] = set()
-        """Brokers that want acknowledgements one by one."""
+        """Brokers that take acknowledgements only one by one."""
 
     async def assignment(self, topic: str, strategy: str) -> set[MessageQueue] | None:
-        """The queues of a topic that a broker wants this consumer to pop; None if it wants no such thing.
+        """The queues that a broker assigns to this consumer; None if it does not assign queues for popping.
 
-        `RouteNotFoundError` says that nothing can be told for now.
+        Raises `RouteNotFoundError` if no broker can tell now.
         """
         instance = self._instance
         route = await instance.routes.of(topic)
@@ -113,10 +113,9 @@ class PopCalls:
     async def pop(
         self, queue: MessageQueue, subscription: SubscriptionData, plan: PopPlan, attempt_id: str | None
     ) -> PopReply:
-        """Take messages of a queue, or with number -1 of a broker, for a time.
+        """Pop messages of a queue, or of a whole broker (queue id -1), for the invisible time.
 
-        Who asks again with the same `attempt_id` gets what an answer brought that was lost, where order is
-        kept.
+        An ordered pop that is repeated with the same `attempt_id` gets the messages of a lost response.
         """
         header = PopMessageRequest(
             consumer_group=self._group,
@@ -143,13 +142,13 @@ class PopCalls:
             remark = answer.remark or "no reason given"
             raise ResponseError(f"{address} refused to pop {queue}: {remark}", code=answer.code)
         told = answer.header(PopMessageResponse)
-        # Not by tags: what is not wanted has to be acknowledged all the same.
+        # Not by tags: messages that are filtered out have to be acknowledged too.
         found, error = decode_pulled(answer.body, queue)
         handles = handles_of(found, told, queue.broker_name)
         return PopReply(with_attempts(found, told), handles, told.invisible_time, error=error)
 
     async def ack(self, broker_name: str, popped: Sequence[Popped]) -> None:
-        """These messages of a broker are done."""
+        """Acknowledge messages of one broker."""
         if len(popped) > 1 and broker_name not in self._without_batches:
             batch, single = _batched(self._group, popped)
             try:
@@ -176,7 +175,7 @@ class PopCalls:
         await self._ask(popped, RequestCode.ACK_MESSAGE, header)
 
     async def change_time(self, popped: Popped, invisible_ms: int) -> None:
-        """Let a message come again after this time; its handle is of no use any more."""
+        """Have a message delivered again after this time; its handle becomes invalid."""
         topic, handle = popped
         header = ChangeInvisibleTimeRequest(
             consumer_group=self._group,
@@ -212,7 +211,7 @@ class PopCalls:
 
 
 def _batched(group: str, popped: Sequence[Popped]) -> tuple[tuple[BatchAck, ...], list[Popped]]:
-    """The acknowledgements, those of one pop from one queue together; and those that fit into no batch."""
+    """Acknowledgements grouped by pop and queue, and those that fit into no batch."""
     bits: dict[tuple[str, PopHandle], int] = {}
     single: list[Popped] = []
     for topic, handle in popped:

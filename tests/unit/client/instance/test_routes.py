@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.client.instance.static_queues import NO_BROKER, static_queues
+from cometmq.client.instance.routes import NO_BROKER, static_queues
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
 from cometmq.model.topic import TopicQueueMappingInfo

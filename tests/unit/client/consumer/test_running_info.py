@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from cometmq.client.consumer import consume_statistics
-from cometmq.client.consumer.consume_statistics import ConsumeStatistics
+from cometmq.client.consumer import running_info
+from cometmq.client.consumer.running_info import ConsumeStatistics
 
 
 def test_rates_are_those_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """C6."""
     now = 1000.0
-    monkeypatch.setattr(consume_statistics, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(running_info, "time", SimpleNamespace(monotonic=lambda: now))
     statistics = ConsumeStatistics()
     totals = statistics.of("orders")
     totals.count_pull(32, 0.010)
-    totals.count_run(20, 0.002)
+    totals.count_call(20, 0.002)
     totals.count_results(0, 10)
     now += 10
     statistics.note()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consumer.queue_tables import decode_queue_table
+from cometmq.client.consumer.broker_calls import decode_queue_table
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 
