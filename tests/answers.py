@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cometmq.wire.record.record import decode_record
-
 from cometmq.wire.frame.command import Command
+from cometmq.wire.record.codec import decode_record
 
 
 class Told(NamedTuple):

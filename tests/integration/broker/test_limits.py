@@ -16,8 +16,9 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.group import UpdateGroupForbiddenRequest
 from cometmq.wire.headers.offset import CloneGroupOffsetRequest, ResetOffsetRequest
 from cometmq.wire.record.batch import BatchItem, encode_batch
-from tests.integration.broker.broker_kit import BrokerKit, eventually, running_broker, send_header
+from tests.integration.broker.broker_kit import BrokerKit, running_broker, send_header
 from tests.integration.broker.responsive_kit import topic
+from tests.waiting import eventually
 
 OK, NO_PERMISSION, INVALID = 0, 16, 29
 CHECKSUM = "1234567890"

@@ -32,7 +32,7 @@ from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
-from cometmq.client.names import TEMPLATE_TOPIC, TRACE_TOPIC, check_group, check_topic
+from cometmq.client.names import check_group, check_topic
 from cometmq.client.settings import ClientOptions, ClientSettings
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.query import MessageTrace, gather
@@ -46,6 +46,7 @@ from cometmq.model.errors import (
     StateError,
 )
 from cometmq.model.message import StoredMessage
+from cometmq.model.names import DEFAULT_TOPIC, TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -54,7 +55,7 @@ from cometmq.wire.bodies.heartbeat import ALL
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Body, Command
-from cometmq.wire.header.header import Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.group import (
     DeleteSubscriptionGroupRequest,
     GetAllSubscriptionGroupRequest,
@@ -201,7 +202,7 @@ class Admin:
         """Create or change a topic on the broker at this address; `attributes` as in `create_topic`."""
         header = CreateTopicRequest(
             topic=config.topic_name,
-            default_topic=TEMPLATE_TOPIC,
+            default_topic=DEFAULT_TOPIC,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm,

@@ -19,8 +19,8 @@ from cometmq.wire.bodies.consumer_info import (
     decode_consumer_ids,
     decode_locked,
     encode_lock_request,
-    queue_key,
 )
+from cometmq.wire.bodies.json_body import queue_key
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.offset import (

@@ -27,8 +27,8 @@ from typing import Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
 from cometmq.client.consumer.settings import HALF_AN_HOUR_MS, ConsumerSettings, default_offset_folder
-from cometmq.client.names import RETRY_PREFIX
 from cometmq.model.errors import ClientError, CometError, HeaderError, RemotingError
+from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.ports.files import Files, SystemFiles
 from cometmq.ports.names import UnsafeNameError, child

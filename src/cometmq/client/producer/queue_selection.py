@@ -19,10 +19,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypedDict
 
 from cometmq.client.instance.routes import Routes
-from cometmq.client.names import NOT_FOR_SENDING, check_topic, unwrap, wrap_topic
+from cometmq.client.names import check_topic, unwrap, wrap_topic
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.model.errors import CallTimeoutError, MessageError, RouteNotFoundError
 from cometmq.model.message import Message
+from cometmq.model.names import NOT_FOR_CLIENTS
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.java_hash import java_hash
 
@@ -120,7 +121,7 @@ class PublishTopics:
         if known is not None:
             return known
         check_topic(name)
-        if name in NOT_FOR_SENDING:
+        if name in NOT_FOR_CLIENTS:
             raise MessageError(f"topic {name} is the brokers' own; nobody else sends to it")
         topic = wrap_topic(self._namespace, name)
         try:

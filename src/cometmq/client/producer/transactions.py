@@ -25,7 +25,7 @@ import msgspec
 
 from cometmq.client.consumer.listener import is_async
 from cometmq.client.consumer.listener_pool import TaskWorkers
-from cometmq.client.names import TEMPLATE_TOPIC, unwrap, wrap_topic
+from cometmq.client.names import unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.queue_selection import QueueSelector, SendOptions
 from cometmq.client.producer.send_request import SystemFields
@@ -41,6 +41,7 @@ from cometmq.model.errors import (
     TooManyRequestsError,
 )
 from cometmq.model.message import Message, StoredMessage
+from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType
 from cometmq.wire.codes import RequestCode
@@ -319,7 +320,7 @@ class TransactionProducer(Producer):
         self.listener = listener
         self._check: Check = listener.check if listener is not None else check  # type: ignore[assignment]
         self._check_threads = check_threads
-        self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [TEMPLATE_TOPIC]
+        self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [DEFAULT_TOPIC]
         self._decisions = Decisions()
         self._checks: CheckBacks | None = None
 

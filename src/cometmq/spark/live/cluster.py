@@ -23,8 +23,7 @@ import msgspec
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullRequests
 from cometmq.client.instance.identity import client_id
-from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.instance.members import MemberKind
+from cometmq.client.instance.instance import ClientInstance, MemberKind, join_instance
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import ClientError, CometError, RouteNotFoundError, StateError
 from cometmq.model.message import StoredMessage
@@ -110,7 +109,7 @@ class QueryMember:
 class GroupOffsets:
     """Commits the offsets of a query to brokers in the background."""
 
-    def __init__(self, calls: QueueCalls, member: QueryMember) -> None:
+    def __init__(self, calls: BrokerCalls, member: QueryMember) -> None:
         self._calls = calls
         self._member = member
         self._committed: dict[MessageQueue, int] = {}
