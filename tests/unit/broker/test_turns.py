@@ -80,7 +80,7 @@ async def test_one_that_fails_leaves_the_others_their_turn() -> None:
 async def test_who_cannot_be_asked_in_this_turn_counts_as_interested() -> None:
     filters, slow = ArrivalFilters(), Slow()
     outcomes = [filters.wants(slow, 0, b"") for _ in range(10)]
-    assert outcomes[:2] == [False, False]
+    assert outcomes[0] is False
     assert outcomes[-1]
     assert slow.asked < 5
     await asyncio.sleep(0)
