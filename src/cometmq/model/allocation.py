@@ -1,7 +1,6 @@
-"""The two ways to share things out evenly among clients, as clients and brokers of RocketMQ both do it.
+"""Averaging allocation of queues to clients, used by clients and brokers.
 
-Rules kept here: everybody computes alone, from the same sorted lists, which client gets what; so it is done
-exactly as Java does it.
+Rules kept here: every client computes the allocation alone, from the same sorted lists, so it equals Java's.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ BY_CIRCLE: Final = "AVG_BY_CIRCLE"
 
 
 def averagely(things: Sequence[T], index: int, clients: int) -> list[T]:
-    """Neighbouring ones to each client, the first clients getting one more."""
+    """Neighbours to each client; the first clients get one more."""
     size, spare = divmod(len(things), clients)
     start = index * size + min(index, spare)
     return list(things[start : start + size + (index < spare)])
 
 
 def by_circle(things: Sequence[T], index: int, clients: int) -> list[T]:
-    """Dealt out one by one, like cards."""
+    """Round-robin."""
     return list(things[index::clients])

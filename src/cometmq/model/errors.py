@@ -1,4 +1,4 @@
-"""The errors of CometMQ: one root, and what a caller needs to decide about a retry.
+"""Errors of CometMQ: one root, with everything that a caller needs to decide about a retry.
 
 Rules kept here:
 - Every error is a `CometError`, survives pickling (Spark workers send them), and says what to do next.
@@ -38,7 +38,7 @@ def _rebuild(cls: type[CometError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class ProtocolError(CometError):
-    """Bytes from a peer that are not what the protocol says."""
+    """Bytes from a peer that violate the protocol."""
 
 
 class FramingError(ProtocolError):
@@ -58,7 +58,7 @@ class SettingsError(CometError):
 
 
 class StoreError(CometError):
-    """A store directory, or something done to it, that is not as it has to be; the message names the file."""
+    """A store directory that cannot be used, or a failed operation on it; the message names the file."""
 
 
 class RemotingError(CometError):
@@ -95,7 +95,7 @@ class ResponseError(CometError):
 
 
 class ClientError(CometError):
-    """Something that a client was asked to do and cannot do."""
+    """A client cannot do what it was asked to do."""
 
 
 class StateError(ClientError):
@@ -107,11 +107,11 @@ class GroupTakenError(ClientError):
 
 
 class NotFoundError(ClientError):
-    """Something was asked for by its name, or by its id, that does not exist."""
+    """Something asked for by name or id does not exist."""
 
 
 class RouteNotFoundError(ClientError):
-    """No name server knows a way to the topic."""
+    """No name server has a route for the topic."""
 
     retriable = True
 
@@ -120,15 +120,15 @@ class RouteNotFoundError(ClientError):
 
 
 class SendError(ClientError):
-    """A message that could not be sent; `retriable` and `maybe_applied` tell what may be done about it.
+    """A message could not be sent; `retriable` and `maybe_applied` tell whether to try again.
 
-    `attempts` says, one sentence each, what happened at every broker that was tried.
+    `attempts` has one sentence for every broker that was tried.
     """
 
     attempts: tuple[str, ...] = ()
 
 
 class PartialBatchError(SendError):
-    """A batch of which only a part was stored; `receipts` has the receipts of that part, in order."""
+    """Only a part of a batch was stored; `receipts` has the receipts of that part, in order."""
 
     receipts: tuple[Any, ...] = ()

@@ -1,7 +1,7 @@
-"""How often something measured fell into which range.
+"""Histograms: counts of measured values by range.
 
-Rules kept here: observing is a search in a few bounds and two additions, and belongs to one thread; whoever
-reads from another takes a copy of the counts, which may lack what is being observed at that moment.
+Rules kept here: one thread observes, by a search in a few bounds and two additions. Readers on other threads
+copy the counts, which may lack the current observation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
-        """The upper ends of the ranges but the last one, which has none."""
+        """Upper bounds of all ranges but the last."""
         self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
-        """All values together."""
+        """The sum of all values."""
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value, or so many of the same."""
+        """Count a value, `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times

@@ -1,11 +1,9 @@
-"""Messages: what an application makes (`Message`) and what a broker has stored (`StoredMessage`).
+"""Messages: made by an application (`Message`), or stored by a broker (`StoredMessage`).
 
 Rules kept here:
-- Both are values: frozen, and complete when they exist. A message that cannot be sent is refused when it is
-  made.
-- What has a meaning to the system has a field of its own; `properties` of a `Message` are the application's
-  alone.
-- A `StoredMessage` keeps every property exactly as stored; its fields only read them.
+- Both are frozen values. A message that cannot be sent is refused when it is made.
+- Properties of the system have fields of their own; `properties` of a `Message` are the application's alone.
+- A `StoredMessage` keeps every property exactly as stored.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class Host(NamedTuple):
-    """An address of a client or a broker as messages carry it."""
+    """The address of a client or broker in a message."""
 
     ip: str
     port: int
@@ -38,7 +36,7 @@ class Message(msgspec.Struct, frozen=True):
     """A message to be sent.
 
     At most one of `delay_level`, `delay_ms` and `deliver_at_ms` is set: the broker's numbered level, a delay
-    of one's own, or a point in time. `sharding_key` names the thing whose messages must stay in order.
+    in milliseconds, or a point in time. Messages with the same `sharding_key` stay in order.
     """
 
     topic: str
@@ -82,7 +80,7 @@ class Message(msgspec.Struct, frozen=True):
             raise MessageError("set only one of delay_level, delay_ms and deliver_at_ms")
 
     def all_properties(self) -> dict[str, str]:
-        """The application's properties together with those that the fields stand for, as they are sent."""
+        """Returns the properties as sent: the application's and those of the fields."""
         merged = dict(self.properties)
         if self.keys:
             merged[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
@@ -150,7 +148,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def msg_id(self) -> str:
-        """The id that the producer gave, else the one that says where the message is stored."""
+        """The unique id of the producer, or else the offset id."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
 
     @property
@@ -171,5 +169,5 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def user_properties(self) -> dict[str, str]:
-        """What the application itself set, without the names of the system."""
+        """The application's own properties."""
         return {name: value for name, value in self.properties.items() if name not in names.RESERVED}

@@ -2,8 +2,7 @@
 
 Rules kept here:
 - The names are RocketMQ's own, byte for byte; they stand on the wire and on disk.
-- `RESERVED` are the names that only the system writes; `Message` offers a field for those a user decides
-  about.
+- Only the system writes the `RESERVED` names; `Message` has fields for those that a user decides about.
 - A property's name and value are never blank, and contain neither of the two separator characters.
 """
 
@@ -71,7 +70,7 @@ POP_CK: Final = "POP_CK"
 POP_CK_OFFSET: Final = "POP_CK_OFFSET"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 ONCE: Final = "__ONCE"
-"""Our own: where a message stands in the writes of a query that are stored once."""
+"""CometMQ's own: the position of a message in the exactly-once writes of a query."""
 
 # Retry and dead letters.
 RETRY_TOPIC: Final = "RETRY_TOPIC"
@@ -109,7 +108,7 @@ USER_SETTABLE: Final = frozenset(
         REDIRECT,
     }
 )
-"""Names with a meaning that an application may nevertheless set as an ordinary property."""
+"""System names that an application may set nevertheless."""
 
 # fmt: off
 RESERVED: Final = frozenset(
@@ -141,7 +140,7 @@ def is_blank(text: str) -> bool:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse what can be neither a property's name nor its value."""
+    """Refuse a text that can be neither name nor value of a property."""
     if not isinstance(text, str):
         raise MessageError(f"{what} must be a string, not {type(text).__name__}")
     if is_blank(text):

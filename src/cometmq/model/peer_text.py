@@ -1,13 +1,11 @@
-"""Text of peers for people: in lines of the log and on terminals.
+"""Escaping of peers' text in the log and on terminals.
 
 Rules kept here:
-- What a peer wrote is shown in one line and does nothing to a terminal: control characters, line ends of
-  every kind, escape sequences, and characters that change the direction of text or are not seen at all are
-  written as escapes. Everything else is shown as it is.
+- Text of a peer is shown in one line and does nothing to a terminal: control characters, line ends, escape
+  sequences, and invisible or direction-changing characters are written as escapes.
 - A long text is cut, and says how much is missing.
-- Every record of our loggers goes through `PeerTextFilter`, whoever handles it; servers have it at their
-  handlers, too, for records of other loggers. Tracebacks keep their lines; the messages of the exceptions in
-  them are text of peers.
+- Every record of our loggers goes through `PeerTextFilter`; servers have it at their handlers, too, for
+  records of other loggers. Tracebacks keep their lines; the messages of their exceptions are escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from types import TracebackType
 from typing import Final
 
 LONGEST: Final = 4000
-"""So many characters of a message are logged."""
+"""The most characters of a message in the log."""
 LOGGERS: Final = ("broker", "client", "namesrv", "remoting", "spark", "standalone", "store")
 """Our loggers, without the `cometmq.` before each."""
 
@@ -37,19 +35,19 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def escaped(text: str, limit: int | None = None) -> str:
-    """The text on one line, without anything that a terminal or a reader would not show as it is."""
+    """Returns the text on one line, with escapes, cut to `limit` characters."""
     if limit is not None and len(text) > limit:
         text = f"{text[:limit]}… ({len(text) - limit} more characters)"
     return text if _find_special(text) is None else _escape_special(_escape, text)
 
 
 def escaped_lines(text: str) -> str:
-    """The same for text of our own that has several lines: they stay."""
+    """Returns our own text with escapes, and with its lines."""
     return _escape_all_but_lines(_escape, text)
 
 
 def escaped_json(document: str) -> str:
-    """A JSON document of which a terminal shows every character; it says the same as before."""
+    """Returns an equal JSON document of which a terminal shows every character."""
     return _escape_all_but_lines(_escape_in_json, document)
 
 
@@ -67,7 +65,7 @@ def _escape_in_json(match: re.Match[str]) -> str:
 
 
 def escaped_traceback(exc_info: _ExcInfo) -> str:
-    """A traceback as Python writes it, with the messages of its exceptions escaped."""
+    """Returns a traceback with the messages of its exceptions escaped."""
     lines = []
     for part in traceback.TracebackException(*exc_info).format():
         # Frames and what joins two tracebacks begin with a blank; an exception begins with its type.
@@ -77,7 +75,7 @@ def escaped_traceback(exc_info: _ExcInfo) -> str:
 
 
 class PeerTextFilter(logging.Filter):
-    """Lets every record pass, with its message and its traceback escaped."""
+    """Escapes message and traceback of every record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
@@ -94,7 +92,7 @@ class PeerTextFilter(logging.Filter):
 
 
 def escape_peer_text() -> None:
-    """Have everything escaped that our loggers log."""
+    """Add the filter to our loggers."""
     for name in LOGGERS:
         logger = logging.getLogger(f"cometmq.{name}")
         if not any(isinstance(each, PeerTextFilter) for each in logger.filters):

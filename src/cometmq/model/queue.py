@@ -1,8 +1,7 @@
-"""One queue of a topic on one broker: the unit of assignment, order and offsets.
+"""A message queue: the unit of assignment, order and offsets.
 
-Rules kept here:
-- Queues are values: equal when all three parts are, usable as keys, and sorted by topic, broker name, queue
-  id. Every consumer of a group sorts the same way, so that all of them come to the same assignment.
+Rules kept here: queues are values, sorted by topic, broker name and queue id. Every consumer of a group sorts
+this way, so that all of them compute the same assignment.
 """
 
 from __future__ import annotations

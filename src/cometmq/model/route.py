@@ -43,14 +43,14 @@ class TopicRoute(msgspec.Struct, rename="camel"):
 
 
 class Takeover(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker registered under a name and an id that another address had, and has its route now."""
+    """A broker took the route of another address by registering under its name and id."""
 
     broker_id: int
     broker_name: str
     cluster: str
     count: int
-    """How often that happened: two brokers that both register take the route from each other."""
+    """How often: two running brokers take the route from each other."""
     last_ms: int
-    """When that was for the last time, in milliseconds since 1970."""
+    """The last time, in milliseconds since 1970."""
     new_addr: str
     old_addr: str

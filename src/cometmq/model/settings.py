@@ -1,10 +1,9 @@
-"""Settings: declared structs filled from layers of text, each value with the place it came from.
+"""Settings: declared structs filled from layers of text, with the source of each value.
 
 Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one; a value of
-the wrong type is an error that names the key, the layer and what would be right. Keys are RocketMQ's property
-names; an empty value of a setting that may be absent leaves it absent. A setting that would promise what this
-software does not do yet is refused (`Only`), never accepted in silence; its default always is fine. Requests
-change settings one and all or not at all, and never those that are declared as `Fixed` or `BlackListed`.
+the wrong type is an error that names the key, the layer and the right type. Keys are RocketMQ's property
+names; an empty value of an optional setting leaves it absent. An unsupported value is refused (`Only`), never
+silently accepted. A request changes all its settings or none, and never `Fixed` or `BlackListed` ones.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 LONGEST_VALUE: Final = 4000
-"""So many characters may a request set a value to."""
+"""The longest value in a request, in characters."""
 _MARK: Final = "no request changes it"
 _BLACK_LIST: Final = "black list"
 _FIXED: Final = "fixed"
@@ -35,7 +34,7 @@ Fixed = Annotated[T, msgspec.Meta(extra={_MARK: _FIXED})]
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """Values from one place."""
+    """Values from one source."""
 
     name: str
     values: Mapping[str, str]
@@ -55,9 +54,9 @@ class Only(NamedTuple):
 
     key: str
     allowed: str
-    """The texts that are fine, ` or ` between them."""
+    """The supported texts, separated by ` or `."""
     instead: str
-    """What would go wrong with another one, and what to do instead."""
+    """Why other values are refused, and what to do instead."""
 
 
 def refuse_unsupported(settings: msgspec.Struct, rules: Iterable[Only]) -> None:
@@ -86,7 +85,7 @@ def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:
 
 
 def convert(cls: type[msgspec.Struct], key: str, text: str, origin: str) -> Any:
-    """One value in the type of its field."""
+    """Returns a value in the type of its field."""
     annotation = _types(cls)[key]
     try:
         return _read(annotation, text.strip())
@@ -96,12 +95,11 @@ def convert(cls: type[msgspec.Struct], key: str, text: str, origin: str) -> Any:
 
 @cache
 def _types(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each setting, by its property name."""
     return {info.encode_name: info.type for info in msgspec.structs.fields(cls)}
 
 
 def plain_type(annotation: Any) -> Any:
-    """A type without what is noted beside it."""
+    """Returns a type without annotations."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
@@ -116,7 +114,7 @@ def _mark(annotation: Any) -> str:
 
 
 def refuse_keys(kinds: Iterable[type[msgspec.Struct]], keys: Iterable[str], listed: str) -> str | None:
-    """Why a request cannot change these settings; None if it can. `listed` are further keys of that kind."""
+    """Returns why a request cannot change these settings, or None. `listed` has further fixed keys."""
     marks = {key: _mark(annotation) for kind in kinds for key, annotation in _types(kind).items()}
     black_list = {key.strip() for key in listed.split(";")}
     wanted = sorted(keys)
@@ -132,7 +130,7 @@ def refuse_keys(kinds: Iterable[type[msgspec.Struct]], keys: Iterable[str], list
 
 
 def changed_by_request(settings: S, wanted: Mapping[str, str]) -> S:
-    """The settings with those of the wanted ones that are among them; raises `SettingsError`."""
+    """Returns the settings changed by those of the wanted ones that they have; raises `SettingsError`."""
     kind = type(settings)
     names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     for key, text in wanted.items():
@@ -181,7 +179,7 @@ def _wanted(kind: Any) -> str:
 
 
 def as_texts(settings: msgspec.Struct) -> dict[str, str]:
-    """Every setting as text, by its property name."""
+    """Returns every setting as text, by its property name."""
     texts: dict[str, str] = {}
     names = zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True)
     for name, key in names:

@@ -14,7 +14,7 @@ class ExponentialRetryPolicy(msgspec.Struct, frozen=True):
 
 
 class CustomizedRetryPolicy(msgspec.Struct, frozen=True):
-    """A wait for each attempt, in milliseconds; the last one serves for all that follow."""
+    """A wait for each attempt, in milliseconds; the last one also for all later attempts."""
 
     next: tuple[int, ...] = ()
 
@@ -31,7 +31,7 @@ class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SimpleSubscription(msgspec.Struct, frozen=True, rename="camel"):
-    """What a group declares to read, kept with its configuration."""
+    """A declared subscription of a group, kept with its configuration."""
 
     topic: str
     expression_type: str

@@ -1,9 +1,9 @@
-"""The bits of a message's system flag, and the small questions asked of them.
+"""The bits of a message's system flag.
 
 Rules kept here:
 - The flag stays a plain `int` everywhere: it is a hot field, and bits that we do not know must survive.
 - A compression type of 0 means zlib: clients older than the type bits wrote none.
-- Whether a host is IPv6 is decided by the address when a record is written, never by what a client sent.
+- The host bits follow from the addresses when a record is written, never from a client's flag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPRESSION_TYPE_SHIFT: Final = 8
 
 
 class TransactionType(IntEnum):
-    """Where a message stands in a transaction; the values are the bits themselves."""
+    """The transaction bits."""
 
     NONE = 0x0
     PREPARED = 0x4
@@ -35,7 +35,7 @@ class TransactionType(IntEnum):
 
 
 class CompressionType(IntEnum):
-    """The algorithm of a compressed body; the values are those of the three type bits."""
+    """The algorithm of a compressed body: the values of the three type bits."""
 
     LZ4 = 1
     ZSTD = 2
@@ -55,7 +55,7 @@ def is_compressed(sys_flag: int) -> bool:
 
 
 def compression_type(sys_flag: int) -> CompressionType:
-    """The algorithm named by the type bits; ask `is_compressed` first whether it was used."""
+    """Returns the algorithm of the type bits; ask `is_compressed` first."""
     value = (sys_flag & COMPRESSION_TYPE_MASK) >> _COMPRESSION_TYPE_SHIFT
     if value == 0:
         return CompressionType.ZLIB
@@ -68,10 +68,9 @@ def compression_type(sys_flag: int) -> CompressionType:
 
 
 def with_compression(sys_flag: int, kind: CompressionType) -> int:
-    """The flag of a message whose body was compressed with `kind`."""
     return sys_flag & ~COMPRESSION_TYPE_MASK | COMPRESSED | kind << _COMPRESSION_TYPE_SHIFT
 
 
 def without_compression(sys_flag: int) -> int:
-    """The flag after the body was decompressed. The type bits stay, as Java's client leaves them."""
+    """Returns the flag after decompression. The type bits stay, as in Java's client."""
     return sys_flag & ~COMPRESSED

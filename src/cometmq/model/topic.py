@@ -13,7 +13,7 @@ PERM_INHERIT: Final = 1
 """The bits of a topic's or broker's permission; 6 reads and writes, 7 may also serve as a template."""
 
 MAX_QUEUES: Final = 65_536
-"""A topic has at most so many queues on a broker, for reading and for writing each."""
+"""The most read queues, and the most write queues, of a topic on a broker."""
 
 TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
@@ -21,7 +21,7 @@ TOPIC_UNIT_SUB: Final = 2
 
 
 class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """The version of a table that a broker announces; equal in all three fields means unchanged."""
+    """The version of a broker's table; unchanged if all three fields are equal."""
 
     state_version: int = 0
     timestamp: int = 0
@@ -54,7 +54,7 @@ class TopicQueueMappingInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogicQueueMappingItem(msgspec.Struct, frozen=True, rename="camel"):
-    """One stretch of a logical queue: the physical queue it lies in, and where it begins and ends there."""
+    """A range of a logical queue: its physical queue, and where it begins and ends there."""
 
     gen: int = 0
     queue_id: int = 0
@@ -67,6 +67,6 @@ class LogicQueueMappingItem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, frozen=True, rename="camel"):
-    """All that one broker knows about the logical queues of a static topic."""
+    """The logical queues of a static topic, as one broker knows them."""
 
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = msgspec.field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 With `clusterTest=true`, a topic without a route here is looked up in the production environment that
 `productEnvName` names. Its name servers come from `productEnvNamesrvAddr`, from the variable NAMESRV_ADDR, or
-from RocketMQ's address service over HTTP. Brokers may register here all the same: what is local comes first.
+from RocketMQ's address service over HTTP. Brokers may register here, too: local routes come first.
 """
 
 from __future__ import annotations

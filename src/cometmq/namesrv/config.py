@@ -1,9 +1,8 @@
 """The settings of a name server: RocketMQ's property names and defaults.
 
-The keys that size Apache's thread pools and sockets are kept, shown and stored, so that a configuration moves
-between both servers unchanged; one event loop does that work here, and those marked "no effect" have none.
-What no request may change is marked: `BlackListed` if Apache refuses it, `Fixed` if it is a name, an address
-or a port.
+Keys for Apache's thread pools and sockets are kept, shown and stored, so that a configuration moves between
+both servers unchanged; those marked "no effect" have none here. No request may change a `BlackListed` key,
+which Apache refuses, nor a `Fixed` one: a name, an address or a port.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ UNSUPPORTED: Final = (
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `GET_NAMESRV_CONFIG` shows."""
+    """The settings of `GET_NAMESRV_CONFIG`."""
 
     rocketmq_home: BlackListed[str] = ""  # no effect
     kv_config_path: BlackListed[str] = ""
@@ -83,7 +82,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NamesrvSettings(ServerSettings, frozen=True, kw_only=True):
-    """Settings beside those."""
+    """Settings outside of `GET_NAMESRV_CONFIG`."""
 
     metrics_port: Port | None = msgspec.field(name="metricsPort", default=None)
     """Where `/metrics`, `/health` and `/ready` are served over HTTP; without it they are not."""

@@ -1,6 +1,6 @@
-"""The metrics of a name server, beside those of its port, and whether it is ready for work.
+"""Metrics and readiness of a name server.
 
-RocketMQ's name server has no metrics; all names here are our own, but that of the latency of requests.
+RocketMQ's name server has no metrics; all names are our own, except for the request latency.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class NamesrvExporter(MetricsExporter):
         self._state = state
 
     def unreadiness(self) -> str | None:
-        """Why it should not be asked for routes; None if it should."""
         state, config = self._state, self._state.config
         if self.is_serving and config.need_wait_for_service:
             up_s = (state.clock.monotonic_ms() - state.started_ms) / 1000
@@ -35,7 +34,6 @@ class NamesrvExporter(MetricsExporter):
         return super().unreadiness()
 
     def server_metrics(self, families: Families) -> Iterator[Metric]:
-        """What this name server has beside its port."""
         tables = self._state.tables
         live = Counter(cluster for cluster, _ in list(tables.live))
         yield families.gauge(

@@ -1,6 +1,6 @@
-"""Notices to brokers that the smallest id of their group has changed.
+"""NOTIFY_MIN_BROKER_ID_CHANGE: tells brokers that the smallest id of their group has changed.
 
-Rules kept here: one-way and bounded; a broker that misses its notice learns the news from its own polling.
+Rules kept here: one-way and bounded; a broker that misses its notice learns of the change by polling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Answers to route look-ups, encoded once a version.
+"""Routes of topics: built from the tables, and cached as encoded answers.
 
-Rules kept here: an answer is encoded when it is first asked for in one of its two shapes and handed out as
-the same bytes until something that it shows changes. Only topics that exist are kept.
+Rules kept here:
+- The tables are only read; callers may change a route that they get.
+- A replica acts as master only where its topic is read-only already, so that no client writes to it.
+- An answer is encoded at first use, once for each of its two forms, and kept until a part of it changes. Only
+  existing topics are cached.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from cometmq.wire.bodies.route import encode_route
 
 
 def pick_up_route(tables: RouteTables, topic: str, *, acting_master: bool) -> TopicRoute | None:
-    """Queues and brokers of a topic, or None if there is no way to it."""
+    """Returns queues and brokers of a topic, or None without a route."""
     queues = tables.topics.get(topic)
     if not queues:
         return None
@@ -59,7 +62,7 @@ def _let_replicas_act(route: TopicRoute, queues: dict[str, QueueData]) -> None:
 
 
 def only_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The part of a route that lies in a zone, or whose master is down."""
+    """Returns the part of a route in a zone, or whose master is down."""
     brokers = [
         broker
         for broker in route.broker_datas
@@ -84,13 +87,12 @@ class _Encoded(msgspec.Struct):
 
 
 class RouteAnswers:
-    """The cache of encoded routes; hears from the tables what has changed."""
+    """The cache of encoded routes; the tables report changes to it."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, _Encoded] = {}
 
     def __len__(self) -> int:
-        """How many topics are kept."""
         return len(self._by_topic)
 
     def topic_changed(self, topic: str) -> None:
@@ -102,7 +104,7 @@ class RouteAnswers:
     everything_changed = brokers_changed
 
     def get(self, topic: str, standard: bool, find: FindRoute) -> Answer | None:
-        """The answer for a topic, or None if there is no route."""
+        """Returns the answer for a topic, or None without a route."""
         encoded = self._by_topic.get(topic)
         if encoded is not None:
             answer = encoded.standard if standard else encoded.legacy

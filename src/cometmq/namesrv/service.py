@@ -1,7 +1,6 @@
-"""A running name server: the tables behind a port, and the watch over the brokers.
+"""A running name server: its port, and the watch over its brokers.
 
-Life in three steps: settings (given), build (`Namesrv(…)`, which reads the key-value file), `start`; at the
-end `stop`.
+Lifecycle: `Namesrv(…)`, which reads the key-value file, `start`, `stop`.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ log = logging.getLogger("cometmq.namesrv")
 
 
 class Namesrv:
-    """One name server."""
-
     def __init__(
         self,
         config: NamesrvConfig,
@@ -134,7 +131,7 @@ class Namesrv:
                 state.remove([left], f"silent for more than {live.timeout_ms} ms")
 
     def _connection_closed(self, connection: Connection) -> None:
-        """Remove the brokers that lived on a connection, unless they have registered on another since."""
+        """Remove the brokers of a connection, unless they have registered on another since."""
         state = self.state
         gone = [left for key in state.tables.brokers_of(connection) if (left := state.tables.leaving(key))]
         if gone:

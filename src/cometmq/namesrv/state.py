@@ -1,4 +1,4 @@
-"""What the handlers of a name server share."""
+"""The shared state of a name server's handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NamesrvState:
         self._notices = notices
 
     def find_route(self, topic: str) -> TopicRoute | None:
-        """The route of a topic as the settings in force show it."""
+        """Returns the route of a topic under the current settings."""
         config = self.config
         route = pick_up_route(self.tables, topic, acting_master=config.support_acting_master)
         if route is not None and config.order_message_enable:
@@ -42,7 +42,7 @@ class NamesrvState:
         return route
 
     def notify(self, change: MinIdChange | None) -> None:
-        """Tell the members of a group about its new smallest id, if that is switched on."""
+        """Notify the members of a group of its new smallest id, if that is switched on."""
         if change is not None and self.config.notify_min_broker_id_changed:
             self._notices.send(change)
 
@@ -57,6 +57,6 @@ class NamesrvState:
             self.notify(change)
 
     def change_config(self, config: NamesrvConfig) -> None:
-        """Put other settings in force; routes may look different under them."""
+        """Put other settings in force; cached routes are dropped."""
         self.config = config
         self.routes.everything_changed()

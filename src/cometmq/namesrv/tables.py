@@ -3,7 +3,7 @@
 Rules kept here:
 - Every change updates all tables together; the caller serialises the changes.
 - Every change that a route look-up could see is reported to `RouteChanges`, so that answers can be cached.
-- What comes in was validated by its declared struct; the rules below follow RocketMQ's, case by case.
+- Input was validated by its declared struct; the rules follow RocketMQ's, case by case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LiveKey = tuple[str, str]
 
 
 class RouteChanges(Protocol):
-    """Hears which routes have changed."""
+    """Is told which routes have changed."""
 
     def topic_changed(self, topic: str) -> None: ...
 
@@ -37,7 +37,7 @@ class RouteChanges(Protocol):
 
 
 class LiveBroker(msgspec.Struct):
-    """A broker that has been heard of lately."""
+    """A broker with a recent heartbeat."""
 
     broker_name: str
     last_update_ms: int
@@ -49,7 +49,7 @@ class LiveBroker(msgspec.Struct):
 
 
 class BrokerRegistration(msgspec.Struct):
-    """What one registration says."""
+    """The content of one registration."""
 
     cluster: str
     broker_name: str
@@ -68,7 +68,7 @@ class BrokerRegistration(msgspec.Struct):
 
 
 class MinIdChange(msgspec.Struct, frozen=True):
-    """The smallest broker id of a group is another one now; its members want to know."""
+    """The smallest broker id of a group has changed; its members are notified."""
 
     broker_name: str
     addresses: dict[int, str]
@@ -77,7 +77,7 @@ class MinIdChange(msgspec.Struct, frozen=True):
 
 
 class Registered(msgspec.Struct):
-    """What a registration leads to."""
+    """The result of a registration."""
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
@@ -252,7 +252,7 @@ class RouteTables:
         return list(self._by_channel.get(channel, ()))
 
     def leaving(self, key: LiveKey) -> BrokerLeft | None:
-        """The removal of a broker that is gone; None if another address has taken its place."""
+        """Returns the removal of a broker; None if another address has its name and id."""
         known = self.live.get(key)
         broker = None if known is None else self.brokers.get(known.broker_name)
         if broker is not None and broker.cluster == key[0]:
@@ -263,7 +263,7 @@ class RouteTables:
         return None
 
     def unregister(self, leaving: Iterable[BrokerLeft]) -> list[MinIdChange]:
-        """Take brokers out of all tables; what is left of their groups may have a new smallest id."""
+        """Take brokers out of all tables; returns the groups with a new smallest id."""
         removed: set[str] = set()
         reduced: set[str] = set()
         min_changes: dict[str, MinIdChange] = {}
@@ -415,7 +415,7 @@ def _tells_everything(new: BrokerRegistration) -> bool:
 
 
 def _visible(broker: BrokerData) -> object:
-    """What a route shows of a broker."""
+    """The fields of a broker that its routes show."""
     return dict(broker.broker_addrs), broker.zone_name, broker.enable_acting_master
 
 

@@ -1,14 +1,12 @@
-"""Routes that moved to another address: a record of it for operators, since RocketMQ's rules allow it.
+"""Takeovers: a record, for operators, of routes that moved to another address.
 
 Rules kept here:
 - A registration under the name and id of another broker takes its route, as with Apache's name server. That
-  is right for a broker that comes back elsewhere or that a controller elected, and wrong for two brokers with
-  one name. With controllers the state that is newer keeps the route; that somebody else wanted it is noted,
-  too.
-- A move between two addresses is logged when it happens first, and again at most every `SAY_AGAIN_MS`. It is
-  counted every time.
-- The record has the last `MOST_KEPT` moves of the last hour; the oldest goes first. The answer to
-  GET_BROKER_CLUSTER_INFO shows it to who asks for it, and `cometmq doctor` reads it there.
+  is right for a broker that moved or that a controller elected, and wrong for two brokers with one name. With
+  controllers the newer state keeps the route; the attempt is recorded, too.
+- A move between two addresses is logged at first, and again at most every `SAY_AGAIN_MS`. Every move counts.
+- The record has the last `MOST_KEPT` moves of the last hour. GET_BROKER_CLUSTER_INFO returns it on request;
+  `cometmq doctor` reads it there.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The only doors to the operating system: clock and files. Tests put simulated ones in their place."""
+"""The operating system: clock, files and disk. Tests replace them by simulated ones."""

@@ -1,10 +1,10 @@
 """File descriptors: how many the process may have, and a few spare ones for the files of the store.
 
 Rules kept here:
-- The limit is a number that connections can use up. A store that cannot open a file then must not stop: some
-  descriptors are held back, and given up for the moment that a file has to be open.
-- A file that could not be opened is a `NotOpenedError`. Nothing was done to the file, so trying again later
-  is right; a sync that fails for any other reason must never be tried again.
+- Connections can use up all descriptors. The store must go on then: some descriptors are held back, and given
+  up while a file has to be open.
+- A file that could not be opened is a `NotOpenedError`. Nothing was done to it, so trying again later is
+  right; a sync that fails for any other reason must never be tried again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SPARE_DESCRIPTORS: Final = 16
-"""How many are held back: one for each thread of a store that may want a file at the same time, and some."""
+"""Descriptors held back: one for each thread of a store that may open a file, and some."""
 
 _NONE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 _CANNOT_OPEN: Final = (*_NONE_LEFT, errno.ENOMEM)
@@ -30,12 +30,12 @@ _held: list[int] = []
 
 
 class NotOpenedError(OSError):
-    """A file could not be opened because the process or the machine has no descriptor or memory left."""
+    """The process or the machine has no descriptor or memory left to open a file."""
 
 
 @contextmanager
 def opened(path: Path, flags: int, mode: int = 0o644) -> Iterator[int]:
-    """A descriptor of a file, closed in the end; raises `NotOpenedError` if there is none to be had."""
+    """Open a file and close it at the end; raises `NotOpenedError`."""
     handle = open_descriptor(path, flags, mode)
     try:
         yield handle
@@ -45,12 +45,12 @@ def opened(path: Path, flags: int, mode: int = 0o644) -> Iterator[int]:
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o644) -> int:
-    """The same for one that the caller closes."""
+    """Open a file that the caller closes; raises `NotOpenedError`."""
     return with_spare(lambda: os.open(path, flags, mode))
 
 
 def with_spare(act: Callable[[], T]) -> T:
-    """Do something that needs a descriptor, if need be with a spare one."""
+    """Do something that needs a descriptor, with a spare one if necessary."""
     while True:
         try:
             return act()
@@ -63,7 +63,7 @@ def with_spare(act: Callable[[], T]) -> T:
 
 
 def hold_spares() -> None:
-    """Have the spare descriptors held back, as far as they can be had."""
+    """Hold back spare descriptors, as many as there are."""
     if len(_held) >= SPARE_DESCRIPTORS:
         return
     with _changing:

@@ -1,13 +1,13 @@
-"""The disk: files of a fixed size that are mapped into memory, folders, locks, and how full it all is.
+"""The disk: memory-mapped files of fixed size, folders, locks, and free space.
 
 Rules kept here:
-- A mapped file is written through its `buffer`; `wrote` says that a write is complete, so that a simulated
-  disk can stop there. What is not synced may be lost, torn or reordered by a crash.
+- A mapped file is written through its `buffer`; `wrote` reports a complete write, so that a simulated disk
+  can stop there. A crash may lose, tear or reorder everything that is not synced.
 - Room is reserved before it is written: a write into a hole of a full disk would kill the process.
 - `sync` and everything that creates, removes or lists blocks; it belongs on a worker thread.
 - A mapping lives as long as somebody holds a view of it; closing or removing the file does not hurt readers.
 - A mapped file needs no descriptor to be synced. One that is written from front to back keeps one, as that is
-  quicker. What has to open a file for a moment has spare descriptors for it (`descriptors.py`).
+  quicker. Opening a file for a moment may take a spare descriptor (`descriptors.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLOSED: Final = mmap.mmap(-1, 1)
 _CLOSED.close()
 
 Buffer = mmap.mmap | bytearray
-"""What both a real and a simulated file give: sliced, assigned to, packed into."""
+"""The buffer of a real or a simulated file."""
 Readable = bytes | bytearray | memoryview
 
 
@@ -68,26 +68,25 @@ class DiskFile(Protocol):
         """A write to the buffer is complete."""
 
     def write_through(self, start: int, data: Readable) -> None:
-        """Write bytes, as through the buffer, and say so.
+        """Write bytes and report it.
 
-        Many are written past it: it shows them all the same, and pages that are not in memory need not be
-        found there first.
+        Many bytes are written past the buffer, so that pages need not be loaded first; it shows them, too.
         """
 
     def fetch(self, start: int, end: int) -> None:
-        """Bring bytes from the disk into memory, so that reading them through the buffer does not wait.
+        """Load bytes into memory, so that reading them through the buffer does not wait.
 
-        A read through the buffer that has to wait holds up every thread; this call only its own.
+        A page fault in the buffer holds up every thread; this call only its own.
         """
 
     def is_in_memory(self, start: int, end: int) -> bool:
-        """Whether these bytes are there without the disk; False where that cannot be told."""
+        """Whether these bytes are in memory; False if the system cannot tell."""
 
     def expect(self, *, scattered: bool) -> None:
-        """From now on the file is touched here and there, or is not; see `Disk.create`."""
+        """Change the expected access pattern; see `Disk.create`."""
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
-        """Where something may have been written, from a place on; everywhere else zeros are read."""
+        """Returns the ranges after `start` that may have been written; all others read as zeros."""
 
     def sync(self) -> None:
         """Return when everything written so far is on the disk."""
@@ -106,20 +105,19 @@ class Disk(Files, Protocol):
     """Everything the store does to the disk."""
 
     def entries(self, folder: Path) -> list[Entry]:
-        """What is in a folder, by name; a folder that is not there has nothing in it."""
+        """Returns the entries of a folder by name; none if the folder does not exist."""
 
     def create(self, path: Path, size: int, *, scattered: bool = False) -> DiskFile:
         """A new file of this size, with its folders; it reads as zeros and has no room reserved yet.
 
-        `scattered` says that it is touched here and there, so that what lies around a touched place is not
-        worth reading or keeping in memory.
+        `scattered` announces random access: reading ahead is not worth it.
         """
 
     def open(self, path: Path, *, writable: bool = True, scattered: bool = False) -> DiskFile:
         """Map an existing file."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or an empty folder; one that is not there is no error."""
+        """Remove a file or an empty folder; a missing one is no error."""
 
     def rename(self, path: Path, name: str) -> None:
         """Give a file or folder another name in its folder; a file of that name is replaced."""
@@ -128,10 +126,10 @@ class Disk(Files, Protocol):
         """Return when the names in a folder are on the disk."""
 
     def usage(self, path: Path) -> DiskUsage | None:
-        """How full the partition of a path is; None if the path is not there."""
+        """Returns the usage of the partition of a path; None if the path does not exist."""
 
     def lock(self, path: Path) -> DiskLock | None:
-        """Lock a file, made if need be; None if another process has it."""
+        """Lock a file, created if necessary; returns None if another process has it."""
 
 
 class SystemDisk(SystemFiles):
@@ -196,7 +194,7 @@ class SystemDisk(SystemFiles):
         except OSError:
             os.close(handle)
             return None
-        with contextlib.suppress(OSError):  # what is in it is of no importance, and the disk may be full
+        with contextlib.suppress(OSError):  # the content does not matter, and the disk may be full
             os.pwrite(handle, b"lock", 0)
         return SystemLock(handle)
 
@@ -226,8 +224,8 @@ class SystemFile:
         )
         self._syncing = Lock()
         self._handle: int | None = None
-        """Kept by a file that is written from front to back, such as one of the log: a sync with it takes two
-        thirds of the time. It is closed when the file is full, or with the file."""
+        """Kept by a file that is written from front to back, such as a log file: it saves a third of a sync.
+        Closed when the file is full, or with the file."""
         self._scattered = False
         self.expect(scattered=scattered)
         self._address = mappings.address_of(self.buffer) if isinstance(self.buffer, mmap.mmap) else None
@@ -246,9 +244,9 @@ class SystemFile:
                 mappings.show(self.buffer, handle, start, end)
 
     def _fill_holes(self, handle: int, start: int, end: int) -> None:
-        for begin, behind in mappings.holes(handle, start, end):
-            for at in range(begin, behind, _FETCH_BYTES):
-                os.pwrite(handle, bytes(min(behind - at, _FETCH_BYTES)), at)
+        for begin, hole_end in mappings.holes(handle, start, end):
+            for at in range(begin, hole_end, _FETCH_BYTES):
+                os.pwrite(handle, bytes(min(hole_end - at, _FETCH_BYTES)), at)
 
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
@@ -287,8 +285,6 @@ class SystemFile:
             return mappings.data_ranges(handle, start, self.size)
 
     def sync(self) -> None:
-        # What is synced must be found again. Not `stat`: after a look at its times a file gets new ones with
-        # the next write, and the next sync has to put these on the disk as well.
         if not os.access(self.path, os.F_OK):
             raise FileNotFoundError(errno.ENOENT, "it was removed while it was in use", str(self.path))
         if not self._scattered and self._sync_kept():
@@ -300,7 +296,7 @@ class SystemFile:
             os.fdatasync(handle)
 
     def _sync_kept(self) -> bool:
-        """Sync with the descriptor that is kept; False if there is none to be had."""
+        """Sync with the kept descriptor; returns False if there is none."""
         with self._syncing:
             if self._handle is None:
                 try:
@@ -315,7 +311,7 @@ class SystemFile:
             return True
 
     def release(self) -> None:
-        """Keep no descriptor any more; the next sync takes one again."""
+        """Close the kept descriptor; the next sync opens it again."""
         with self._syncing:
             if self._handle is not None:
                 os.close(self._handle)

@@ -1,4 +1,4 @@
-"""Whole folders: given another name at once, and removed with all that is in them."""
+"""Moving and removing whole folders."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Protocol
 
 
 class Folders(Protocol):
-    """What is done to folders as a whole; all of it blocks."""
+    """Operations on whole folders; all of them block."""
 
     def move(self, source: Path, target: Path) -> None:
-        """Give a folder another name in the same file system; nothing of that name may be there."""
+        """Rename a folder within its file system; the target must not exist."""
 
     def remove_tree(self, folder: Path) -> None:
-        """Remove a folder and everything in it; one that is not there is no error."""
+        """Remove a folder and everything in it; a missing one is no error."""
 
 
 class SystemFolders:
-    """Those of the machine."""
-
     def move(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 

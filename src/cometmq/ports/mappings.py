@@ -5,11 +5,10 @@ Here the C library does both: room in memory is taken first, and the file is map
 
 Rules kept here:
 - A mapping needs no descriptor, neither to live nor to be synced.
-- On a file system in memory (tmpfs) a hole of a file takes room when it is read, and a process that reads one
-  when there is no room left gets a signal. Holes are not mapped there: zeros are, which cannot be written.
-  `show` puts the file in their place when room was reserved. Who only reads sees the holes, too, as long as
-  there is room for all of them: the process that writes may be filling them.
-- Where the C library cannot do that, Python's mapping is used, with its descriptor.
+- On tmpfs, reading a hole of a file takes room, and kills the process with a signal if there is none. There,
+  read-only zeros are mapped instead of holes. `show` maps the file when room was reserved. A read-only
+  mapping has the holes, too, if there is room for all of them: the writing process may be filling them.
+- Without these functions of the C library, Python's mapping is used, with its descriptor.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MEMORY_FILE_SYSTEMS: Final = (0x01021994, 0x858458F6)
 """The kernel's numbers of tmpfs and ramfs."""
 _STATFS_SIZE: Final = 512
 _MANY_RANGES: Final = 64
-"""A file with more ranges of data than that, and holes between them, is filled up instead."""
+"""A file with more data ranges than this is filled up instead."""
 
 
 class _PyBuffer(ctypes.Structure):
-    """What the interpreter tells about memory that it lends."""
+    """CPython's `Py_buffer`."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -75,11 +74,11 @@ if _mmap is not None:
 HOLDS_NO_DESCRIPTOR: Final = _mmap is not None and _msync is not None
 
 _in_memory: dict[int, bool] = {}
-"""Of each device that was asked about: whether its file system is in memory."""
+"""Whether the file system of a device is in memory, by device."""
 
 
 def map_file(handle: int, size: int, *, writable: bool) -> mmap.mmap:
-    """The first so many bytes of a file, without its holes if it `has_holes_to_avoid`."""
+    """Map the first `size` bytes of a file, without its holes if it `has_holes_to_avoid`."""
     if not HOLDS_NO_DESCRIPTOR:
         return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -104,15 +103,12 @@ def map_file(handle: int, size: int, *, writable: bool) -> mmap.mmap:
 
 
 def show(mapping: mmap.mmap, handle: int, start: int, end: int) -> None:
-    """Map a part of a file for which room was reserved where a hole was left out."""
+    """Map a part of a file with reserved room where a hole was left out."""
     _map_over(mapping, handle, start, end, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def sync(mapping: mmap.mmap) -> bool:
-    """Put everything written to a mapping on the disk; False if it was closed meanwhile, or cannot be told.
-
-    Other threads go on while it waits.
-    """
+    """Sync a mapping without the GIL; returns False if it is closed, or if the system cannot."""
     if _msync is None:
         return False
     try:
@@ -126,7 +122,7 @@ def sync(mapping: mmap.mmap) -> bool:
 
 
 def has_holes_to_avoid(handle: int) -> bool:
-    """Whether to read a file could need room that there is none of."""
+    """Whether reading the holes of a file could need room that does not exist."""
     facts = os.fstat(handle)
     if facts.st_blocks * 512 >= facts.st_size or _fstatfs is None:
         return False
@@ -143,7 +139,7 @@ def has_holes_to_avoid(handle: int) -> bool:
 
 
 def data_ranges(handle: int, start: int, size: int) -> list[tuple[int, int]]:
-    """Where something may have been written, from a place on; everywhere else zeros are read."""
+    """Returns the ranges after `start` that may have been written; all others read as zeros."""
     ranges: list[tuple[int, int]] = []
     try:
         while start < size:
@@ -157,14 +153,14 @@ def data_ranges(handle: int, start: int, size: int) -> list[tuple[int, int]]:
 
 
 def holes(handle: int, start: int, end: int) -> list[tuple[int, int]]:
-    """Where nothing was ever written, between two places."""
+    """Returns the ranges that were never written."""
     found = []
-    for begin, behind in data_ranges(handle, start, end):
+    for begin, data_end in data_ranges(handle, start, end):
         if begin >= end:
             break
         if begin > start:
             found.append((start, begin))
-        start = behind
+        start = data_end
     if start < end:
         found.append((start, end))
     return found
@@ -176,7 +172,7 @@ def _has_room_for(handle: int, size: int) -> bool:
 
 
 def _map_over(mapping: mmap.mmap, handle: int, start: int, end: int, prot: int) -> None:
-    """Put pages of a file, or zeros without a handle, in the place of what a mapping shows."""
+    """Replace pages of a mapping by those of a file, or by zeros without a handle."""
     if _mmap is None or start >= end:
         return
     start -= start % mmap.PAGESIZE

@@ -1,8 +1,7 @@
-"""Names that become parts of paths: the one place where text of others is let into the file system.
+"""Safe file names: the only way from peers' text into the file system.
 
-Rules kept here: topics, groups and client ids come from peers, from records of a log or from files that
-somebody may have changed. Whoever makes a path of such a text does it with `child`, which leaves the folder
-under no spelling, whatever was checked before.
+Rules kept here: topics, groups and client ids come from peers, log records or changed files. Every path with
+such a text is made by `child`, which never leaves the folder, whatever was checked before.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_NAME_BYTES: Final = 255
-"""What file systems take as one name."""
+"""The longest name on a file system."""
 
 _NOT_NAMES: Final = frozenset({"", ".", ".."})
 _SEPARATORS: Final = frozenset({"/", "\0", os.sep, os.altsep or os.sep})
@@ -23,7 +22,7 @@ class UnsafeNameError(ValueError):
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a text can be the name of one file or folder inside of another."""
+    """Whether a text can be the name of one file or folder."""
     if name in _NOT_NAMES or not _SEPARATORS.isdisjoint(name):
         return False
     try:
@@ -33,7 +32,7 @@ def is_file_name(name: str) -> bool:
 
 
 def child(folder: Path, *names: str) -> Path:
-    """The path of these names below a folder; raises `UnsafeNameError` if one of them leads elsewhere."""
+    """Returns the path of these names below a folder; raises `UnsafeNameError`."""
     for name in names:
         if not is_file_name(name):
             raise UnsafeNameError(f"{name[:MAX_NAME_BYTES]!r} cannot be the name of a file in {folder}")

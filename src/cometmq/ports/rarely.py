@@ -1,4 +1,4 @@
-"""Saying now and then what happens again and again, so that nobody can fill the log with it."""
+"""Rate-limited logging of repeated events, so that nobody can fill the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PERIOD_S: Final = 10.0
 
 
 class Rarely:
-    """Counts something, and tells when it is time to say so."""
+    """Counts an event, and tells when to log it."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         self._period_s = period_s
@@ -17,7 +17,7 @@ class Rarely:
         self._next_s = 0.0
 
     def count(self) -> int:
-        """It happened once more; how often since it was said last if it is to be said now, 0 otherwise."""
+        """Count the event; returns the number since the last log line if it is time for one, else 0."""
         self._count += 1
         now_s = monotonic()
         if now_s < self._next_s:

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The embedded broker brings the whole system with it, so that it is loaded when it is first used."""
+    """Import the embedded broker, and with it the whole system, at first use."""
     if name == "EmbeddedBroker":
         from cometmq.testing.embedded import EmbeddedBroker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class VirtualClock:
-    """Both times of a `Clock`, in the hands of the test."""
+    """A `Clock` that the test moves."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -24,5 +24,5 @@ class VirtualClock:
         self._monotonic_ms += ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Let the wall clock jump, in either direction, as an administrator may; durations do not notice."""
+        """Let the wall clock jump in either direction; monotonic time does not notice."""
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""A whole RocketMQ in the process of a test: a name server and a broker on free ports.
+"""An embedded RocketMQ for tests: a name server and a broker on free ports, in the test's process.
 
     with EmbeddedBroker() as rocketmq:
         producer = Producer("tests", namesrv=rocketmq.namesrv)
@@ -7,12 +7,10 @@
         await rocketmq.create_topic("orders", queues=4)
 
 Rules kept here:
-- It is ready when the `with` begins and gone without a trace when it ends: no port, no thread, no file is
-  left.
-- With `async with` it lives on the event loop of the test; with a plain `with` on one of its own, in a
-  thread.
-- Files are small, so that a start takes milliseconds. With a folder of the test's own the messages are there
-  again after a restart, and the folder stays.
+- It is ready when the `with` begins; when it ends, no port, thread or file is left.
+- With `async with` it runs on the event loop of the test; with a plain `with` on its own, in a thread.
+- Files are small, so that a start takes milliseconds. With a `folder` of the test, the folder stays, and its
+  messages are there after a restart.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ SMALL: Final = {
     "diskMaxUsedSpaceRatio": "95",
     "diskSpaceCleanForciblyRatio": "85",
 }
-"""What an embedded broker has different from a real one."""
+"""Settings that differ from a real broker."""
 
 
 class EmbeddedBroker:
@@ -68,7 +66,7 @@ class EmbeddedBroker:
         settings: Mapping[str, str] | None = None,
         namesrv: str | None = None,
     ) -> None:
-        """With `namesrv`, the address of name servers that run already, it brings none of its own."""
+        """With `namesrv`, the address of running name servers, it starts none of its own."""
         self._folder = None if folder is None else Path(folder)
         self._own_folder: Path | None = None
         self._settings = {**SMALL, **(settings or {})}
@@ -83,12 +81,12 @@ class EmbeddedBroker:
 
     @property
     def namesrv(self) -> str:
-        """What clients are given as the address of their name server."""
+        """The name server address for clients."""
         return self._outer_namesrv or f"{LOOPBACK}:{self._namesrv_port}"
 
     @property
     def broker(self) -> Broker:
-        """The broker itself; look at it only from its own event loop."""
+        """The broker itself; use it only on its own event loop."""
         if self._broker is None:
             raise SettingsError("the embedded broker is not running; use it inside its with statement")
         return self._broker
@@ -152,7 +150,7 @@ class EmbeddedBroker:
         self._settings["listenPort"] = str(broker.port)  # the same after a restart
 
     async def stop(self) -> None:
-        """Stop in order; what the broker stored in a folder of its own goes, too."""
+        """Stop in order, and remove the folder unless the test gave one."""
         await self.stop_broker()
         namesrv, self._namesrv = self._namesrv, None
         if namesrv is not None:
@@ -162,7 +160,7 @@ class EmbeddedBroker:
             self._own_folder = None
 
     async def stop_broker(self) -> None:
-        """Stop the broker alone; `start` brings it back on the same ports and with the same messages."""
+        """Stop only the broker; `start` brings it back with its ports and messages."""
         broker, self._broker = self._broker, None
         if broker is not None:
             await broker.stop()
@@ -173,7 +171,7 @@ class EmbeddedBroker:
         await self.start()
 
     async def create_topic(self, topic: str, *, queues: int = 4, **settings: Any) -> None:
-        """Make a topic with so many queues, or change it; further settings as `TopicConfig` has them."""
+        """Create or change a topic; `settings` are fields of `TopicConfig`."""
         config = TopicConfig(topic, queues, queues, attributes={})
         state = self.broker.state
         state.topics.update(msgspec.structs.replace(config, **settings))
@@ -211,7 +209,7 @@ class EmbeddedBroker:
             self._end_thread()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something on the loop of the embedded broker: `rocketmq.call(rocketmq.restart())`."""
+        """Run a coroutine on the loop of the embedded broker: `rocketmq.call(rocketmq.restart())`."""
         if self._loop is None:
             work.close()
             raise SettingsError("call is for a broker that was started with a plain with statement")

@@ -1,4 +1,4 @@
-"""Files that fail when a test wants them to: a full disk, a folder without permission."""
+"""Files that fail on demand: a full disk, a folder without permission."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FailingFiles:
         self._write_error: int | None = None
 
     def fail_writes(self, number: int = errno.ENOSPC) -> None:
-        """Let every write fail with this error number; the disk is full unless said otherwise."""
+        """Let every write fail with this error number, by default as on a full disk."""
         self._write_error = number
 
     def fail_reads(self, number: int = errno.EIO) -> None:

@@ -19,7 +19,7 @@ from cometmq.wire.headers.namesrv import (
 
 
 class KvHandlers:
-    """What operators keep in the name server; the order of topics is the best known of it."""
+    """Requests about the key-value configuration."""
 
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
@@ -33,7 +33,6 @@ class KvHandlers:
 
     @handles(RequestCode.GET_KV_CONFIG, GetKVConfigRequest)
     def get(self, header: GetKVConfigRequest, request: Command, connection: Connection) -> Answer:
-        """Read a value."""
         value = self._state.kv.get(header.namespace, header.key)
         if value is not None:
             return Answer(header=GetKVConfigResponse(value=value))
@@ -51,7 +50,6 @@ class KvHandlers:
     def list_namespace(
         self, header: GetKVListByNamespaceRequest, request: Command, connection: Connection
     ) -> Answer:
-        """All values of a namespace."""
         table = self._state.kv.namespace(header.namespace)
         if table is None:
             remark = f"No config item, Namespace: {header.namespace}"

@@ -35,7 +35,7 @@ log = logging.getLogger("cometmq.namesrv")
 
 MAX_BROKERS: Final = 20_000
 MAX_TOPICS: Final = 200_000
-"""With this many brokers or topics known, a broker that is not known is refused."""
+"""With this many brokers or topics, a new broker is refused."""
 _LARGE_BODY: Final = 128 * 1024
 """A larger body is read on a thread."""
 _UNSET: Final = "not set any response code"
@@ -48,7 +48,7 @@ class RegistrationHandlers:
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
         self._reading_large = asyncio.Lock()
-        """One large body is read at a time: reading takes the interpreter's time."""
+        """One large body is read at a time, because that holds the interpreter."""
 
     @handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
     def register(self, header: RegisterBrokerRequest, request: Command, connection: Connection) -> Result:
@@ -125,7 +125,7 @@ class RegistrationHandlers:
     def query_data_version(
         self, header: QueryDataVersionRequest, request: Command, connection: Connection
     ) -> Answer:
-        """Whether the broker has to register again; the question is a sign of life."""
+        """Whether the broker has to register again; counts as a heartbeat."""
         state = self._state
         key = (header.cluster_name, header.broker_addr)
         asked = decode_json_body(DataVersion, request.body) if request.body else None
@@ -138,7 +138,6 @@ class RegistrationHandlers:
 
     @handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
     def heartbeat(self, header: BrokerHeartbeatRequest, request: Command, connection: Connection) -> Answer:
-        """A sign of life."""
         key = (header.cluster_name, header.broker_addr)
         self._state.tables.heard_of(key, self._state.clock.monotonic_ms())
         return Answer()

@@ -1,4 +1,4 @@
-"""The way to a topic, and the picture of the whole cluster."""
+"""Route look-ups and cluster info."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further deta
 
 
 def wants_standard(header: GetRouteInfoRequest, request: Command) -> bool:
-    """Whether a client reads routes as standard JSON; one that does not gets the older shape."""
+    """Whether a client reads routes as standard JSON; others get the older form."""
     return request.version >= V4_9_4 or header.accept_standard_json_only is True
 
 
@@ -28,7 +28,6 @@ class RouteHandlers:
 
     @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
     def route(self, header: GetRouteInfoRequest, request: Command, connection: Connection) -> Result:
-        """The queues of a topic and how to reach their brokers."""
         state = self._state
         config = state.config
         if config.need_wait_for_service:
@@ -49,7 +48,7 @@ class RouteHandlers:
 
     @handles(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfoRequest)
     def cluster_info(self, header: ClusterInfoRequest, request: Command, connection: Connection) -> Answer:
-        """All brokers, by name and by cluster; beside them the routes that moved, if that is wanted."""
+        """All brokers, by name and by cluster; with takeovers on request."""
         tables = self._state.tables
         takeovers = self._state.takeovers.recent() if header.takeovers else ()
         return Answer(body=encode_cluster_info(tables.brokers, tables.clusters, takeovers))

@@ -1,4 +1,4 @@
-"""Lists of topics, and what an administrator does to them."""
+"""Topic lists and topic administration."""
 
 from __future__ import annotations
 
@@ -38,14 +38,12 @@ class TopicHandlers:
 
     @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader)
     def all_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """Every topic."""
         return self._list(self._state.config.enable_all_topic_list, lambda: list(self._state.tables.topics))
 
     @handles(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest)
     def topics_of_cluster(
         self, header: GetTopicsByClusterRequest, request: Command, connection: Connection
     ) -> Answer:
-        """The topics that a cluster has."""
         return self._list(
             self._state.config.enable_topic_list, lambda: self._state.tables.topics_of_cluster(header.cluster)
         )
@@ -62,7 +60,6 @@ class TopicHandlers:
 
     @handles(RequestCode.GET_UNIT_TOPIC_LIST, NoHeader)
     def unit_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """Topics of a unit."""
         return self._with_flag(TOPIC_UNIT)
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader)

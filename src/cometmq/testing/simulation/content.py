@@ -1,10 +1,10 @@
-"""What a simulated file holds: the bytes as programs see them, and the bytes that a crash cannot take.
+"""The content of a simulated file: the bytes that programs see, and the bytes that survive a crash.
 
 Rules kept here:
-- Both images are immutable pages in a dict, a page of zeros left out, so that the survivor of a crash shares
-  all pages that nobody changed, and a file of a gigabyte costs what is written to it.
-- Only what was reported as written counts. A write stays open to loss until a sync that began after it ends.
-- The mapping is anonymous memory of the machine: it behaves as that of a real file does, and cannot grow.
+- Both images are immutable pages in a dict, without pages of zeros, so that the survivor of a crash shares
+  all unchanged pages, and a file of a gigabyte costs only its written pages.
+- Only reported writes count. A write can be lost until a sync that began after it ends.
+- The mapping is anonymous memory: it behaves like that of a real file, and cannot grow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 from cometmq.ports.disk import Buffer
 
 SECTOR_SIZE: Final = 512
-"""What a disk writes whole or not at all."""
+"""A disk writes a sector whole or not at all."""
 PAGE_SIZE: Final = 4096
-"""The unit of images, and of the room that is reserved."""
+"""The unit of images and of reserved room."""
 
 _ZEROS: Final = bytes(PAGE_SIZE)
 
@@ -27,7 +27,7 @@ Pages = dict[int, bytes]
 
 
 class CrashMode(StrEnum):
-    """What happens to everything that was not synced."""
+    """What happens to unsynced writes."""
 
     DROP = "drop"
     """All of it is lost: the power failed before anything was written back."""
@@ -40,13 +40,13 @@ class CrashMode(StrEnum):
     CUT = "cut"
     """The process was killed in the middle of its last write; all the rest is kept.
 
-    A part of the range is written then, from its beginning on: who relies on an order within a write has to
+    A part of the range is written, from its beginning on: code that relies on an order within a write has to
     report it in steps.
     """
 
 
 class Content:
-    """The content of one file; names that point at it are the folder's business."""
+    """The content of one file; folders have its names."""
 
     def __init__(self, size: int, modified_ms: int) -> None:
         self.size = size
@@ -140,18 +140,18 @@ class Content:
 
     @property
     def written(self) -> int:
-        """How many writes there were so far."""
+        """The number of writes so far."""
         return self._settled + len(self._pending)
 
     def synced(self, writes: int) -> None:
-        """The first so many writes are on the disk, and so are size and reservations."""
+        """The first writes, up to this number, are on the disk, and so are size and reservations."""
         for start, data in self._pending[: max(writes - self._settled, 0)]:
             _patch(self._durable, start, data)
         self.forget(writes)
         self._durable_size, self._durable_reserved = self.size, self.reserved
 
     def forget(self, writes: int) -> None:
-        """The first so many writes need no sync any more; those that failed are never tried again."""
+        """The first writes, up to this number, are never synced again, also if that failed."""
         del self._pending[: max(writes - self._settled, 0)]
         self._settled = max(writes, self._settled)
 
@@ -160,7 +160,7 @@ class Content:
         self._durable_size = self.size
 
     def survivor(self, mode: CrashMode, chance: Random, *, is_last_written: bool) -> Content:
-        """What is left of this after a crash."""
+        """Returns the content after a crash."""
         if mode in (CrashMode.KEEP, CrashMode.CUT):
             kept = self._copy()
             if mode is CrashMode.CUT and is_last_written:
@@ -179,7 +179,7 @@ class Content:
         return self._as_stored(pages if size else {}, size, self._durable_reserved if size else 0)
 
     def _copy(self) -> Content:
-        """The same, open for nobody: what the system has when the process is gone."""
+        """Returns a copy that is not open, as when the process is gone."""
         copy = Content(self.size, self.modified_ms)
         copy.reserved, copy._durable_reserved = self.reserved, self._durable_reserved
         copy._current, copy._durable, copy._durable_size = (
@@ -196,7 +196,7 @@ class Content:
         self._pending[-1] = (start, data[:kept])
 
     def _tear(self, pages: Pages, chance: Random) -> None:
-        """Bring each sector to where a random number of its pending writes left it."""
+        """Apply a random number of the pending writes of each sector."""
         writes: dict[int, list[tuple[int, bytes]]] = {}
         for start, data in self._pending:
             end = start + len(data)

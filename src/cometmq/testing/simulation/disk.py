@@ -1,8 +1,8 @@
-"""A disk in memory that crashes, fills up and fails where a test wants it to, the same way every time.
+"""A simulated disk in memory that crashes, fills up and fails on demand, and reproducibly.
 
 Rules kept here:
-- A run that is stopped at a point raises `SimulatedCrash` there; `crash` then gives the disk that the next
-  start finds, in each of several modes.
+- A run that is stopped at a point raises `SimulatedCrash`; `crash` then returns the disk for the next start,
+  in one of several modes.
 - Only ranges reported by `wrote` are written, and only where room was reserved; with `check_writes`, bytes
   that changed without a report are found at the next point of their file.
 - Pessimism is the default: names need a sync of their folder, sizes a sync of their file.
@@ -57,16 +57,16 @@ class SimulatedDisk:
 
     @property
     def points(self) -> int:
-        """How many points were passed."""
+        """The number of passed points."""
         return self._machine.points
 
     @property
     def last_point(self) -> str:
-        """What the last point was, for messages of failed tests."""
+        """The last point, for messages of failed tests."""
         return self._machine.last_point
 
     def stop_at(self, point: int | None) -> None:
-        """Stop when so many points were passed, counted from the beginning."""
+        """Stop at this point, counted from the beginning."""
         self._machine.stop_at = point
 
     def on_point(self, act: Callable[[str], None] | None) -> None:
@@ -190,7 +190,7 @@ class SimulatedDisk:
         *,
         times: int | None = None,
     ) -> None:
-        """Let an operation fail, on one path or on all, so many times or until `heal`."""
+        """Let an operation fail, on one path or on all, `times` times or until `heal`."""
         self._machine.fail(operation, path, number, times)
 
     def heal(self) -> None:
@@ -198,7 +198,7 @@ class SimulatedDisk:
         self._machine.failures.clear()
 
     def crash(self, mode: CrashMode, seed: int | None = None) -> SimulatedDisk:
-        """The disk that is found after a crash at this moment; this one stays as it is, for other modes."""
+        """Returns the disk after a crash at this moment; this one stays unchanged, for other modes."""
         machine = self._machine
         with machine.guard:
             for path, content in self._tree.files(self._tree.root, ROOT):
@@ -221,7 +221,7 @@ class SimulatedDisk:
             return after
 
     def load_from(self, folder: Path, into: Path = ROOT) -> None:
-        """Copy a folder of the machine to this disk, as if it had been there for ever; zeros become holes."""
+        """Copy a folder of the machine to this disk, as durable content; zeros become holes."""
         self._tree.make_folder(into)
         for found in sorted(folder.rglob("*")):
             path = into / found.relative_to(folder)
@@ -232,7 +232,7 @@ class SimulatedDisk:
             self._tree.sync_way(path)
 
     def dump_to(self, folder: Path, of: Path = ROOT) -> None:
-        """Copy what programs see on this disk to a folder of the machine, with its holes."""
+        """Copy this disk, as programs see it, to a folder of the machine, with its holes."""
         for path, content in self._tree.files(self._tree.folder(of), folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
@@ -264,10 +264,10 @@ def crashes(
     *,
     step: int = 1,
 ) -> Iterator[tuple[SimulatedDisk, CrashMode, SimulatedDisk]]:
-    """Run a workload again and again, stop it at each point, and give the disk before and after the crash.
+    """Run a workload once for each point, stop it there, and yield the disk before and after the crash.
 
-    `make_disk` makes the disk that a run begins with; it gets the point to stop at, or None. A workload that
-    cleans up after itself may do so: the stopped machine raises again, and nothing reaches the disk.
+    `make_disk` makes the disk of a run; it gets the point to stop at, or None. A workload may clean up after
+    itself: the stopped machine raises again, and nothing reaches the disk.
     """
     modes = tuple(modes)
     complete = make_disk(None)

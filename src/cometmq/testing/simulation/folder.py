@@ -1,8 +1,8 @@
-"""The names of a simulated disk: folders, and which of their changes a crash cannot take.
+"""Folders of a simulated disk, and which of their changes survive a crash.
 
 Rules kept here:
-- A change of a folder is a set of names with what they point at from now on, made whole or not at all: a
-  rename is one change of two names.
+- A change of a folder sets the targets of some names, whole or not at all: a rename is one change of two
+  names.
 - Changes are durable after a sync of their folder. That sync also makes the way to the folder durable, as all
   journaling file systems have it.
 """
@@ -18,7 +18,7 @@ from random import Random
 from cometmq.testing.simulation.content import Content, CrashMode
 
 Change = dict[str, "Content | Folder | None"]
-"""Names and what they point at from now on; None removes the name."""
+"""Names and their new targets; None removes the name."""
 Survive = Callable[["Content | Folder"], "Content | Folder"]
 
 
@@ -45,7 +45,7 @@ class Folder:
             change.pop(name, None)
 
     def survivor(self, mode: CrashMode, chance: Random, survive: Survive) -> Folder:
-        """What is left of this folder after a crash; `survive` tells it of everything in it."""
+        """Returns this folder after a crash; `survive` does so for its entries."""
         left = Folder()
         if mode in (CrashMode.KEEP, CrashMode.CUT):
             left.entries = {name: survive(node) for name, node in self.entries.items()}
@@ -84,7 +84,7 @@ class Tree:
         return node
 
     def folder(self, path: Path) -> Folder:
-        """The folder of this path; raises what the system raises if there is none."""
+        """Returns the folder of this path; raises like the system if there is none."""
         node = self.find(path)
         if node is None:
             raise no_such_file(path)
@@ -93,7 +93,7 @@ class Tree:
         return node
 
     def file(self, path: Path) -> Content:
-        """The content behind this path; raises what the system raises if there is none."""
+        """Returns the content of this path; raises like the system if there is none."""
         node = self.find(path)
         if node is None:
             raise no_such_file(path)
@@ -102,7 +102,7 @@ class Tree:
         return node
 
     def make_folder(self, path: Path) -> Folder:
-        """The folder of this path, made with all that lead to it if need be."""
+        """Returns the folder of this path, created with its parents if necessary."""
         folder = self.root
         for name in _names(path):
             if name not in folder.entries:
@@ -114,7 +114,7 @@ class Tree:
         return folder
 
     def sync_way(self, path: Path) -> None:
-        """Make the name of a path durable, and those of all folders that lead to it."""
+        """Make the name of a path and of its parents durable."""
         folder = self.root
         for name in _names(path):
             folder.sync_name(name)

@@ -1,10 +1,10 @@
-"""The machine that a simulated disk is part of: points at which it may stop, failures, and room.
+"""The machine of a simulated disk: points at which it may stop, failures, and room.
 
 Rules kept here:
 - Every operation that a crash can come after is a point, and points are counted. At the point of `stop_at`
   the machine stops: `SimulatedCrash` is raised there, and by everything that comes later.
-- Syncs may run on other threads than writes; what was written before a sync began is durable when it ends.
-- A sync that fails loses what it was to write, also for later syncs, as Linux does.
+- Syncs may run on other threads than writes; writes before the begin of a sync are durable at its end.
+- A sync that fails loses its writes, also for later syncs, as on Linux.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cometmq.testing.simulation.content import PAGE_SIZE, Content
 from cometmq.testing.simulation.folder import Tree, no_such_file
 
 Operation = Literal["create", "open", "read", "remove", "replace", "reserve", "sync", "sync_folder"]
-"""What can be made to fail; listing a folder counts as reading it."""
+"""Operations that can fail; listing a folder counts as reading it."""
 
 UNLIMITED: Final = 1 << 50
 
@@ -35,7 +35,7 @@ class SimulatedCrash(BaseException):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How hard a simulated disk is on its users."""
+    """The guarantees of a simulated disk."""
 
     capacity: int | None = None
     check_writes: bool = True
@@ -53,7 +53,7 @@ class _Failure(msgspec.Struct):
 
 
 class Machine:
-    """What disk and files share."""
+    """The shared state of disk and files."""
 
     def __init__(self, rules: Rules, clock: Clock, stop_at: int | None) -> None:
         self.rules = rules
@@ -66,9 +66,9 @@ class Machine:
         self.guard = RLock()
         self.failures: list[_Failure] = []
         self.unlinked: set[Content] = set()
-        """Files without a name that somebody has open still: they take room."""
+        """Open files without a name: they take room."""
         self.last_written: Content | None = None
-        """What was written at the last point, if that was a write."""
+        """The content of the last point, if that was a write."""
         self.on_point: Callable[[str], None] | None = None
 
     def enter(self, operation: Operation, path: Path) -> None:
@@ -99,7 +99,7 @@ class Machine:
             self.on_point(self.last_point)
 
     def check(self, path: Path, content: Content) -> None:
-        """Find what was changed and not reported."""
+        """Find unreported changes."""
         position = content.unreported() if self.rules.check_writes and not self.stopped else None
         if position is not None:
             raise AssertionError(f"{path} was changed at {position}, and no write was reported there")
@@ -114,7 +114,7 @@ class Machine:
         return UNLIMITED if capacity is None else capacity - self.used()
 
     def used(self) -> int:
-        """The room that is reserved, in bytes."""
+        """Returns the reserved room in bytes."""
         named = (content for _, content in self.tree.files(self.tree.root, Path("/")))
         return sum(content.reserved.bit_count() * PAGE_SIZE for content in {*named, *self.unlinked})
 
