@@ -56,7 +56,7 @@ class PulledRecords(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue
     body: Body
     count: int
-    """The number of offsets covered, with those that were filtered out."""
+    """The number of offsets covered, including filtered messages."""
     end: int
     """Records from this offset on are not wanted."""
     delta: int

@@ -65,7 +65,7 @@ class _Sent(NamedTuple):
 
 
 class WriterSequence:
-    """The rows of one topic: numbers them and sends those that the broker lacks."""
+    """The rows of one topic: numbers them and sends the rows that the broker lacks."""
 
     def __init__(self, worker: WorkerProducer, options: SinkOptions, write: WriteId, topic: str) -> None:
         self._worker = worker
@@ -173,7 +173,7 @@ class WriterSequence:
         return group
 
     def _is_lacking(self) -> bool:
-        """Whether the broker lacks rows of this request; those that it has must be the same."""
+        """Whether the broker lacks rows of this request; rows that it has must be the same."""
         before = self._before
         if before is None:
             return True

@@ -15,7 +15,7 @@ from cometmq.model.errors import SettingsError
 from cometmq.spark.pipelines.archive.job import ArchiveJob
 from cometmq.spark.pipelines.replay import ReplayJob
 from cometmq.spark.pipelines.run import session
-from cometmq.spark.pipelines.run.jobs import job_of, read_definition, spark_table
+from cometmq.spark.pipelines.run.jobs import flags_of, job_of, read_definition, spark_table
 from cometmq.spark.pipelines.run.session import check_needs
 from cometmq.spark.pipelines.run.streams import reason_of
 from cometmq.spark.pipelines.sql import SqlJob
@@ -194,3 +194,16 @@ def test_the_reason_of_a_failed_query_is_our_own_sentence() -> None:
     assert isinstance(reason, SettingsError)
     assert str(reason) == "give it, too"
     assert str(reason_of(RuntimeError("[FAILED] Job aborted.\nmore"))) == "[FAILED] Job aborted."
+
+
+def test_the_flags_of_a_pipeline_are_the_fields_of_its_job() -> None:
+    flags = {each.field: each for each in flags_of(ArchiveJob)}
+    assert flags["topics"].names == ("--topic", "-t")
+    assert flags["topics"].type == list[str]
+    assert flags["batchRows"].type is int
+    assert flags["batchRows"].least == 1
+    assert flags["properties"].type is str
+    assert flags["checkpoint"].type is str
+    assert flags["follow"].type is bool
+    assert set(ArchiveJob.__struct_encode_fields__) - flags.keys() == {"namesrvAddr", "source"}
+    assert not next(flags_of(SqlJob)).names  # the query is an argument
