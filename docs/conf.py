@@ -33,9 +33,9 @@ pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
-# Docstrings write `code` with single backticks, as Markdown does.
-default_role = "code"
-autodoc_default_options = {"members": True, "show-inheritance": False, "member-order": "bysource"}
+# Docstrings write `code` with single backticks, as Markdown does; a name of the reference becomes a link.
+default_role = "py:obj"
+autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_class_signature = "mixed"
 autodoc_inherit_docstrings = True
 add_module_names = False
