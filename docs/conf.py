@@ -35,7 +35,7 @@ myst_heading_anchors = 4
 
 # Docstrings write `code` with single backticks, as Markdown does; a name of the reference becomes a link.
 default_role = "py:obj"
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"member-order": "bysource"}
 autodoc_class_signature = "mixed"
 autodoc_inherit_docstrings = True
 add_module_names = False

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import struct
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
@@ -31,18 +32,23 @@ def load_draw() -> ModuleType:
 DRAW = load_draw()
 
 
+def navigation() -> Iterator[str]:
+    """The pages in the trees of the index; an entry is `page` or `Title <page>`."""
+    for tree in re.findall(r":::\{toctree\}\n(.*?)^:::", INDEX.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        for line in tree.splitlines():
+            if line and not line.startswith(":"):
+                yield re.sub(r".*<(.*)>", r"\1", line)
+
+
 def test_every_page_is_in_the_navigation() -> None:
     """Each page once, and no entry without a page."""
-    entries = [
-        line
-        for tree in re.findall(
-            r":::\{toctree\}\n(.*?)^:::", INDEX.read_text("utf-8"), re.MULTILINE | re.DOTALL
-        )
-        for line in tree.splitlines()
-        if line and not line.startswith(":")
-    ]
     pages = [str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md") if page != INDEX]
-    assert sorted(entries) == sorted(pages)
+    assert sorted(navigation()) == sorted(pages)
+
+
+def test_the_readme_stays_short() -> None:
+    """What does not fit belongs on a page."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
 
 
 @pytest.mark.parametrize(
