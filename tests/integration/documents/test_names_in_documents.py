@@ -12,6 +12,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -62,9 +63,19 @@ def is_there(path: str) -> bool:
     return any(any(base.glob(path.rstrip("/"))) for base in (SOURCE, ROOT, ROOT / "tests"))
 
 
+def nearest(path: str) -> str:
+    """Where a file may have gone: one of the same name, or one with a similar path."""
+    base = SOURCE if path.partition("/")[0] in ROOMS else ROOT / "tests"
+    files = [str(each.relative_to(base)) for each in base.rglob("*.py")]
+    named = [each for each in files if Path(each).name == Path(path).name]
+    found = named or get_close_matches(path, files, n=2, cutoff=0.5)
+    return f"perhaps {' or '.join(found)}" if found else "nothing is similar"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_in_a_document_is_there(page: str) -> None:
-    assert sorted({path for path in paths_in(page) if not is_there(path)}) == []
+    missing = sorted({path for path in paths_in(page) if not is_there(path)})
+    assert not missing, "\n".join(f"{path} is not there; {nearest(path)}" for path in missing)
 
 
 @cache
@@ -116,7 +127,8 @@ def wrong_names(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", WITH_NAMES)
 def test_every_class_and_function_in_a_document_is_there(page: str) -> None:
-    assert list(wrong_names(page)) == []
+    wrong = list(wrong_names(page))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_rooms_of_the_page_are_those_of_the_package() -> None:
