@@ -9,10 +9,13 @@ Rules kept here:
 from __future__ import annotations
 
 import re
+import sys
+from enum import Enum
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sphinx.errors import ExtensionError
 
 project = "CometMQ"
@@ -77,6 +80,30 @@ def from_markdown(app: Any, what: str, name: str, obj: object, options: object, 
     lines[:] = result
 
 
+LISTED = ("Settings", "Job")
+"""How structs are called whose fields readers look up, with their defaults."""
+
+
+def with_default(app: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Add its default to a field of settings or of a pipeline's job."""
+    if what != "attribute" or not name.rpartition(".")[0].endswith(LISTED):
+        return
+    module, owner, field = name.rsplit(".", 2)
+    struct = getattr(sys.modules[module], owner)
+    default = {each.name: each.default for each in msgspec.structs.fields(struct)}.get(field)
+    if isinstance(default, Enum):
+        default = default.value
+    if isinstance(default, str | int | float):
+        lines += ["", f"Default: ``{default!r}``", ""]
+
+
+def short_settings(
+    app: Any, what: str, name: str, obj: Any, options: object, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """A struct of many fields lists them below, with their defaults, and not in its signature."""
+    return ("()", returns) if what == "class" and name.endswith(LISTED) else None
+
+
 def nothing_from_elsewhere(app: Any, exception: Exception | None) -> None:
     """Fail if a page of the site loads a script, style, font or image from another host."""
     if exception is not None:
@@ -95,3 +122,5 @@ def setup(app: Any) -> None:
     app.connect("build-finished", nothing_from_elsewhere)
     app.connect("source-read", link_to_pages)
     app.connect("autodoc-process-docstring", from_markdown)
+    app.connect("autodoc-process-docstring", with_default)
+    app.connect("autodoc-process-signature", short_settings)
