@@ -333,10 +333,10 @@ def record() -> str:
     y = top + (fixed + 15) // 16 * row + 26
     canvas.text(24, y, f"From offset {fixed} on, lengths vary:", "small")
     x = float(left)
-    for (name, size, example, style), width in zip(VARIABLE, (150, 124, 120, 150, 288), strict=True):
+    for (name, length, example, style), width in zip(VARIABLE, (150, 124, 120, 150, 288), strict=True):
         canvas.box(x, y + 12, width, 76, style, 0)
         canvas.text(x + width / 2, y + 34, name, "", "middle")
-        canvas.text(x + width / 2, y + 54, size, "small", "middle")
+        canvas.text(x + width / 2, y + 54, length, "small", "middle")
         canvas.text(x + width / 2, y + 76, example, "code", "middle")
         x += width
     notes = (
