@@ -332,13 +332,13 @@ def record() -> str:
             first = False
     y = top + (fixed + 15) // 16 * row + 26
     canvas.text(24, y, f"From offset {fixed} on, lengths vary:", "small")
-    x = float(left)
+    edge = left
     for (name, length, example, style), width in zip(VARIABLE, (150, 124, 120, 150, 288), strict=True):
-        canvas.box(x, y + 12, width, 76, style, 0)
-        canvas.text(x + width / 2, y + 34, name, "", "middle")
-        canvas.text(x + width / 2, y + 54, length, "small", "middle")
-        canvas.text(x + width / 2, y + 76, example, "code", "middle")
-        x += width
+        canvas.box(edge, y + 12, width, 76, style, 0)
+        canvas.text(edge + width / 2, y + 34, name, "", "middle")
+        canvas.text(edge + width / 2, y + 54, length, "small", "middle")
+        canvas.text(edge + width / 2, y + 76, example, "code", "middle")
+        edge += width
     notes = (
         "Magic DAA320AB: the topic length takes 2 bytes. "
         "An IPv6 host takes 20 bytes instead of 8; two bits of the system flag tell.",
