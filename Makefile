@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
 PLOT := $(VENV)/.plot-done
+SITE := $(VENV)/.site-done
 PEERS := .peers
 APACHE := $(PEERS)/apache/.fetched
 OLD_JAVA := $(PEERS)/java-4.9.8/.fetched
@@ -15,7 +16,7 @@ KAFKA := $(PEERS)/kafka/.fetched
 # Most tests wait for something most of the time, so several files run at once.
 WORKERS := --numprocesses 2 --dist loadfile
 
-.PHONY: help setup quickstart test compat bench fuzz check format clean
+.PHONY: help setup quickstart test compat bench fuzz check docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,6 +34,11 @@ $(SETUP): pyproject.toml Makefile
 $(PLOT): $(SETUP)
 	@echo "installing what the plot of results needs into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+$(SITE): $(SETUP)
+	@echo "installing the generator of the documentation site into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 quickstart: $(SETUP) ## start the system, use it end to end, show the result
@@ -55,6 +61,10 @@ check: $(SETUP) ## format, lint, types and the import rule
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(SITE) ## build the documentation site in build/site
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+	@echo "open build/site/index.html"
 
 format: $(SETUP) ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -106,5 +116,5 @@ $(KAFKA): bench/peers/kafka.xml bench/peers/spark-kafka.xml
 	@touch $@
 
 clean: ## remove everything that the targets made
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
