@@ -29,16 +29,14 @@ from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
 from cometmq.store.log.flush import Done, Flusher
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.put.writer import MessageWriter, PutResult
 from cometmq.store.queue.consume_queue import ConsumeQueue
-from cometmq.store.read.bulk import BulkReader
 from cometmq.store.read.lookup import MessageLookup
-from cometmq.store.read.reader import MAX_READ_BYTES, GetResult, MessageFilter, MessageReader
-from cometmq.store.recovery import Recovered
+from cometmq.store.read.reader import MAX_READ_BYTES, BulkReader, GetResult, MessageFilter, MessageReader
+from cometmq.store.recovery.recovery import Recovered
 from cometmq.store.retention import Retention
-from cometmq.store.running_flags import RunningFlags, Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.status import PutStatus, RunningFlags, Trouble
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record
 
@@ -78,9 +76,9 @@ class MessageStore:
         self._config = config
         self._allocating, self._syncing, self._working = map(workers, ("allocate", "sync", "work"))
         self._reading = workers("read")
-        self._syncing_queues = SideBySide([workers(f"queues-{number}") for number in range(QUEUE_SYNCS)])
+        self._syncing_queues = ParallelSync([workers(f"queues-{number}") for number in range(QUEUE_SYNCS)])
         self.files = StoreFiles(
-            disk, clock, self._allocating, config, store_host, side_by_side=self._syncing_queues
+            disk, clock, self._allocating, config, store_host, parallel_sync=self._syncing_queues
         )
         self.log, self.queues, self.index = self.files.log, self.files.queues, self.files.index
         self.flags = RunningFlags()
@@ -88,7 +86,7 @@ class MessageStore:
             self.log, self.queues, self.files.dispatcher, self.flags, config, store_host
         )
         self.put: Final = self.writer.put
-        self.put_run: Final = self.writer.put_run
+        self.put_group: Final = self.writer.put_group
         self.put_bulk: Final = self.writer.put_bulk
         self.put_batch: Final = self.writer.put_batch
         self.skipped: Final = self.files.skipped
@@ -104,7 +102,7 @@ class MessageStore:
             self.log,
             self._syncing,
             config,
-            on_begin=self.writer.notes.close_group,
+            on_begin=self.writer.unconfirmed.close_group,
             on_flushed=self._flushed,
             on_failure=lambda _: self._cannot_flush(),
         )
@@ -180,7 +178,7 @@ class MessageStore:
     ) -> GetResult:
         """Read a queue; what is far back is brought into memory beside, so that nobody waits for the disk."""
         reader = self.bulk_reader if bulk else self.reader
-        cold = reader.cold_places(topic, queue_id, offset, max_count, wanted)
+        cold = reader.cold_ranges(topic, queue_id, offset, max_count, wanted)
         if cold:
             await asyncio.get_running_loop().run_in_executor(self._reading, self.log.fetch, cold)
         return reader.get(topic, queue_id, offset, max_count, max_bytes=max_bytes, wanted=wanted)
@@ -239,7 +237,7 @@ class MessageStore:
         self.writer.show_confirmed()
         self._look_again()
         dispatched_ms = self.files.dispatcher.last_store_time_ms
-        await self._on_worker(partial(self.files.sync_behind_log, dispatched_ms, thorough=thorough))
+        await self._on_worker(partial(self.files.sync_derived, dispatched_ms, thorough=thorough))
 
     def _look_again(self) -> None:
         """Trust no longer what was right a moment ago, and say what was found to be wrong."""

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from cometmq.ports.clock import Clock
-from cometmq.ports.disk import Disk
+from cometmq.ports.disk import UNKNOWN_PERCENT, Disk, used_percent
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
-from cometmq.store.disk_space import UNKNOWN, used_percent
 from cometmq.store.log.mapped_files import MappedFile
-from cometmq.store.running_flags import RunningFlags, Trouble
+from cometmq.store.status import RunningFlags, Trouble
 
 log = logging.getLogger("cometmq.store")
 
@@ -78,7 +77,10 @@ class Retention:
         self._refuse_writes(Trouble.DISK_FULL, log_percent)
         self._refuse_writes(Trouble.QUEUE_DISK_FULL, queue_percent)
         fullest = max(log_percent, queue_percent)
-        is_tight = fullest > config.delete_expired_above_percent or UNKNOWN in (log_percent, queue_percent)
+        is_tight = fullest > config.delete_expired_above_percent or UNKNOWN_PERCENT in (
+            log_percent,
+            queue_percent,
+        )
         by_force = config.clean_file_forcibly_enable and fullest > config.delete_unexpired_above_percent
         deleted = 0
         if is_tight or by_force or self._asked or self._hour() in self._hours:

@@ -15,8 +15,8 @@ import msgspec
 from cometmq.model import message_properties as names
 from cometmq.model.message import Host, StoredMessage
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
-from cometmq.store.dispatch.rules import DELAY_TOPIC
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.dispatch_rules import DELAY_TOPIC
+from cometmq.store.log.batch import MessageBatch
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.ids import pack_host

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, eventually, running_broker
 from tests.integration.broker.message_kinds_kit import kill
 

@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.wire.record.ids import decode_offset_id
 from tests.integration.broker.broker_kit import DELAYS, ID, BrokerKit, Told, eventually, running_broker
 

@@ -20,7 +20,7 @@ from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tools.dump import dump_topic

@@ -15,7 +15,7 @@ from cometmq.broker.topics.names import (
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode, SendOnceRequest, StandingRequest
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest

@@ -26,7 +26,7 @@ from cometmq.broker.transactions.half_messages import HALF_QUEUE
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, RunResult, handles, handles_runs
-from cometmq.store.put.runs import Later, PlainMessage, PutRun
+from cometmq.store.put.writer import GroupResult, Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
@@ -71,7 +71,7 @@ class SendHandlers:
         self._find_shape = self._sending.shapes.find
         self._pressure = state.pressure
         self._traffic = state.traffic
-        self._put_run = state.store.put_run
+        self._put_group = state.store.put_group
         self._flusher = state.store.flusher
         self._waits_for_flush = self._sending.waits_for_flush
         self._answers = self._sending.answers
@@ -183,7 +183,7 @@ class SendHandlers:
         if not sends.messages:
             return ()
         started = perf_counter()
-        run = self._put_run(sends.messages, later)
+        run = self._put_group(sends.messages, later)
         if run.count:
             seconds = perf_counter() - started
             self._answers.count(run.count, run.size, run.end_offset)
@@ -195,14 +195,14 @@ class SendHandlers:
                 return self._wait(sends, run, started)
         return self._answers_to(sends, run, _OK)
 
-    def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
+    def _note(self, sends: _PlainSends, run: GroupResult, seconds: float) -> None:
         """Count what was put, topic by topic."""
         self._traffic.appended(seconds, run.count)
         if len(sends.stretches) == 1:
             ((target, kind, _),) = sends.stretches
             self._count(target, kind, run.count, run.size)
             return
-        places, behind = run.places, len(run.places)
+        places, behind = run.offsets, len(run.offsets)
         for target, kind, first in reversed(sends.stretches):
             if behind - first == 1:
                 place = places[first]
@@ -223,11 +223,13 @@ class SendHandlers:
             target.sizes = self._traffic.sizes_of(target.topic, kind)
         target.sizes.observe(size / count, count)
 
-    def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
+    def _answers_to(
+        self, sends: _PlainSends, run: GroupResult, status: PutStatus
+    ) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
         answers, framed = self._answers, sends.framed and status is _OK
         template, framed_by = answers.template, json_frame
-        for request, message, place in zip(sends.requests, sends.messages, run.places, strict=True):
+        for request, message, place in zip(sends.requests, sends.messages, run.offsets, strict=True):
             unique_key = message[11] or b""
             if isinstance(place, PutStatus):
                 results.append(answers.not_stored(place))
@@ -240,7 +242,7 @@ class SendHandlers:
                 )
         return results
 
-    def _wait(self, sends: _PlainSends, run: PutRun, started: float) -> Sequence[Deferred]:
+    def _wait(self, sends: _PlainSends, run: GroupResult, started: float) -> Sequence[Deferred]:
         """Answer all of a run when it is on the disk, or when that took too long."""
 
         def done(status: PutStatus) -> None:

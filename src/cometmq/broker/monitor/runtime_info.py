@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq._version import __version__
-from cometmq.store.disk_space import used_percent
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.ports.disk import used_percent
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.wire.codes import CURRENT
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ from cometmq.model.message_properties import (
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
-from cometmq.store.dispatch.rules import DELAY_TOPIC
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.dispatch_rules import DELAY_TOPIC
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode

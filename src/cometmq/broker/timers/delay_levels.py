@@ -27,7 +27,7 @@ from cometmq.broker.set_aside import DELAYS, BackOff, UnprocessableError, check_
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.topic import DataVersion
-from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels
+from cometmq.store.dispatch_rules import DELAY_TOPIC, DelayLevels
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.ports.names import is_file_name
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 
 log = logging.getLogger("cometmq.broker")
 

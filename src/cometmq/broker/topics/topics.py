@@ -49,7 +49,7 @@ from cometmq.model.topic import (
 )
 from cometmq.ports.clock import Clock
 from cometmq.ports.rarely import Rarely
-from cometmq.store.dispatch.rules import DELAY_TOPIC
+from cometmq.store.dispatch_rules import DELAY_TOPIC
 from cometmq.store.tables.tables import TopicTable
 
 log = logging.getLogger("cometmq.broker")

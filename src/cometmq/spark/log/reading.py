@@ -20,8 +20,8 @@ from cometmq.spark.arrow.record_scan import HEAD_DTYPE
 from cometmq.spark.log.chunks import CHUNK, Damage, LogFile, LogFileReader, Piece
 from cometmq.spark.log.partitions import LogPlaces, LogRange, QueuePart, QueueParts
 from cometmq.spark.log.rows import LogRows
-from cometmq.store.dispatch.rules import DELAY_TOPIC
-from cometmq.store.queue.units import BLANK_SIZE, UNIT_SIZE
+from cometmq.store.dispatch_rules import DELAY_TOPIC
+from cometmq.store.queue.files import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
 

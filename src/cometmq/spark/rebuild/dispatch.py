@@ -1,7 +1,7 @@
 """What follows from records for queues and index, many at a time: units and entries as columns.
 
 Rules kept here:
-- The rules are those of `store/dispatch/rules.py`; single messages are only looked at where they are special:
+- The rules are those of `store/dispatch_rules.py`; single messages are only looked at where they are special:
   delayed ones, ones in further queues, ones with keys beside their unique one.
 - A record that is not whole is an error: queues without it would hide it, and what is behind it, for good.
 """
@@ -24,7 +24,7 @@ from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, Piece
 from cometmq.spark.log.store import wrong_bodies
-from cometmq.store.dispatch.rules import DELAY_TOPIC, DelayLevels, delay_level, further_places
+from cometmq.store.dispatch_rules import DELAY_TOPIC, DelayLevels, delay_level, further_positions
 from cometmq.store.index.key_hash import hashes_of_all, key_hashes
 from cometmq.wire.java_hash import java_hash, tags_code
 
@@ -118,7 +118,7 @@ class Dispatched:
         """Put messages into the other queues that they name."""
         for row in np.flatnonzero(here).tolist():
             queue_id = int(piece.fields.fixed["queue_id"][row])
-            for place in further_places(piece.block(row), queue_id):
+            for place in further_positions(piece.block(row), queue_id):
                 if place.topic in self._rules.old_topics:
                     unit = rows[row : row + 1].copy()
                     unit["queue_offset"] = place.queue_offset

@@ -28,7 +28,7 @@ import msgspec
 
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, arrays_are_loaded
 from cometmq.store.index.file import IndexFile
 from cometmq.store.index.key_hash import KeyHashes, key_hash, key_hashes

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.message_properties import KEY_SEPARATOR
-from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index.arrays import columns_of, key_hashes_of
 from cometmq.wire.java_hash import extend_hash, java_hash
 

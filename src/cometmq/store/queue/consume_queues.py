@@ -20,13 +20,12 @@ from typing import Final
 
 from cometmq.ports.disk import Disk
 from cometmq.ports.names import child
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import ConsumeQueueExt
-from cometmq.store.queue.files import FolderFiles, Unit
+from cometmq.store.queue.files import FolderFiles, Unit, whole_units
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import whole_units
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 
 _PAGE_SIZE: Final = 4096
 _QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
@@ -44,13 +43,13 @@ class ConsumeQueues:
         ext_folder: Path | None = None,
         ext_file_size: int = 48 * 1024 * 1024,
         writable: bool = True,
-        side_by_side: SideBySide | None = None,
+        parallel_sync: ParallelSync | None = None,
         skipped: Skipped | None = None,
         most_open_files: int | None = None,
     ) -> None:
         """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
 
-        Without `side_by_side` one queue is synced after the other.
+        Without `parallel_sync` one queue is synced after the other.
         """
         self._disk = disk
         self._folder = folder
@@ -59,7 +58,7 @@ class ConsumeQueues:
         self._ext_file_size = ext_file_size
         self._writable = writable
         self._skipped = skipped
-        self._side_by_side = side_by_side or SideBySide()
+        self._parallel_sync = parallel_sync or ParallelSync()
         self.open_files = OpenFiles(most_open_files)
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         """For those who look up a queue for every message; only this class changes it."""
@@ -160,7 +159,7 @@ class ConsumeQueues:
         def truncate(queue: ConsumeQueue) -> None:
             queue.truncate(log_end, None if is_right is None else partial(is_right, queue))
 
-        self._side_by_side.each(truncate, list(self))  # what is cut off is synced, queue by queue
+        self._parallel_sync.each(truncate, list(self))  # what is cut off is synced, queue by queue
 
     def sync(self, least_pages: int = 0) -> None:
         """Put on the disk what was written to the queues that have so many pages to write, or anything."""
@@ -168,9 +167,9 @@ class ConsumeQueues:
         renamed: list[FolderFiles] = []
         try:
             dirty = [queue for queue in self if queue.unsynced >= least]
-            self._side_by_side.each(lambda queue: queue.sync(renamed), dirty)
+            self._parallel_sync.each(lambda queue: queue.sync(renamed), dirty)
             shared = {folder for files in renamed for folder in files.folders_above}
-            self._side_by_side.each(self._disk.sync_folder, sorted(shared))
+            self._parallel_sync.each(self._disk.sync_folder, sorted(shared))
         except OSError:
             for files in renamed:
                 files.names_changed = True

@@ -118,7 +118,7 @@ class ConsumeQueueExt:
     # Upkeep: everything below blocks
 
     def load(self) -> None:
-        """Map the files and find the end; `cut_behind` has to follow."""
+        """Map the files and find the end; `cut_after` has to follow."""
         self._files.load()
         if self._files.files:
             last = self._files.map(self._files.files[-1])
@@ -127,7 +127,7 @@ class ConsumeQueueExt:
                 at += size
             last.wrote, last.flushed = at, 0
 
-    def cut_behind(self, address: int | None) -> None:
+    def cut_after(self, address: int | None) -> None:
         """Forget what is behind the last address that a queue unit refers to; everything, if none does."""
         if address is None:
             self._files.remove_all()

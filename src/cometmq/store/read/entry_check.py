@@ -21,8 +21,7 @@ from operator import sub
 from typing import Final, Protocol
 
 from cometmq.model.sysflag import HOST_V6_MASK
-from cometmq.store.dispatch.rules import QueuePlace
-from cometmq.store.log.record_check import is_in_queue
+from cometmq.store.dispatch_rules import QueuePosition, is_in_queue
 from cometmq.store.queue.files import Unit
 from cometmq.wire.record.layout import FIXED_PARTS, MAGIC_V1, MAGIC_V2, RecordError
 from cometmq.wire.record.record import Record, decode_record
@@ -155,7 +154,7 @@ def misplaced_record(
     found = _decoded(unit[0], record)
     if found is None:
         return None
-    if is_in_queue(found, QueuePlace(queue.topic, queue.queue_id, offset)):
+    if is_in_queue(found, QueuePosition(queue.topic, queue.queue_id, offset)):
         return found
     if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
         return None

@@ -15,11 +15,11 @@ import msgspec
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.index.index import Index
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queue import Boundary
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 
 NO_TIME: Final = -1
 """The store time of a message that is not there."""

@@ -8,7 +8,7 @@ Rules kept here:
 - Where the file of a record was removed, all units that refer to it are passed over. A unit that refers to
   nothing for another reason is passed over alone.
 - What lies further back in the log than fits into memory is cold. Such a read may wait for the disk and hold
-  up everybody, so whoever runs an event loop asks for `cold_places` first and has them fetched beside it.
+  up everybody, so whoever runs an event loop asks for `cold_ranges` first and has them fetched beside it.
 - A record that is not of this offset of the queue is never handed out; it is skipped, noted, and it alone. So
   that reading the same messages again costs nothing, what was looked at once is not looked at again for a
   while, nor is what was just appended: the store calls `look_again` every second.
@@ -17,11 +17,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice, pairwise
+from operator import add, ne
 from struct import Struct
 from time import perf_counter
 from typing import Final, Protocol
@@ -29,14 +30,13 @@ from typing import Final, Protocol
 import msgspec
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DELAY_TOPIC, put_values
+from cometmq.store.dispatch_rules import DELAY_TOPIC, put_values
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.extension import ConsumeQueueExt, ExtUnit, is_ext_address
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import LOST_SIZE, UNIT, UNIT_SIZE
-from cometmq.store.read.entry_check import all_belong, belongs, misplaced_record
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.queue.files import LOST_SIZE, UNIT, UNIT_SIZE, Unit
+from cometmq.store.read.entry_check import all_belong, all_lie_in, belongs, misplaced_record
+from cometmq.store.skipped import Skipped
 
 MAX_READ_BYTES: Final = 128 * 1024 * 1024
 """More is not read at once, whatever is asked for."""
@@ -52,6 +52,13 @@ _NO_QUEUE_FILE: Final = "a file of the consume queue is missing"
 _NOT_THERE: Final = "their entries lead to no record of the commit log"
 _NOT_ITS_OWN: Final = "their entries lead to other records, or to none"
 _NOT_WHOLE: Final = "their records are damaged"
+
+
+BULK_COUNT: Final = 4096
+BULK_BYTES: Final = 4 * 1024 * 1024
+"""What a bulk read hands out at most: so many messages, and so many bytes unless the first alone has more."""
+_NEAR_BYTES: Final = 64 * 1024
+"""Cold records that are not further apart are fetched together with what lies between them."""
 
 
 class GetStatus(Enum):
@@ -82,7 +89,7 @@ class GetResult(msgspec.Struct):
     """The offset of each message in the queue."""
     size: int = 0
     """The bytes of all records."""
-    is_far_behind: bool = False
+    suggest_pulling_from_slave: bool = False
     """Whether the reader is so far behind that it should rather ask a replica."""
 
 
@@ -196,7 +203,7 @@ class MessageReader:
             self._looked_at.clear()
         self._looked_at[queue, offset] = behind
 
-    def cold_places(
+    def cold_ranges(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
     ) -> list[tuple[int, int]]:
         """Offset and size of the records that such a read may have to wait for, because they are far back.
@@ -352,7 +359,7 @@ class MessageReader:
                 if len(records) >= min(max_count, most) or result.size + size > min(max_bytes, most_bytes):
                     break
             result.next_offset = queue_offset + 1
-            result.is_far_behind = physical_offset < coldest
+            result.suggest_pulling_from_slave = physical_offset < coldest
             if 0 <= physical_offset < gone_until:
                 continue
             unit = physical_offset, size, code
@@ -451,3 +458,85 @@ class MessageReader:
         """Where the file begins that follows the one of an offset."""
         size = self._log.files.file_size
         return physical_offset - physical_offset % size + size
+
+
+class BulkReader(MessageReader):
+    """Reads the messages of queues in bulk."""
+
+    def __init__(
+        self,
+        log: LogReader,
+        find_queue: FindQueue,
+        config: StoreConfig,
+        memory_bytes: int,
+        *,
+        check_crc: bool = False,
+        skipped: Skipped | None = None,
+    ) -> None:
+        larger = msgspec.structs.replace(
+            config,
+            max_transfer_count_on_message_in_memory=BULK_COUNT,
+            max_transfer_bytes_on_message_in_memory=BULK_BYTES,
+            max_transfer_count_on_message_in_disk=BULK_COUNT,
+            max_transfer_bytes_on_message_in_disk=BULK_BYTES,
+        )
+        super().__init__(log, find_queue, larger, memory_bytes, check_crc=check_crc, skipped=skipped)
+
+    def cold_ranges(
+        self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
+    ) -> list[tuple[int, int]]:
+        """The same places, those that are near each other as one."""
+        together: list[tuple[int, int]] = []
+        file_size = self._log.files.file_size
+        for start, size in super().cold_ranges(topic, queue_id, offset, max_count, wanted):
+            first, length = together[-1] if together else (start, 0)
+            is_near = 0 <= start - first - length <= _NEAR_BYTES
+            if together and is_near and first // file_size == start // file_size:
+                together[-1] = first, start + size - first
+            else:
+                together.append((start, size))
+        return together
+
+    def _get_hot(self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int) -> GetResult | None:
+        units = queue.read(offset, max(min(max_count, BULK_COUNT), 1))
+        numbers = _units(len(units) // UNIT_SIZE).unpack(units)
+        starts, sizes = numbers[::3], numbers[1::3]
+        mapped = None if not starts else self._log.files.at(starts[0])
+        if mapped is None:
+            return None
+        totals = list(accumulate(sizes))
+        count = min(
+            bisect_left(starts, mapped.start + mapped.wrote),
+            max(bisect_right(totals, min(max_bytes, BULK_BYTES)), 1),
+        )
+        ends = list(map(add, starts[:count], sizes))
+        edges = [0, *compress(range(1, count), map(ne, ends, starts[1:count])), count]
+        view, base = mapped.view, mapped.start
+        if len(edges) > count // 2:  # hardly any lie next to each other
+            pieces = [view[start - base : end - base] for start, end in zip(starts, ends, strict=False)]
+        else:
+            pieces = [view[starts[i] - base : ends[j - 1] - base] for i, j in pairwise(edges)]
+        total = sum(map(len, pieces))
+        if not count or ends[-1] - base > mapped.wrote or total != totals[count - 1]:
+            return None  # something is not as it usually is
+        behind = offset + count
+        if starts[0] < self._fresh_from and self._looked_at.get((queue, offset), 0) < behind:
+            if not all_lie_in(view, base, queue, offset, starts[:count], sizes[:count]):
+                return None
+            self._note_right(queue, offset, behind)
+        return GetResult(
+            GetStatus.FOUND,
+            behind,
+            queue.min_offset,
+            queue.max_offset,
+            pieces,
+            range(offset, behind),
+            total,
+            starts[count - 1] < self._log.max_offset - self._hot_bytes,
+        )
+
+
+@lru_cache(maxsize=64)
+def _units(count: int) -> Struct:
+    """So many units of a queue as one flat run of numbers."""
+    return Struct(">" + "qiq" * count)

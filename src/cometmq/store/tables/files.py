@@ -17,9 +17,9 @@ import logging
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from cometmq.model.errors import HeaderError, StoreError
+from cometmq.model.errors import CometError, HeaderError, StoreError
 from cometmq.ports.disk import Disk
-from cometmq.store.tables.tables import ConfigTable
+from cometmq.store.tables.tables import ConfigTable, TopicTable
 from cometmq.wire.json.pretty import dumps_table, loads_table
 
 CONFIG_FOLDER: Final = "config"
@@ -116,3 +116,12 @@ class ConfigFile(Generic[Table]):
 
     def _decode(self, data: bytes) -> Table:
         return loads_table(self._kind, data)
+
+
+def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
+    """The topics in the table of a broker; None without a readable table."""
+    try:
+        table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
+    except CometError:
+        return None
+    return None if table is None else frozenset(table.topic_config_table)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.store.timer.wheel import TimerWheel
 from cometmq.wire.record.layout import MAGIC_FILLER
 
 RECORD_SIZE: Final = 52
@@ -46,6 +47,10 @@ _RECORD: Final = Struct(">iqIqiqii8x")
 _FIELDS: Final = Struct(">qIqiqii8x")
 """All of a record behind its size."""
 _FILLER: Final = Struct(">qI")
+
+
+MARGIN: Final = 1024 * 1024
+"""So much before the position that the checkpoint says is brought into the wheel once more."""
 
 
 class TimerRecord(NamedTuple):
@@ -289,3 +294,20 @@ def _erase(mapped: MappedFile, start: int) -> bool:
             mapped.file.wrote(at, end)
             erased = True
     return erased
+
+
+def recover_timers(log: TimerLog, wheel: TimerWheel, start: int, message_end: int | None = None) -> int:
+    """Find the end of the log, looking from a position on, and bring the wheel up to it; blocks.
+
+    `message_end` is the end of the commit log.
+    """
+    scan = log.scan(start, message_end)
+    for _ in scan:
+        pass
+    log.truncate(scan.end)
+    cut_from = wheel.cut(log.end)
+    unsure_from = max(start - MARGIN, 0) if cut_from is None else min(start, cut_from)
+    for position, due_ms, magic in log.scan(unsure_from):
+        if position >= unsure_from:
+            wheel.revise(due_ms, position, -1 if magic & MAGIC_DELETE else 1)
+    return log.end

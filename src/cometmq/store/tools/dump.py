@@ -18,9 +18,9 @@ from cometmq.model.errors import ProtocolError, StoreError
 from cometmq.model.message import Host, StoredMessage
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import QueuePlace
+from cometmq.store.dispatch_rules import QueuePosition, is_in_queue
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_in_queue, whole_record
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.files import Unit
 from cometmq.store.tools.survey import Survey, open_log, open_queue, survey_store
@@ -99,7 +99,7 @@ def _message(log: LogReader, topic: str, queue_id: int, queue_offset: int, unit:
         record = decode_record(view, decompress_body=True)
     except ProtocolError as error:
         return place | {"error": str(error)}
-    if not is_in_queue(record, QueuePlace(topic, queue_id, queue_offset)):
+    if not is_in_queue(record, QueuePosition(topic, queue_id, queue_offset)):
         found = f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
         return place | {"error": f"the record there is that of {found}"}
     return message_dict(to_stored_message(record, "")) | place

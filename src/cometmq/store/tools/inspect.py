@@ -13,7 +13,7 @@ import msgspec
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.index.layout import HEADER, read_header
+from cometmq.store.index.file import HEADER, read_header
 from cometmq.store.log.reader import LogReader
 from cometmq.store.tools.survey import (
     CHECKPOINT,

@@ -24,19 +24,19 @@ from cometmq.ports.disk import Disk
 from cometmq.ports.folders import Folders
 from cometmq.ports.names import child, is_file_name
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import (
+from cometmq.store.dispatch_rules import (
     DELAY_TOPIC,
     DelayLevels,
-    QueuePlace,
+    QueuePosition,
     delay_level,
-    further_places,
+    further_positions,
     index_keys,
     is_indexed,
     is_queued,
     unit_code,
 )
+from cometmq.store.index.file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexLayout
 from cometmq.store.index.index import Index
-from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
 from cometmq.store.log.reader import LogReader
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.files import QueueFiles
@@ -125,7 +125,7 @@ class _Rebuild:
         self, disk: Disk, clock: Clock, survey: Survey, log: LogReader, config: StoreConfig | None
     ) -> None:
         settings = config or StoreConfig(store_path_root_dir=str(survey.root))
-        shape = survey.index_shape or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        shape = survey.index_layout or IndexLayout(DEFAULT_SLOTS, DEFAULT_ENTRIES)
         self._disk = disk
         self._survey = survey
         self._log = log
@@ -188,8 +188,8 @@ class _Rebuild:
         if is_queued(record.sys_flag) and topic not in self._survey.batch_topics:
             if self._is_known(topic):
                 code = self._code(record)
-                self._append(record, QueuePlace(topic, record.queue_id, record.queue_offset), code)
-                for place in further_places(record.properties_block, record.queue_id):
+                self._append(record, QueuePosition(topic, record.queue_id, record.queue_offset), code)
+                for place in further_positions(record.properties_block, record.queue_id):
                     if place.topic in self._old_topics:
                         self._append(record, place, code)
             else:
@@ -209,7 +209,7 @@ class _Rebuild:
         delay_ms = self._seen_delays.get(delay_level(record.topic, record.properties_block))
         return unit_code(record, self._levels) if delay_ms is None else record.store_timestamp_ms + delay_ms
 
-    def _append(self, record: Record, place: QueuePlace, code: int) -> None:
+    def _append(self, record: Record, place: QueuePosition, code: int) -> None:
         queue = self._queues.get(place[:2])
         if queue is None:
             queue = self._new_queue(place)
@@ -224,7 +224,7 @@ class _Rebuild:
             queue = self._new_queue(place)
         queue.append(record.physical_offset, record.total_size, code, place.queue_offset)
 
-    def _new_queue(self, place: QueuePlace) -> ConsumeQueue:
+    def _new_queue(self, place: QueuePosition) -> ConsumeQueue:
         folder = child(self._folder, place.topic, str(place.queue_id))
         queue = ConsumeQueue(self._disk, folder, self._file_size, open_files=self._open_files)
         self._queues[place[:2]] = queue

@@ -17,16 +17,15 @@ from typing import Final
 
 import msgspec
 
-from cometmq.model.errors import CometError, StoreError
+from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.index.layout import IndexShape, find_shape
+from cometmq.store.index.file import IndexLayout, find_layout
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile, MappedFiles
 from cometmq.store.log.reader import LogReader
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.tables.tables import TopicTable
+from cometmq.store.tables.files import CONFIG_FOLDER, known_topics
 
 LOG_FOLDER: Final = "commitlog"
 QUEUE_FOLDER: Final = "consumequeue"
@@ -81,7 +80,7 @@ class Survey(msgspec.Struct, frozen=True):
     ext_queues: list[FoundQueue]
     """The extensions of queues."""
     index_files: list[FoundFile]
-    index_shape: IndexShape | None
+    index_layout: IndexLayout | None
     """Slots and entries of the index files; None if no file tells."""
     batch_topics: frozenset[str]
     """The topics with batch consume queues, which are left alone."""
@@ -127,7 +126,7 @@ def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> S
         queue_file_size=_usual_size([file for queue in queues for file in queue.files]),
         ext_queues=list(_queues(disk, root / EXT_FOLDER, misplaced)),
         index_files=index_files,
-        index_shape=_index_shape(disk, index_files, config),
+        index_layout=_index_shape(disk, index_files, config),
         batch_topics=frozenset(batch_topics),
         known_topics=known_topics(disk, root),
         misplaced=misplaced,
@@ -216,23 +215,14 @@ def _usual_size(files: Sequence[FoundFile]) -> int:
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
-def _index_shape(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexShape | None:
-    likely = [] if config is None else [IndexShape(config.max_hash_slot_num, config.max_index_num)]
+def _index_shape(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexLayout | None:
+    likely = [] if config is None else [IndexLayout(config.max_hash_slot_num, config.max_index_num)]
     for found in files:
         file = disk.open(found.path, writable=False, scattered=True)
         try:
-            shape = find_shape(file.buffer, found.size, likely)
+            shape = find_layout(file.buffer, found.size, likely)
         finally:
             file.close()
         if shape is not None:
             return shape
     return likely[0] if likely else None
-
-
-def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
-    """The topics that a broker knows; None if it left no table of them."""
-    try:
-        table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
-    except CometError:
-        return None
-    return None if table is None else frozenset(table.topic_config_table)

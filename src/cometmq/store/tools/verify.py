@@ -21,11 +21,11 @@ import msgspec
 from cometmq.model.errors import CometError, StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DelayLevels
-from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
+from cometmq.store.dispatch_rules import DelayLevels
+from cometmq.store.index.file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexLayout
 from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.files import UNIT_SIZE
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import UNIT_SIZE
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import (
     ConfigTable,
@@ -139,8 +139,8 @@ def _check_names(survey: Survey, findings: Findings) -> None:
     if survey.queue_file_size % UNIT_SIZE:
         path = survey.queues[0].files[0].path
         findings.add(path, 0, f"files of whole units of {UNIT_SIZE} bytes", survey.queue_file_size)
-    if survey.index_shape is not None:
-        _check_sizes(survey.index_files, survey.index_shape.file_size, findings)
+    if survey.index_layout is not None:
+        _check_sizes(survey.index_files, survey.index_layout.file_size, findings)
 
 
 def _check_sizes(files: list[FoundFile], size: int, findings: Findings) -> None:
@@ -168,12 +168,12 @@ def _open_queues(disk: Disk, survey: Survey, findings: Findings) -> dict[QueueNa
 
 def _index_check(disk: Disk, survey: Survey, log_start: int, findings: Findings) -> IndexCheck | None:
     used = [found for found in survey.index_files if found.size]
-    shape = survey.index_shape
+    shape = survey.index_layout
     if shape is None:
         if any(_has_entries(disk, found) for found in used):
             findings.add(used[0].path, 0, "an index file with slots and entries", "no shape that fits")
             return None
-        used, shape = [], IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        used, shape = [], IndexLayout(DEFAULT_SLOTS, DEFAULT_ENTRIES)
     return IndexCheck(disk, survey.root / INDEX_FOLDER, used, shape, log_start, findings)
 
 

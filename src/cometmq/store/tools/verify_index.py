@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cometmq.ports.disk import Buffer, Disk
-from cometmq.store.dispatch.rules import index_keys, is_indexed
+from cometmq.store.dispatch_rules import index_keys, is_indexed
+from cometmq.store.index.file import ENTRY, HEADER, SLOT, IndexHeader, IndexLayout, read_header
 from cometmq.store.index.key_hash import key_hashes
-from cometmq.store.index.layout import ENTRY, HEADER, SLOT, IndexHeader, IndexShape, read_header
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
@@ -57,7 +57,7 @@ class IndexCheck:
         disk: Disk,
         folder: Path,
         files: list[FoundFile],
-        shape: IndexShape,
+        shape: IndexLayout,
         log_start: int,
         findings: Findings,
     ) -> None:
@@ -239,7 +239,7 @@ class IndexCheck:
 
 
 def _entries(
-    buffer: Buffer, shape: IndexShape, header: IndexHeader
+    buffer: Buffer, shape: IndexLayout, header: IndexHeader
 ) -> Iterator[tuple[int, int, tuple[int, int, int, int]]]:
     """Number, place and fields of every entry."""
     end = shape.entries_at + min(header.next_number, shape.entries) * ENTRY.size

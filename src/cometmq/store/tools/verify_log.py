@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cometmq.store.log.damage import is_intact
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_intact
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, FillerError, RecordError
 from cometmq.wire.record.record import Record, decode_record

@@ -19,13 +19,18 @@ from typing import Final
 
 from cometmq.model.message_properties import TAGS
 from cometmq.ports.disk import Buffer, Disk
-from cometmq.store.dispatch.rules import DelayLevels, QueuePlace, delay_level, further_places, is_queued
+from cometmq.store.dispatch_rules import (
+    DelayLevels,
+    QueuePosition,
+    delay_level,
+    further_positions,
+    is_in_queue,
+    is_queued,
+)
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_in_queue
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue.files import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, Unit
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import QUEUE_FOLDER, FoundQueue, Survey
 from cometmq.wire.java_hash import tags_code
@@ -79,12 +84,12 @@ class QueueCheck:
         """Compare a record with its units."""
         if not is_queued(record.sys_flag) or record.topic in self._survey.batch_topics:
             return
-        self._see_at(record, QueuePlace(record.topic, record.queue_id, record.queue_offset))
-        for place in further_places(record.properties_block, record.queue_id):
+        self._see_at(record, QueuePosition(record.topic, record.queue_id, record.queue_offset))
+        for place in further_positions(record.properties_block, record.queue_id):
             if place[:2] in self._queues:
                 self._see_at(record, place)
 
-    def _see_at(self, record: Record, place: QueuePlace) -> None:
+    def _see_at(self, record: Record, place: QueuePosition) -> None:
         queue = self._queues.get(place[:2])
         known = self._survey.known_topics
         if queue is None and known is not None and place.topic not in known:
@@ -104,7 +109,7 @@ class QueueCheck:
             progress.reported.add(place.queue_offset)
             self._report(place, f"a unit of {record.physical_offset}, {record.total_size}", unit)
 
-    def _check_density(self, record: Record, place: QueuePlace, progress: _Progress) -> None:
+    def _check_density(self, record: Record, place: QueuePosition, progress: _Progress) -> None:
         expected = progress.next_offset
         if place.queue_offset == 0 and expected > 0:  # the topic was deleted and made anew
             progress.matched = progress.missing = 0
@@ -120,13 +125,13 @@ class QueueCheck:
                 )
         progress.next_offset = place.queue_offset + 1
 
-    def _are_lost(self, place: QueuePlace, first: int) -> bool:
+    def _are_lost(self, place: QueuePosition, first: int) -> bool:
         """Whether the queue says that the messages from an offset up to a record are lost."""
         queue = self._queues.get(place[:2])
         units = [] if queue is None else [queue.unit(first), queue.unit(place.queue_offset - 1)]
         return first < place.queue_offset and all(unit is not None and unit[1] == LOST_SIZE for unit in units)
 
-    def _is_code(self, record: Record, place: QueuePlace, unit: Unit) -> bool:
+    def _is_code(self, record: Record, place: QueuePosition, unit: Unit) -> bool:
         """Whether a unit may say what it says in the place of its record's tags."""
         code = unit[2]
         if is_ext_address(code):
@@ -149,14 +154,14 @@ class QueueCheck:
             record = decode_record(view)
         except RecordError:
             return False
-        place = QueuePlace(*name, queue_offset)
+        place = QueuePosition(*name, queue_offset)
         return is_in_queue(record, place) and self._is_code(record, place, unit)
 
     def finish(self, disk: Disk) -> None:
         """Report what is missing, and what no record has asked for."""
         for name, progress in self._progress.items():
             if progress.missing:
-                place = QueuePlace(*name, progress.first_missing)
+                place = QueuePosition(*name, progress.first_missing)
                 self._report(
                     place, f"units of {progress.missing} messages in the log", "the end of the queue"
                 )
@@ -218,9 +223,9 @@ class QueueCheck:
 
     def _report_unit(self, name: QueueName, queue_offset: int, expected: str, unit: Unit) -> None:
         self._progress.setdefault(name, _Progress()).reported.add(queue_offset)
-        self._report(QueuePlace(*name, queue_offset), expected, unit)
+        self._report(QueuePosition(*name, queue_offset), expected, unit)
 
-    def _report(self, place: QueuePlace, expected: str, found: object) -> None:
+    def _report(self, place: QueuePosition, expected: str, found: object) -> None:
         at = place.queue_offset * UNIT_SIZE
         size = self._survey.queue_file_size
         start = at - at % size if size else 0

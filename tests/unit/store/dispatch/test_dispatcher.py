@@ -7,10 +7,9 @@ import errno
 import pytest
 
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.dispatch.rules import DELAY_TOPIC
-from cometmq.store.put.batch import MessageBatch
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.dispatch_rules import DELAY_TOPIC
+from cometmq.store.log.batch import MessageBatch
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.sim_disk import SimulatedDisk
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.batch import BatchItem

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from cometmq.ports.disk import Disk
 from cometmq.store.queue.consume_queue import ConsumeQueue
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.queue.files import UNIT_SIZE, Unit
 
 ROOT = Path("/store/consumequeue")
 FOLDER = ROOT / "orders" / "3"

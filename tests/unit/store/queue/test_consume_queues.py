@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 
@@ -182,8 +182,8 @@ def test_names_that_could_not_be_synced_are_synced_the_next_time(
 
 def test_queues_that_are_synced_side_by_side_are_all_on_the_disk(disk: SimulatedDisk) -> None:
     """B5"""
-    workers = SideBySide([ThreadPoolExecutor(1) for _ in range(3)])
-    queues = ConsumeQueues(disk, FOLDER, 200, side_by_side=workers)
+    workers = ParallelSync([ThreadPoolExecutor(1) for _ in range(3)])
+    queues = ConsumeQueues(disk, FOLDER, 200, parallel_sync=workers)
     for number in range(20):
         queues.get(f"topic-{number % 5}", number // 5).append(number * 100, 100, 0, 0)
     folders = folders_synced(disk, queues)

@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.queue.files import UNIT_SIZE
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
 
 QUEUES = 25

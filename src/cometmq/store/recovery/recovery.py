@@ -23,22 +23,20 @@ from cometmq.model.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import QueuePlace, further_places, is_queued
+from cometmq.store.dispatch_rules import QueuePosition, further_positions, is_queued
 from cometmq.store.index.arrays import load_arrays
 from cometmq.store.index.index import Index
-from cometmq.store.index.recovery import IndexRecovery
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.damage import next_in_file
+from cometmq.store.log.damage import next_in_file, whole_record
 from cometmq.store.log.group_walk import GroupWalk, RecordGroup
 from cometmq.store.log.mapped_files import MappedFile
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.queue.ends import QueueName, RecoveryTables, ends_of
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import LOST_SIZE
-from cometmq.store.read.skipped import Skipped
-from cometmq.store.tools.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
+from cometmq.store.queue.files import LOST_SIZE, Unit
+from cometmq.store.recovery.index import IndexRecovery
+from cometmq.store.recovery.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
+from cometmq.store.recovery.queue_ends import QueueName, RecoveryTables, ends_of
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
 from cometmq.wire.record.record import Record, decode_record
 
@@ -126,7 +124,7 @@ class Recovery:
         self._log.truncate(end)
         if lost:
             end = self._lose(lost, ends, max(built, end))
-        if not stopped_orderly and (cleared := self._log.clear_behind_end()):
+        if not stopped_orderly and (cleared := self._log.clear_after_end()):
             log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
         self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
         self._dispatcher.position = end
@@ -235,7 +233,7 @@ class Recovery:
         The checkpoint of Apache's store may say more about its queues than is true.
         """
         if isinstance(found, RecordGroup):
-            firsts = [(run.topic, run.queue_id, run.first_offset) for run in found.runs]
+            firsts = [(each.topic, each.queue_id, each.first_offset) for each in found.queues]
         else:
             firsts = [(found.topic, found.queue_id, found.queue_offset)] if is_queued(found.sys_flag) else []
         gap: int | None = None
@@ -271,10 +269,10 @@ class Recovery:
             record = decode_record(view)
         except RecordError:
             return False
-        own = QueuePlace(record.topic, record.queue_id, record.queue_offset)
+        own = QueuePosition(record.topic, record.queue_id, record.queue_offset)
         places = [own]
         if self._config.enable_multi_dispatch:
-            places += further_places(record.properties_block, record.queue_id)
+            places += further_positions(record.properties_block, record.queue_id)
         return record.physical_offset == unit[0] and any(
             (topic, queue_id) == (queue.topic, queue.queue_id)
             and (offset == queue_offset or offset - queue_offset == self._shift(queue))

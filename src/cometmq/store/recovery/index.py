@@ -17,13 +17,12 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.store.dispatch.rules import Keyed, index_keys, is_indexed
+from cometmq.store.dispatch_rules import Keyed, index_keys, is_indexed
 from cometmq.store.index.arrays import load_arrays
 from cometmq.store.index.index import Index
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.damage import walk_over_damage
+from cometmq.store.log.damage import walk_over_damage, whole_record
 from cometmq.store.log.group_walk import RecordGroup
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.wire.record.record import Record
 

@@ -23,11 +23,11 @@ from cometmq.model.errors import StoreError
 from cometmq.model.sysflag import TransactionType
 from cometmq.ports.disk import Disk, Entry
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import LOST_TOPIC
+from cometmq.store.dispatch_rules import LOST_TOPIC
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.damage import next_in_file
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
 from cometmq.wire.record.layout import FIXED_V4, HEAD, write_filler
 from cometmq.wire.record.record import Record, encode_record
