@@ -164,7 +164,7 @@ class Dispatcher:
         """Dispatch the record at `position`; False if that failed, and `failure` says why.
 
         `values` are what `put_values` found in `block`, the properties. This is not a group of one: making
-        the group and its queue costs 1.5 µs, twice as much as writing the unit.
+        the group costs 1 µs, twice as much as writing the unit.
         """
         code, unique_key, keys, _ = values
         try:
@@ -198,12 +198,14 @@ class Dispatcher:
     def dispatch_group(self, group: RecordGroup) -> bool:
         """Dispatch records that follow one another in the log and are not part of a transaction."""
         try:
-            for units in group.queues:
-                queue = self.queue_of(units.topic, units.queue_id)
+            for target, offset, size, code, queue_offset in group.singles:
+                target.append(offset, size, code, queue_offset)
+            for each in group.queues:
+                units, queue = each.units, self.queue_of(each.topic, each.queue_id)
                 if queue is None:
-                    self._pass_over(units.units[0], units.topic, units.queue_id)
+                    self._pass_over(units[0], each.topic, each.queue_id)
                 else:
-                    queue.append_units(units.first_offset, units.units)
+                    queue.append_many(each.first_offset, units[::3], units[1::3], units[2::3])
             if self._index is not None:
                 self._index.put_all(group.keyed)
         except OSError as error:

@@ -315,7 +315,9 @@ class CommitLog(LogReader):
         current, layout = self._current, self._layouts.get(born_host_length)
         if current is None or layout is None or self.seals:
             return None
-        start, now = current.start, self._store_time_ms()
+        start, now = current.start, self._now_ms()
+        if now < self.store_timestamp_ms:
+            now = self._held_back(now)
         room = start + current.wrote, start + self._room_ends
         return GroupRoom(*layout, self._topics, self._store_host, *room, now)
 

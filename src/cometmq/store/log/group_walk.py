@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
@@ -40,6 +40,15 @@ V = TypeVar("V")
 
 Arrived = tuple[str, int, int, int, int, bytes | memoryview]
 """Topic, queue id, queue offset, tags code, store time and properties of a message."""
+
+
+class UnitWriter(Protocol):
+    """A consume queue, as far as a group needs it."""
+
+    topic: str
+    queue_id: int
+
+    def append(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool: ...
 
 
 class QueueUnits:
@@ -71,17 +80,33 @@ TailLayout = tuple[bytes, bytes, int, int, Queues, str, int, int]
 class RecordGroup:
     """Plain records from `start` to `end` of the log, as far as dispatch needs them."""
 
-    __slots__ = ("arrivals", "count", "end", "keyed", "last_stored_ms", "queues", "start")
+    __slots__ = ("arrivals", "count", "end", "keyed", "last_stored_ms", "queues", "singles", "start")
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
         self.count = 0
         self.last_stored_ms = 0
         self.queues: list[QueueUnits] = []
+        self.singles: list[tuple[UnitWriter, int, int, int, int]] = []
+        """Messages that were just put: queue, physical offset, size, tags code and queue offset of each.
+
+        They are few for each queue, where collecting them by queue would cost 0.7 µs a message.
+        """
         self.keyed: list[Keyed] = []
         """The messages that have keys."""
         self.arrivals: list[Arrived] = []
         """All messages, if anybody listens for them."""
+
+    def by_queue(self) -> list[QueueUnits]:
+        """All messages of the group, collected by queue."""
+        queues = {(each.topic, each.queue_id): each for each in self.queues}
+        for queue, physical_offset, size, code, queue_offset in self.singles:
+            units = queues.get((queue.topic, queue.queue_id))
+            if units is None:
+                units = QueueUnits(queue.topic, queue.queue_id, queue_offset)
+                queues[queue.topic, queue.queue_id] = units
+            units.add(physical_offset, size, code)
+        return list(queues.values())
 
 
 class GroupWalk(FileWalk[RecordGroup | Record]):

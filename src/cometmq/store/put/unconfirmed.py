@@ -44,16 +44,17 @@ class UnconfirmedMessages:
         """Keep a group of plain messages."""
         if self._cuts != self._log.cuts:
             self.forget()
-        if group.queues[0].topic == DELAY_TOPIC:
+        queues = group.by_queue()
+        if queues[0].topic == DELAY_TOPIC:
             return
         current = self._open
-        if current is None or current.end != group.start or not self._continues(group):
+        if current is None or current.end != group.start or not self._continue(queues):
             self.close_group()
             if self._count >= self._limit:
                 return
             current = self._open = RecordGroup(group.start)
             self._groups.append(current)
-        for units in group.queues:
+        for units in queues:
             known = self._queues.get((units.topic, units.queue_id))
             if known is None:
                 self._queues[units.topic, units.queue_id] = units
@@ -67,9 +68,9 @@ class UnconfirmedMessages:
         current.last_stored_ms = group.last_stored_ms
         current.count += group.count
 
-    def _continues(self, group: RecordGroup) -> bool:
-        """Whether a group goes on in all of its queues where the open one ends."""
-        known = ((units, self._queues.get((units.topic, units.queue_id))) for units in group.queues)
+    def _continue(self, queues: list[QueueUnits]) -> bool:
+        """Whether all queues go on where the open group ends."""
+        known = ((units, self._queues.get((units.topic, units.queue_id))) for units in queues)
         return all(before is None or before.next_offset == units.first_offset for units, before in known)
 
     def close_group(self) -> None:

@@ -214,9 +214,7 @@ class MessageWriter:
     def _group_of_one(self, queue: ConsumeQueue, record: Record, values: Values) -> RecordGroup:
         code, unique_key, keys, _ = values
         group = RecordGroup(record.physical_offset)
-        units = QueueUnits(queue.topic, queue.queue_id, record.queue_offset)
-        units.add(record.physical_offset, record.total_size, code)
-        group.queues.append(units)
+        group.singles.append((queue, record.physical_offset, record.total_size, code, record.queue_offset))
         stored_ms, block = record.store_timestamp_ms, record.properties_block
         if unique_key or keys:
             group.keyed.append((queue.topic, unique_key, keys, record.physical_offset, stored_ms))
@@ -327,8 +325,7 @@ class MessageWriter:
         offset, offsets = start, result.offsets
         parts: list[Part] = []
         group = RecordGroup(start)
-        keyed = group.keyed
-        of_queue: dict[ConsumeQueue, QueueUnits] = {}
+        singles, keyed = group.singles, group.keyed
         last_topic, of_topic, magic, name = DELAY_TOPIC, _NO_QUEUES, 0, b""
         try:
             for (
@@ -382,27 +379,23 @@ class MessageWriter:
                 )
                 length = _LENGTHS[block_length] if block_length < _SHORT else block_length.to_bytes(2, "big")
                 parts += (fixed, body, name, length, block)
-                units = of_queue.get(queue)
-                if units is None:
-                    units = of_queue[queue] = QueueUnits(topic, queue_id, queue_offset)
-                units.units += (offset, size, code)
+                singles.append((queue, offset, size, code, queue_offset))
                 if unique_key or keys:
                     keyed.append((topic, unique_key, keys, offset, now))
                 if with_arrivals:
                     group.arrivals.append((topic, queue_id, queue_offset, code, now, block))
                 offsets.append((queue_offset, offset, size))
-                units.next_offset = queue.next_offset = queue_offset + 1
+                queue.next_offset = queue_offset + 1
                 offset += size
-                group.count += 1
         except struct.error:  # a number that does not fit into its field; `put` refuses the message
             pass
-        if not group.count:
+        if not singles:
             return None
+        group.count = len(singles)
         self._log.append_parts(parts, now)
         result.count += group.count
         result.size += offset - start
         result.end_offset = group.end = offset
-        group.queues += of_queue.values()
         group.last_stored_ms = now
         return group
 

@@ -141,13 +141,6 @@ class ConsumeQueue:
         """Write the units of messages with consecutive offsets, by columns."""
         self.append_packed(queue_offset, b"".join(map(UNIT.pack, starts, sizes, tags_codes)))
 
-    def append_units(self, queue_offset: int, units: Sequence[int]) -> None:
-        """Write units given as one flat list of numbers."""
-        if len(units) == 3:
-            self.append(units[0], units[1], units[2], queue_offset)
-        else:
-            self.append_many(queue_offset, units[::3], units[1::3], units[2::3])
-
     def append_packed(self, queue_offset: int, units: bytes) -> None:
         """Write packed units."""
         done, count = 0, len(units) // UNIT_SIZE
