@@ -171,16 +171,6 @@ class ConsumeQueue:
             self.max_physical_offset = physical_offset + size
             done = upto
 
-    def append_extended(
-        self, unit: Unit, queue_offset: int, *, store_time_ms: int, filter_bits: bytes
-    ) -> bool:
-        """Write a unit that refers to an extension, which has the bits of the filters that matched."""
-        physical_offset, size, tags_code = unit
-        if physical_offset + size <= self.max_physical_offset:
-            return False
-        address = None if self.ext is None else self.ext.put(tags_code, store_time_ms, filter_bits)
-        return self.append(physical_offset, size, tags_code if address is None else address, queue_offset)
-
     def _make_room(self, queue_offset: int, unit: Unit) -> MappedFile | None:
         """The file with room for a unit of a queue offset; None if the queue has that offset already."""
         if queue_offset != self.max_offset:

@@ -237,21 +237,11 @@ class FolderFiles(MappedFiles):
 class QueueFiles(FolderFiles):
     """The files of a consume queue."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        folder: Path,
-        file_size: int,
-        *,
-        writable: bool = True,
-        open_files: OpenFiles | None = None,
-    ) -> None:
-        super().__init__(disk, folder, file_size, writable=writable, open_files=open_files)
-        self.last: MappedFile | None = None
-        """The file that is written to."""
-        self.full_at = 0
-        """The position in it from which on a unit needs `make_room` first."""
-        self._step = _NEW_FILE_STEP
+    last: MappedFile | None = None
+    """The file that is written to."""
+    full_at = 0
+    """The position in it from which on a unit needs `make_room` first."""
+    _step = _NEW_FILE_STEP
 
     @property
     def first_unit(self) -> int:

@@ -77,11 +77,6 @@ class MessageLookup:
         unit = None if queue is None else queue.unit(queue_offset)
         return NO_TIME if unit is None else self._store_time(unit[0], unit[1])
 
-    def earliest_in_queue(self, topic: str, queue_id: int) -> int:
-        """The store time of the first message of a queue; -1 without one."""
-        queue = self._queues.find(topic, queue_id)
-        return NO_TIME if queue is None else self.store_time(topic, queue_id, queue.min_offset)
-
     def earliest(self) -> int:
         """The store time of the first message of the log; -1 without one."""
         return self._store_time(self._log.min_offset, 0)

@@ -118,6 +118,8 @@ class MessageFilter(Protocol):
         """Whether a message matches, by its record."""
 
 
+Limits = tuple[int, int]
+"""The number of messages and of bytes that a read returns at most."""
 FindQueue = Callable[[str, int], ReadableQueue | None]
 """Finds the queue of a topic and a queue id."""
 
@@ -150,18 +152,22 @@ class MessageReader:
         self._fresh_from = log.max_offset
         """Where the log ended a moment ago: this process wrote everything after it."""
         self._hot_bytes = int(memory_bytes * (config.access_message_in_memory_max_ratio / 100))
-        self._hot_limits = (
-            config.max_transfer_count_on_message_in_memory,
-            config.max_transfer_bytes_on_message_in_memory,
-        )
-        self._cold_limits = (
-            config.max_transfer_count_on_message_in_disk,
-            config.max_transfer_bytes_on_message_in_disk,
-        )
+        self._hot_limits, self._cold_limits = self._limits(config)
         self._max_scan_bytes = config.max_filter_message_size
         self._max_files = config.travel_cq_file_num_when_get_message
         self._units_per_file = config.consume_queue_file_size // UNIT_SIZE
         self._corrects = config.broker_role != "SLAVE" or config.offset_check_in_slave
+
+    @staticmethod
+    def _limits(config: StoreConfig) -> tuple[Limits, Limits]:
+        """The limits of a read from memory, and of one from the disk."""
+        return (
+            (
+                config.max_transfer_count_on_message_in_memory,
+                config.max_transfer_bytes_on_message_in_memory,
+            ),
+            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
+        )
 
     def get(
         self,
@@ -470,24 +476,9 @@ class MessageReader:
 class BulkReader(MessageReader):
     """Reads the messages of queues with larger limits, adjacent records as one view."""
 
-    def __init__(
-        self,
-        log: LogReader,
-        find_queue: FindQueue,
-        config: StoreConfig,
-        memory_bytes: int,
-        *,
-        check_crc: bool = False,
-        skipped: Skipped | None = None,
-    ) -> None:
-        larger = msgspec.structs.replace(
-            config,
-            max_transfer_count_on_message_in_memory=BULK_COUNT,
-            max_transfer_bytes_on_message_in_memory=BULK_BYTES,
-            max_transfer_count_on_message_in_disk=BULK_COUNT,
-            max_transfer_bytes_on_message_in_disk=BULK_BYTES,
-        )
-        super().__init__(log, find_queue, larger, memory_bytes, check_crc=check_crc, skipped=skipped)
+    @staticmethod
+    def _limits(_: StoreConfig) -> tuple[Limits, Limits]:
+        return (BULK_COUNT, BULK_BYTES), (BULK_COUNT, BULK_BYTES)
 
     def cold_ranges(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None

@@ -11,6 +11,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.sim_disk import CrashMode, SimulatedDisk
+from tests.unit.store.queue.queue_kit import append_extended
 
 FOLDER = Path("/store/consumequeue")
 EXT_FOLDER = Path("/store/consumequeue_ext")
@@ -207,7 +208,7 @@ def test_a_deleted_topic_is_gone_from_memory_and_disk(disk: SimulatedDisk, queue
 def test_with_extensions_each_queue_has_its_own(disk: SimulatedDisk) -> None:
     """B8"""
     queues = ConsumeQueues(disk, FOLDER, 200, ext_folder=EXT_FOLDER, ext_file_size=1024)
-    queues.get("orders", 1).append_extended((0, 100, 7), 0, store_time_ms=5, filter_bits=b"\x80")
+    append_extended(queues.get("orders", 1), (0, 100, 7), 0, store_time_ms=5, filter_bits=b"\x80")
     queues.sync()
     queues.close()
 
