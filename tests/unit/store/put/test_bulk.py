@@ -17,7 +17,7 @@ from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.record import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.put.record_bulk_kit import QUEUE, alike, bulk, message, record, request
-from tests.unit.store.put.test_runs import IPV6_HOST, contents
+from tests.unit.store.put.test_groups import IPV6_HOST, contents
 from tests.unit.store.store_kit import Engine, bodies_in, messages_in, small
 
 
