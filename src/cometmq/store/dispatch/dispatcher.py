@@ -42,15 +42,17 @@ from cometmq.store.skipped import Skipped
 from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import WalkEnd
 
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
+    from cometmq.store.index.arrays import Integers
+
+log = logging.getLogger("cometmq.store")
+
+Block = bytes | memoryview
 Arrival = Callable[[str, int, int, int, int, bytes | memoryview], None]
 """Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
 
 Waiting = Callable[[str, int], bool]
 """Whether anybody waits for messages of a topic and queue id."""
-
-
-log = logging.getLogger("cometmq.store")
-Block = bytes | memoryview
 
 
 class Arrivals:
@@ -92,10 +94,6 @@ class Arrivals:
         """The listeners for messages of a topic."""
         listeners = self._to_topic.get(topic)
         return self._to_all if listeners is None else [*self._to_all, *listeners]
-
-
-if TYPE_CHECKING:  # NumPy is no requirement of a broker
-    from cometmq.store.index.arrays import Integers
 
 
 class EncodedRecords(Protocol):

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     import numpy as np
 
     Integers = np.ndarray[tuple[int], np.dtype[np.int64]]

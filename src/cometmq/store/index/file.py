@@ -30,6 +30,9 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Buffer, Disk, DiskFile
 from cometmq.store.index.arrays import arrays_are_loaded, lead, load_arrays, pack_entries, seconds_since
 
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
+    from cometmq.store.index.arrays import Columns
+
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")
 ENTRY: Final = struct.Struct(">iqii")
@@ -39,8 +42,6 @@ DEFAULT_ENTRIES: Final = 20_000_000
 _PROBED_ENTRIES: Final = 50
 _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
-
-
 _ENTRY_NUMBERS: Final = 4
 _KNOWN_LAYOUTS: Final = 256
 _MAX_SECONDS: Final = 0x7FFFFFFF
@@ -135,10 +136,6 @@ def _is_plausible(buffer: Buffer, layout: IndexLayout, header: IndexHeader) -> b
             if SLOT.unpack_from(buffer, HEADER.size + slot * SLOT.size)[0] != number:
                 return False
     return True
-
-
-if TYPE_CHECKING:
-    from cometmq.store.index.arrays import Columns
 
 
 class IndexFile:

@@ -33,7 +33,7 @@ from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, arrays_are_loaded
 from cometmq.store.index.file import IndexFile
 from cometmq.store.index.key_hash import KeyHashes, key_hash, key_hashes
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     from cometmq.store.index.arrays import Columns
 
 log = logging.getLogger("cometmq.store")

@@ -21,7 +21,7 @@ from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index.arrays import columns_of, key_hashes_of
 from cometmq.wire.java_hash import extend_hash, java_hash
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     from cometmq.store.index.arrays import Columns
 
 _BASE: Final = 31

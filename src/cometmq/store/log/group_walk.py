@@ -19,6 +19,7 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.message_properties import UNIQ_KEY
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.dispatch_rules import DELAY_TOPIC, Keyed, put_values
+from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
@@ -29,7 +30,6 @@ _HEAD: Final = struct.Struct(">iIii4xqqi16xq20xi")
 """Size, magic, checksum, queue id, queue offset, physical offset, flags, store time and body length."""
 _HEAD_SIZE: Final = FIXED_V4.size
 _UNUSUAL: Final = TRANSACTION_MASK | HOST_V6_MASK | INNER_BATCH
-_SIGN_CLEARED: Final = 0x7FFFFFFF
 _GROUP: Final = 2048
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _REMEMBERED: Final = 4096
@@ -170,7 +170,7 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
                 or not body_at <= tail_at < end <= limit
             ):
                 break
-            if check_crc and length and crc32(view[body_at:tail_at]) & _SIGN_CLEARED != crc:
+            if check_crc and length and crc32(view[body_at:tail_at]) & SIGN_CLEARED != crc:
                 break
             tail = bytes(buffer[tail_at:end])
             layout = layout_of(end - tail_at)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError
+from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE
 from cometmq.wire.record.log_records import CODE_BYTES, HASH_BYTES, SIZE_BYTES
@@ -34,7 +35,6 @@ if TYPE_CHECKING:  # NumPy is no requirement of a broker
     Table = np.ndarray[tuple[int], np.dtype[Any]]
     Bytes = npt.NDArray[np.uint8]
 
-_SIGN_CLEARED: Final = 0x7FFFFFFF
 _SHORT: Final = 1024
 """Longer bodies are not copied."""
 _FEW: Final = 8
@@ -81,7 +81,7 @@ def body_checksums(content: Bytes, starts: Numbers, ends: Numbers) -> Numbers:
         else:
             windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))
             found[rows] = _each(windows[starts[rows]])
-    found &= _SIGN_CLEARED
+    found &= SIGN_CLEARED
     return found
 
 
@@ -93,7 +93,7 @@ def even_checksums(content: Bytes, start: int, length: int, step: int) -> Number
     if length > _SHORT:
         starts = np.arange(start, start + count * step, step)
         return body_checksums(content, starts, starts + length)
-    return _each(np.ndarray((count,), f"V{length}", content, start, (step,))) & _SIGN_CLEARED
+    return _each(np.ndarray((count,), f"V{length}", content, start, (step,))) & SIGN_CLEARED
 
 
 def _each(bodies: np.ndarray[tuple[int], np.dtype[np.void]]) -> Numbers:

@@ -122,18 +122,17 @@ class FolderFiles(MappedFiles):
         writable: bool = True,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """With `open_files`, files are unmapped when too many of all queues are mapped."""
+        """Queues share `open_files`, which limits how many files are mapped."""
         super().__init__(disk, folder, file_size, writable=writable, scattered=True)
-        self._open_files = open_files
+        self._open_files = OpenFiles() if open_files is None else open_files
         self.names_changed = False
         """Whether a name in the folder, or in the folders above, may not be on the disk yet."""
 
     def load(self) -> None:
         super().load()
         self.names_changed = bool(self.files)  # by an earlier process, and maybe in memory only
-        if self._open_files is not None:
-            for mapped in self.files:
-                self._open_files.add(self, mapped)
+        for mapped in self.files:
+            self._open_files.add(self, mapped)
 
     def at(self, offset: int) -> MappedFile | None:
         # A copy of `MappedFiles.at`, which saves every read a call.
@@ -161,8 +160,7 @@ class FolderFiles(MappedFiles):
                     errno.EIO, f"it has {file.size} bytes now, and had {mapped.size}", str(file.path)
                 )
             mapped.map(file)
-        if self._open_files is not None:
-            self._open_files.add(self, mapped)
+        self._open_files.add(self, mapped)
         return mapped
 
     def unmapped(self, mapped: MappedFile) -> None:
@@ -176,19 +174,16 @@ class FolderFiles(MappedFiles):
     def add(self, mapped: MappedFile) -> MappedFile:
         self.names_changed = True
         super().add(mapped)
-        if self._open_files is not None:
-            self._open_files.add(self, mapped)
+        self._open_files.add(self, mapped)
         return mapped
 
     def detach(self, mapped: MappedFile) -> None:
         super().detach(mapped)
-        if self._open_files is not None:
-            self._open_files.forget(mapped)
+        self._open_files.forget(mapped)
 
     def close(self) -> None:
-        if self._open_files is not None:
-            for mapped in self.files:
-                self._open_files.forget(mapped)
+        for mapped in self.files:
+            self._open_files.forget(mapped)
         super().close()
 
     def erase(self, mapped: MappedFile) -> None:
