@@ -28,9 +28,9 @@ from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.loop import run as run_loop
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.log.commit_log import CommitLog, open_commit_log
 from cometmq.store.log.flush import Flusher
-from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem, decode_batch, encode_batch
 from cometmq.wire.record.codec import Record

@@ -12,11 +12,10 @@ from contextlib import suppress
 import pytest
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import put_values
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.put.bulk import RecordBulk
-from cometmq.store.put.runs import PlainMessage
-from cometmq.store.put.writer import PutResult
+from cometmq.store.put.writer import PlainMessage, PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, SimulatedDisk
@@ -71,7 +70,7 @@ class Run:
             engine.sync_log()
             self.acknowledged = list(self.put)
         if number % 4 == 2:
-            engine.files.sync_behind_log(engine.files.dispatcher.last_store_time_ms, thorough=True)
+            engine.files.sync_derived(engine.files.dispatcher.last_store_time_ms, thorough=True)
 
     def _one(self, engine: Engine, place: Place, body: bytes) -> None:
         self.begun.append((place, body))
@@ -92,8 +91,8 @@ class Run:
             block = b"KEYS\x01%s\x02" % body
             head = topic, queue_id, 0, 0, START_MS, BORN_HOST, 0, 0
             plain.append((*head, body, block, *put_values(block)[:3]))
-        run = engine.writer.put_run(plain)
-        assert all(isinstance(place, tuple) for place in run.places)
+        run = engine.writer.put_group(plain)
+        assert all(isinstance(place, tuple) for place in run.offsets)
         self.put += messages
 
     def _records(self, engine: Engine, bodies: list[bytes]) -> None:

@@ -38,7 +38,7 @@ from cometmq.remoting.open_ports import warn_if_open
 from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk_space import room_advice
+from cometmq.store.directory import room_advice
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.record.ids import pack_host

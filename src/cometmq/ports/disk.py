@@ -54,6 +54,17 @@ class DiskUsage(msgspec.Struct, frozen=True):
     usable: int
 
 
+UNKNOWN_PERCENT: Final = -1
+
+
+def used_percent(usage: DiskUsage | None) -> int:
+    """The used share of the usable space, rounded up; `UNKNOWN_PERCENT` for a path that does not exist."""
+    if usage is None:
+        return UNKNOWN_PERCENT
+    available = usage.used + usage.usable
+    return -(-usage.used * 100 // available) if available else 100
+
+
 class DiskFile(Protocol):
     """A file of fixed size, mapped whole."""
 

@@ -1,10 +1,10 @@
-"""The checkpoint: up to which moment log, queues and index are known to be on the disk.
+"""The checkpoint: the store times up to which log, queues and index are on the disk.
 
 Rules kept here:
 - A file of 4096 bytes, of which the first 40 are used: five numbers of 64 bits.
-- The numbers only count once `sync` returned. They may be too old, which makes a recovery longer; they must
-  never be too new, which would make it miss records. So they are set after the sync that they tell of.
-- A recovery goes back three seconds more than the checkpoint says, as the peers do.
+- The numbers count once `sync` returned. They may be too old, which makes recovery longer, but never too new,
+  which would make it miss records. So they are set after the sync that they report.
+- Recovery goes back three seconds more than the checkpoint says, as Apache's does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cometmq.store.tables.files import move_away
 
 log = logging.getLogger("cometmq.store")
 
-_FIELDS: Final = struct.Struct(">qqqqq")
-_FILE_SIZE: Final = 4096
+CHECKPOINT_FIELDS: Final = struct.Struct(">qqqqq")
+CHECKPOINT_SIZE: Final = 4096
 _MARGIN_MS: Final = 3000
 
 
@@ -30,7 +30,7 @@ class Checkpoint:
     def __init__(self, disk: Disk, path: Path) -> None:
         """Open the file, or make it; blocks."""
         self._file = _open(disk, path)
-        fields = _FIELDS.unpack_from(self._file.buffer)
+        fields = CHECKPOINT_FIELDS.unpack_from(self._file.buffer)
         self.physic_msg_timestamp: int = fields[0]
         """The store time of the last message whose record is on the disk."""
         self.logics_msg_timestamp: int = fields[1]
@@ -38,23 +38,18 @@ class Checkpoint:
         self.index_msg_timestamp: int = fields[2]
         """The store time of the last message in an index file that is full and on the disk."""
         self.master_flushed_offset: int = fields[3]
-        """Up to where the master's commit log was on its disk."""
+        """The flushed offset of the master's commit log."""
         self.confirm_phy_offset: int = fields[4]
-        """Up to where the commit log is confirmed by the replicas."""
+        """The offset that the replicas have confirmed."""
 
     @property
     def min_timestamp(self) -> int:
-        """A moment before which records and queue units are on the disk."""
+        """A store time up to which records and queue units are on the disk."""
         return max(min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS, 0)
 
-    @property
-    def min_timestamp_index(self) -> int:
-        """The same, with the index."""
-        return min(self.min_timestamp, self.index_msg_timestamp)
-
     def sync(self) -> None:
-        """Put the numbers, as they are now, on the disk; blocks."""
-        _FIELDS.pack_into(
+        """Write and sync the numbers; blocks."""
+        CHECKPOINT_FIELDS.pack_into(
             self._file.buffer,
             0,
             self.physic_msg_timestamp,
@@ -63,7 +58,7 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_phy_offset,
         )
-        self._file.wrote(0, _FIELDS.size)
+        self._file.wrote(0, CHECKPOINT_FIELDS.size)
         self._file.sync()
 
     def close(self) -> None:
@@ -73,20 +68,20 @@ class Checkpoint:
 def _open(disk: Disk, path: Path) -> DiskFile:
     found = next((entry for entry in disk.entries(path.parent) if entry.name == path.name), None)
     if found is None or (found.size == 0 and not found.is_folder):
-        disk.remove(path)  # an empty file is what a crash may leave
+        disk.remove(path)  # an empty file is left by a crash
         file = _make(disk, path)
-    elif found.is_folder or found.size < _FILE_SIZE:
+    elif found.is_folder or found.size < CHECKPOINT_SIZE:
         log.warning("%s cannot be read, and is made again; the whole log is recovered", path)
         move_away(disk, path)
         file = _make(disk, path)
     else:
         file = disk.open(path)
-    file.reserve(0, _FILE_SIZE)
+    file.reserve(0, CHECKPOINT_SIZE)
     return file
 
 
 def _make(disk: Disk, path: Path) -> DiskFile:
-    file = disk.create(path, _FILE_SIZE)
+    file = disk.create(path, CHECKPOINT_SIZE)
     file.sync()
     disk.sync_folder(path.parent)
     return file

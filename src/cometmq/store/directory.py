@@ -1,37 +1,40 @@
-"""The files of one store, opened, recovered and closed together.
+"""The store directory: its lock, and its files opened, recovered and closed together.
 
-What has to be on the disk before what:
-1. `abort`, before anything is changed; it goes last, when all the rest is there.
-2. The log, before the checkpoint says so, and before an index file counts as safe. Queues and index may reach
-   the disk earlier than the records they refer to; a recovery cuts them back to the log.
-3. All queues, before the checkpoint says so.
-
-A recovery that is itself interrupted is begun again by the next start; it depends on nothing that it changes.
-Everything here blocks.
+Rules kept here:
+- A directory has one user at a time, of whatever make: the lock is the one that Apache's broker takes.
+- `abort` is on the disk before anything is changed, and is removed last. If a start finds it, the last stop
+  was not orderly.
+- The log is synced before the checkpoint says so, and before an index file counts as safe. Queues and index
+  may reach the disk before the records they refer to; recovery cuts them back to the log.
+- All queues are synced before the checkpoint says so.
+- The next start repeats an interrupted recovery, which depends on nothing that it changes.
+- Everything here blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Final
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.clock import Clock
-from cometmq.ports.disk import Disk
+from cometmq.ports.disk import Disk, DiskLock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk_space import room_advice
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import DelayLevels
+from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.index.index import Index
-from cometmq.store.lifecycle import StoreDirectory
 from cometmq.store.log.commit_log import open_commit_log
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.queue.ends import (
+from cometmq.store.recovery.log_repair import DamagedStoreError, check_files
+from cometmq.store.recovery.queue_ends import (
     QueueName,
     RecoveryTables,
     ends_of,
@@ -39,15 +42,69 @@ from cometmq.store.queue.ends import (
     load_queue_ends,
     save_queue_ends,
 )
-from cometmq.store.read.skipped import Skipped
-from cometmq.store.recovery import Recovered, Recovery
-from cometmq.store.tools.log_repair import DamagedStoreError, check_files
-from cometmq.store.tools.survey import known_topics
+from cometmq.store.recovery.recovery import Recovered, Recovery
+from cometmq.store.skipped import Skipped
+from cometmq.store.tables.files import known_topics
 
 log = logging.getLogger("cometmq.store")
-
+_START_ROOM: Final = 1024 * 1024
+"""What the small files of a store take, and the first steps of its queues and its index."""
 _SYNC_ALL_UP_TO: Final = 64
-"""With no more queues than that to be synced, all of them are, however little there is to write."""
+"""With up to this many queues to sync, all of them are synced, however little there is to write."""
+
+
+class StoreDirectory:
+    """The lock and the `abort` file of a store directory."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._root = root
+        self._abort = root / "abort"
+        self._lock: DiskLock | None = None
+
+    def enter(self) -> bool:
+        """Take the directory; returns whether the last stop was orderly."""
+        lock_path = self._root / "lock"
+        self._lock = self._disk.lock(lock_path)
+        if self._lock is None:
+            raise StoreError(
+                f"{lock_path} is held by another process: this store is in use; stop that process first, "
+                "or choose another storePathRootDir"
+            )
+        try:
+            stopped_orderly = self._disk.read(self._abort) is None
+            self._disk.replace(self._abort, str(os.getpid()).encode("ascii"))
+            self._disk.sync_folder(self._root.parent)  # the directory itself may be new
+        except BaseException:
+            self._release()
+            raise
+        return stopped_orderly
+
+    def leave(self, *, in_order: bool) -> None:
+        """Release the directory; `in_order` if every change is on the disk."""
+        try:
+            if in_order:
+                self._disk.remove(self._abort)
+                self._disk.sync_folder(self._root)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def room_advice(disk: Disk, config: StoreConfig, error: OSError) -> str:
+    """On a full disk, what a failed start adds to its error: how much room there is, and is needed."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    usage = disk.usage(config.root)
+    free = "" if usage is None else f"{usage.usable} bytes are free, "
+    return (
+        f"; {free}a start needs about {_START_ROOM}, and {config.mapped_file_size_commit_log} more for each "
+        "new file of the log: make room on the disk, and start again"
+    )
 
 
 class StoreFiles:
@@ -60,15 +117,15 @@ class StoreFiles:
         executor: Executor,
         config: StoreConfig,
         store_host: bytes,
-        side_by_side: SideBySide | None = None,
+        parallel_sync: ParallelSync | None = None,
     ) -> None:
-        """Nothing is touched yet; files of the log are made on the executor, queues synced side by side."""
+        """Touches nothing yet; the executor makes files of the log."""
         root = config.root
         self._disk = disk
         self._config = config
         self._directory = StoreDirectory(disk, root)
         self.skipped = Skipped()
-        """What cannot be served."""
+        """Messages that cannot be served."""
         self.log = open_commit_log(disk, clock, executor, config, store_host)
         self.queues = ConsumeQueues(
             disk,
@@ -76,7 +133,7 @@ class StoreFiles:
             config.consume_queue_file_size,
             ext_folder=root / "consumequeue_ext" if config.enable_consume_queue_ext else None,
             ext_file_size=config.mapped_file_size_consume_queue_ext,
-            side_by_side=side_by_side,
+            parallel_sync=parallel_sync,
             skipped=self.skipped,
         )
         self.index = Index(disk, clock, root / "index", config.max_hash_slot_num, config.max_index_num)
@@ -85,17 +142,17 @@ class StoreFiles:
             self.queues,
             self.index if config.message_index_enable else None,
             DelayLevels(config.message_delay_level),
-            spreads=config.enable_multi_dispatch,
+            multi_dispatch=config.enable_multi_dispatch,
             skipped=self.skipped,
         )
         self._checkpoint: Checkpoint | None = None
         self._found_ends: Mapping[QueueName, int] = {}
-        """What is known of the ends of queues, or needs no file because nothing was written."""
+        """The queue ends that need not be saved again."""
         self._saved_moments = 0, 0, 0
-        """What the checkpoint on the disk is known to say."""
+        """The times in the checkpoint on the disk."""
 
     def open(self) -> Recovered:
-        """Take the directory, load what is there, and recover it."""
+        """Take the directory, load its files, and recover them."""
         root = self._config.root
         try:
             stopped_orderly = self._directory.enter()
@@ -140,7 +197,7 @@ class StoreFiles:
         self._found_ends = ends_of(self.queues) if tables.queue_ends is None else tables.queue_ends
         if not recovered.stopped_orderly:
             self.sync()
-        with contextlib.suppress(OSError, StoreError):  # without room nothing is put, but all the rest works
+        with contextlib.suppress(OSError, StoreError):  # on a full disk everything but puts works
             self.log.prepare_to_append()
         return recovered
 
@@ -150,10 +207,10 @@ class StoreFiles:
             raise StoreError(f"the store in {self._config.root} is not open")
         return self._checkpoint
 
-    def sync_behind_log(self, dispatched_ms: int, *, thorough: bool) -> None:
-        """Put queues, full index files and the checkpoint on the disk, as far as there is enough to write.
+    def sync_derived(self, dispatched_ms: int, *, thorough: bool) -> None:
+        """Sync queues, full index files and the checkpoint, if there is enough to write.
 
-        `dispatched_ms` is the store time of a record whose unit, and all before it, are written already.
+        `dispatched_ms` is the store time of a record up to which all units are written.
         """
         checkpoint, logged_ms = self.checkpoint, self.log.flushed_timestamp_ms
         thorough = thorough or sum(queue.unsynced > 0 for queue in self.queues) <= _SYNC_ALL_UP_TO
@@ -170,18 +227,18 @@ class StoreFiles:
             self._saved_moments = moments
 
     def sync(self) -> None:
-        """Put everything on the disk; nothing may be written meanwhile."""
+        """Sync everything; nothing may be written meanwhile."""
         self.log.sync()
         self.index.sync()
-        self.sync_behind_log(self.dispatcher.last_store_time_ms, thorough=True)
+        self.sync_derived(self.dispatcher.last_store_time_ms, thorough=True)
 
     def forget_queue_ends(self) -> None:
-        """Before a topic is deleted: what was saved of its queues counts no more."""
+        """Drop the saved queue ends, before a topic is deleted."""
         self._found_ends = {}
         forget_queue_ends(self._disk, self._config.root)
 
     def close(self) -> bool:
-        """Put everything on the disk and give the directory back; False if it could not be left in order."""
+        """Sync everything and release the directory; False if it could not be left in order."""
         in_order = False
         self.queues.open_files.own()
         try:

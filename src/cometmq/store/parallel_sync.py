@@ -1,14 +1,9 @@
-"""One thing done to many, on several workers at once.
-
-Syncs wait for the disk and not for a core, and a file system serves all that wait together: many at once take
-little longer than one.
+"""Syncing many files in parallel. Syncs wait for the disk: many at once take little longer than one.
 
 Rules kept here:
-- Each worker gets a fixed share, so that what is queued does not grow with the work. Without workers, or with
-  workers that do everything in place, the order is the same every time.
-- The call ends when all of it has ended. A worker stops at the first thing that fails, the others go on, and
-  the failure is raised in the end.
-- Whoever calls must not be one of the workers.
+- Each worker gets a fixed share. Without workers, or with workers that act in place, the order is fixed.
+- The call returns when all workers have finished. A worker stops at its first failure, which is raised then.
+- The caller must not be one of the workers.
 """
 
 from __future__ import annotations
@@ -20,20 +15,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class SideBySide:
-    """Some workers for work that waits."""
+class ParallelSync:
+    """Workers for work that waits for the disk."""
 
     def __init__(self, workers: Sequence[Executor] = ()) -> None:
         self._workers = workers
 
-    def each(self, act: Callable[[T], object], things: Sequence[T]) -> None:
-        """Do something to each of them; blocks."""
-        count = min(len(self._workers), len(things))
+    def each(self, act: Callable[[T], object], items: Sequence[T]) -> None:
+        """Call `act` for each item; blocks."""
+        count = min(len(self._workers), len(items))
         if count <= 1:
-            _act_on(act, things)
+            _act_on(act, items)
             return
         shares = [
-            worker.submit(_act_on, act, things[number::count])
+            worker.submit(_act_on, act, items[number::count])
             for number, worker in enumerate(self._workers[:count])
         ]
         wait(shares)
@@ -41,11 +36,11 @@ class SideBySide:
             share.result()
 
     def dismiss(self) -> None:
-        """Let the workers go; what they do is finished first."""
+        """Shut the workers down after their work."""
         for worker in self._workers:
             worker.shutdown()
 
 
-def _act_on(act: Callable[[T], object], things: Sequence[T]) -> None:
-    for thing in things:
-        act(thing)
+def _act_on(act: Callable[[T], object], items: Sequence[T]) -> None:
+    for item in items:
+        act(item)

@@ -1,12 +1,12 @@
-"""Deleting what is too old, and what there is no room for any more.
+"""Retention: deleting expired files, and older ones when the disk is full.
 
 Rules kept here:
-- Files of the log go from the oldest on, one at a time, and never the last one. They go when they are expired
-  and it is the hour for it, or the disk is rather full, or somebody asked; when the disk is very full they go
-  even if they are not expired. Only what is on the disk and dispatched is ever deleted.
-- Above the last threshold nothing more is accepted, until the disk is below it again.
-- Queues and index follow the log: what they know only of deleted messages goes with these.
-- The list of files changes on the event loop, and the disk on a worker thread; readers finish safely.
+- Files of the log are deleted from the oldest on, one at a time, never the last one. Expired files go at the
+  hour of `deleteWhen`, when the disk is rather full, or on request; when it is very full, also unexpired
+  ones. Only files that are synced and dispatched are deleted.
+- Above the last threshold nothing is accepted until the disk is below it again.
+- Files of queues and index follow when all of their messages are deleted.
+- The list of files changes on the event loop, the disk on a worker thread; readers finish safely.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from cometmq.ports.clock import Clock
-from cometmq.ports.disk import Disk
+from cometmq.ports.disk import UNKNOWN_PERCENT, Disk, used_percent
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
-from cometmq.store.disk_space import UNKNOWN, used_percent
 from cometmq.store.log.mapped_files import MappedFile
-from cometmq.store.running_flags import RunningFlags, Trouble
+from cometmq.store.status import RunningFlags, Trouble
 
 log = logging.getLogger("cometmq.store")
 
@@ -36,7 +35,7 @@ _QUEUES_A_TURN: Final = 100
 
 
 class OnWorker(Protocol):
-    """Runs something that blocks, and waits for it without blocking."""
+    """Runs blocking work on a worker thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -63,22 +62,25 @@ class Retention:
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
-        """Put settings in force, from the next run on."""
+        """Apply settings from the next run on."""
         self._config = config
         self._hours = {int(hour) for hour in config.delete_when.split(";")}
 
     def ask(self) -> None:
-        """Delete what is expired in the next runs, whatever the hour is."""
+        """Delete expired files in the next runs, at any hour."""
         self._asked = _RUNS_WHEN_ASKED
 
     async def run(self) -> int:
-        """Look once; the answer is how many files of the log were deleted."""
+        """Run once; returns how many files of the log were deleted."""
         log_percent, queue_percent = await self._on_worker(self._measure)
         config = self._config
         self._refuse_writes(Trouble.DISK_FULL, log_percent)
         self._refuse_writes(Trouble.QUEUE_DISK_FULL, queue_percent)
         fullest = max(log_percent, queue_percent)
-        is_tight = fullest > config.delete_expired_above_percent or UNKNOWN in (log_percent, queue_percent)
+        is_tight = fullest > config.delete_expired_above_percent or UNKNOWN_PERCENT in (
+            log_percent,
+            queue_percent,
+        )
         by_force = config.clean_file_forcibly_enable and fullest > config.delete_unexpired_above_percent
         deleted = 0
         if is_tight or by_force or self._asked or self._hour() in self._hours:
@@ -88,7 +90,7 @@ class Retention:
         return deleted
 
     def _measure(self) -> tuple[int, int]:
-        """How full the partitions of log and queues are, in percent; of several for the log the emptiest."""
+        """How full the partitions of log and queues are, in percent; of several for the log, the emptiest."""
         usage = self._disk.usage
         logs = min(used_percent(usage(folder)) for folder in self._config.writable_commit_log_folders)
         queues = self._config.root / "consumequeue"
@@ -131,7 +133,7 @@ class Retention:
 
         def erase() -> None:
             self._files.log.erase(mapped)
-            # Before the next one goes: files that come back after a crash must not leave a gap.
+            # Before the next one is deleted: files that come back after a crash must not leave a gap.
             self._disk.sync_folder(mapped.file.path.parent)
 
         try:
@@ -143,7 +145,7 @@ class Retention:
         return True
 
     async def _follow_log(self) -> None:
-        """Delete what queues and index know only of deleted messages."""
+        """Delete files of queues and index whose messages are all deleted."""
         start = self._files.log.min_offset
         if start == self._cleaned_to:
             return

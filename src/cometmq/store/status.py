@@ -1,17 +1,20 @@
-"""How putting a message ended, in RocketMQ's names; what a broker answers follows from it.
+"""Put status of a message, and the running flags of a store, in RocketMQ's names and bits.
 
-After the first four the message is in the log; the three that are not `PUT_OK` say that a copy on the disk or
-on a replica is not known to be safe. After the others nothing is in the log, except that `UNKNOWN_ERROR` says
-nothing about it.
+Rules kept here:
+- After the first four put statuses the message is in the log; the three that are not `PUT_OK` say that a copy
+  on the disk or on a replica is not known to be safe. After the others it is not in the log; `UNKNOWN_ERROR`
+  leaves that open.
+- A store accepts writes only while no flag but `NOT_READABLE` is set. Whoever sets a flag clears it.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Callable
+from enum import Enum, IntFlag
 
 
 class PutStatus(Enum):
-    """What became of a put."""
+    """How a put ended."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -44,3 +47,49 @@ _STORED = frozenset(
         PutStatus.SLAVE_NOT_AVAILABLE,
     }
 )
+
+
+class Trouble(IntFlag):
+    """A running flag; the values are RocketMQ's."""
+
+    NOT_READABLE = 1
+    NOT_WRITABLE = 2
+    """Set by an administrator, or after a failed sync of the log."""
+    QUEUE_ERROR = 4
+    """A queue unit could not be written."""
+    INDEX_ERROR = 8
+    DISK_FULL = 16
+    """The partition of the commit log is too full."""
+    FENCED = 32
+    """A controller has made another broker the master."""
+    QUEUE_DISK_FULL = 64
+    """The partition of the consume queues is too full."""
+
+
+_UNWRITABLE = ~Trouble.NOT_READABLE
+
+
+class RunningFlags:
+    """The flags of a store; `on_change` is called when they change."""
+
+    def __init__(self) -> None:
+        self.troubles = Trouble(0)
+        self.on_change: Callable[[], None] | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        return not self.troubles & Trouble.NOT_READABLE
+
+    @property
+    def is_writable(self) -> bool:
+        return not self.troubles & _UNWRITABLE
+
+    def set(self, trouble: Trouble, *, on: bool = True) -> bool:
+        """Set or clear a flag; returns whether that changed anything."""
+        before = self.troubles
+        self.troubles = before | trouble if on else before & ~trouble
+        if self.troubles == before:
+            return False
+        if self.on_change is not None:
+            self.on_change()
+        return True

@@ -26,11 +26,11 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.message_store import MessageStore
-from cometmq.store.put.batch import MessageBatch
 from cometmq.store.read.lookup import MessageLookup
 from cometmq.store.read.reader import GetStatus, MessageReader
-from cometmq.store.recovery import Recovered
+from cometmq.store.recovery.recovery import Recovered
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import (

@@ -16,7 +16,7 @@ from cometmq.model import message_properties as names
 from cometmq.model.message import Host, StoredMessage
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import COMPRESSED, CompressionType, TransactionType, with_compression
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.log.batch import MessageBatch
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.codec import Record, decode_record, encode_record
 from cometmq.wire.record.compression import compress

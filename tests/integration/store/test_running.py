@@ -11,8 +11,8 @@ import pytest
 from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.message_store import MessageStore
-from cometmq.store.put.batch import MessageBatch
 from cometmq.store.read.reader import GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.batch import BatchItem

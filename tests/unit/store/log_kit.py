@@ -11,8 +11,8 @@ from cometmq.model.message import Host
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.log.commit_log import CommitLog, open_commit_log
-from cometmq.store.put.batch import MessageBatch
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.batch import BatchItem, encode_batch
 from cometmq.wire.record.codec import Record

@@ -7,7 +7,7 @@ from pathlib import Path
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DelayLevels, index_keys, unit_code
+from cometmq.store.dispatch_rules import DelayLevels, index_keys, unit_code
 from cometmq.store.index.index import Index
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queue.consume_queues import ConsumeQueues

@@ -13,7 +13,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
 from cometmq.store.message_store import MessageStore, one_thread
 from cometmq.store.put.writer import MessageWriter
-from cometmq.store.running_flags import RunningFlags
+from cometmq.store.status import RunningFlags
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.codec import Record, decode_record
 from tests.unit.store.log_kit import BORN_HOST, ROOT, START_MS, STORE_HOST, InPlace

@@ -15,8 +15,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.codec import decode_record

@@ -8,18 +8,18 @@ from threading import Barrier
 
 import pytest
 
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from tests.unit.store.log_kit import InPlace
 
 
 @pytest.fixture
-def two_threads() -> Iterator[SideBySide]:
-    side_by_side = SideBySide([ThreadPoolExecutor(1), ThreadPoolExecutor(1)])
-    yield side_by_side
-    side_by_side.dismiss()
+def two_threads() -> Iterator[ParallelSync]:
+    workers = ParallelSync([ThreadPoolExecutor(1), ThreadPoolExecutor(1)])
+    yield workers
+    workers.dismiss()
 
 
-def test_as_many_things_are_done_at_once_as_there_are_workers(two_threads: SideBySide) -> None:
+def test_as_many_things_are_done_at_once_as_there_are_workers(two_threads: ParallelSync) -> None:
     """B5: one after the other would wait here for the second for ever."""
     both = Barrier(2, timeout=60)
     done: list[int] = []
@@ -33,7 +33,7 @@ def test_as_many_things_are_done_at_once_as_there_are_workers(two_threads: SideB
     assert sorted(done) == list(range(6))
 
 
-def test_a_failure_is_raised_when_the_others_have_finished(two_threads: SideBySide) -> None:
+def test_a_failure_is_raised_when_the_others_have_finished(two_threads: ParallelSync) -> None:
     """B5"""
     done: list[int] = []
 
@@ -56,7 +56,7 @@ def test_without_threads_everything_is_done_in_an_order_that_stays(
     """B5"""
     runs: list[list[int]] = [[], []]
     for done in runs:
-        SideBySide(workers).each(done.append, range(count))
+        ParallelSync(workers).each(done.append, range(count))
 
     assert runs[0] == runs[1]
     assert sorted(runs[0]) == list(range(count))

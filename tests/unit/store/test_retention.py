@@ -10,8 +10,7 @@ import pytest
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.retention import Retention
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import CrashMode, Rules, SimulatedDisk
 from tests.unit.store.log_kit import ROOT

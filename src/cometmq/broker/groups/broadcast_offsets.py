@@ -93,7 +93,7 @@ class BroadcastOffsets:
         queue = self._state.store.queues.find(topic, queue_id)
         if queue is None or not queue.min_offset < queue.max_offset:
             return 0 if queue is None else queue.max_offset
-        is_whole = queue.min_offset == 0 and not self._state.store.reader.cold_places(topic, queue_id, 0, 1)
+        is_whole = queue.min_offset == 0 and not self._state.store.reader.cold_ranges(topic, queue_id, 0, 1)
         return 0 if is_whole else queue.max_offset
 
     def commit(self) -> None:

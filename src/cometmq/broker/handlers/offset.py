@@ -67,7 +67,7 @@ class OffsetHandlers:
         queue = store.queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             return True
-        return queue.min_offset == 0 and not store.reader.cold_places(topic, queue_id, 0, 1)
+        return queue.min_offset == 0 and not store.reader.cold_ranges(topic, queue_id, 0, 1)
 
     @handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
     def update_consumer_offset(

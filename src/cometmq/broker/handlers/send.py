@@ -26,7 +26,7 @@ from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, handles, handles_groups
-from cometmq.store.put.runs import Later, PlainMessage, PutRun
+from cometmq.store.put.writer import Later, PlainMessage, PutGroupResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
@@ -71,7 +71,7 @@ class SendHandlers:
         self._find_shape = self._sending.shapes.find
         self._pressure = state.pressure
         self._traffic = state.traffic
-        self._put_run = state.store.put_run
+        self._put_group = state.store.put_group
         self._flusher = state.store.flusher
         self._waits_for_flush = self._sending.waits_for_flush
         self._answers = self._sending.answers
@@ -183,7 +183,7 @@ class SendHandlers:
         if not sends.messages:
             return ()
         started = perf_counter()
-        run = self._put_run(sends.messages, later)
+        run = self._put_group(sends.messages, later)
         if run.count:
             seconds = perf_counter() - started
             self._answers.count(run.count, run.size, run.end_offset)
@@ -195,14 +195,14 @@ class SendHandlers:
                 return self._wait(sends, run, started)
         return self._answers_to(sends, run, _OK)
 
-    def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
+    def _note(self, sends: _PlainSends, group: PutGroupResult, seconds: float) -> None:
         """Count what was put, topic by topic."""
-        self._traffic.appended(seconds, run.count)
+        self._traffic.appended(seconds, group.count)
         if len(sends.stretches) == 1:
             ((target, kind, _),) = sends.stretches
-            self._count(target, kind, run.count, run.size)
+            self._count(target, kind, group.count, group.size)
             return
-        places, behind = run.places, len(run.places)
+        places, behind = group.offsets, len(group.offsets)
         for target, kind, first in reversed(sends.stretches):
             if behind - first == 1:
                 place = places[first]
@@ -223,11 +223,13 @@ class SendHandlers:
             target.sizes = self._traffic.sizes_of(target.topic, kind)
         target.sizes.observe(size / count, count)
 
-    def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:
+    def _answers_to(
+        self, sends: _PlainSends, group: PutGroupResult, status: PutStatus
+    ) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
         answers, framed = self._answers, sends.framed and status is _OK
         template, framed_by = answers.template, json_frame
-        for request, message, place in zip(sends.requests, sends.messages, run.places, strict=True):
+        for request, message, place in zip(sends.requests, sends.messages, group.offsets, strict=True):
             unique_key = message[11] or b""
             if isinstance(place, PutStatus):
                 results.append(answers.not_stored(place))
@@ -240,20 +242,20 @@ class SendHandlers:
                 )
         return results
 
-    def _wait(self, sends: _PlainSends, run: PutRun, started: float) -> Sequence[Deferred]:
+    def _wait(self, sends: _PlainSends, group: PutGroupResult, started: float) -> Sequence[Deferred]:
         """Answer all of a run when it is on the disk, or when that took too long."""
 
         def done(status: PutStatus) -> None:
-            self._pressure.waited(run.count)
-            self._traffic.put_times.took(perf_counter() - started, run.count)
+            self._pressure.waited(group.count)
+            self._traffic.put_times.took(perf_counter() - started, group.count)
             frames: list[bytes] = []
-            for request, result in zip(sends.requests, self._answers_to(sends, run, status), strict=True):
+            for request, result in zip(sends.requests, self._answers_to(sends, group, status), strict=True):
                 if isinstance(result, bytes):
                     frames.append(result)
                 else:
                     sends.connection.answer(request, result)
             sends.connection.answer_group(sends.requests[0], frames)
 
-        self._pressure.waits(run.count)
-        self._flusher.when_flushed(run.end_offset, done)
+        self._pressure.waits(group.count)
+        self._flusher.when_flushed(group.end_offset, done)
         return [DEFERRED] * len(sends.requests)

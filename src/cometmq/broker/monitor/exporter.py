@@ -18,10 +18,10 @@ from cometmq.broker.monitor.lag import LagMetrics
 from cometmq.broker.monitor.message_types import KindsMetrics
 from cometmq.broker.monitor.processors import SEND, running
 from cometmq.broker.monitor.traffic import TrafficMetrics
+from cometmq.ports.disk import used_percent
 from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.remoting.metrics.exporter import MetricsExporter
 from cometmq.remoting.metrics.families import Families, one
-from cometmq.store.disk_space import used_percent
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -17,7 +17,7 @@ import msgspec
 
 from cometmq._version import __version__
 from cometmq.model.names import DELAY_TOPIC
-from cometmq.store.disk_space import used_percent
+from cometmq.ports.disk import used_percent
 from cometmq.wire.codes import CURRENT
 
 if TYPE_CHECKING:

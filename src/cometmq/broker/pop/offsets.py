@@ -46,7 +46,7 @@ class Places:
         if (
             self._state.config.init_pop_offset_by_check_msg_in_mem
             and queue.min_offset == 0
-            and not store.reader.cold_places(topic, queue_id, 0, 1)
+            and not store.reader.cold_ranges(topic, queue_id, 0, 1)
         ):
             return 0
         return max(queue.max_offset - 1, 0)

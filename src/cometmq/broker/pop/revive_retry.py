@@ -105,7 +105,7 @@ class Reviving:
     def _is_cold(self, checkpoint: Checkpoint, index: int) -> bool:
         offset = checkpoint.offset_of(index)
         reader = self._state.store.reader
-        return bool(reader.cold_places(checkpoint.topic or "", checkpoint.queue_id, offset, 1))
+        return bool(reader.cold_ranges(checkpoint.topic or "", checkpoint.queue_id, offset, 1))
 
     # The retry topic
 

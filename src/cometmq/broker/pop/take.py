@@ -201,7 +201,7 @@ class Taker:
         if room <= 0 or self._in_flight.is_full(topic, group, queue_id):
             pop.rest += rest
             return
-        if self._reader.cold_places(topic, queue_id, offset, room, wanted):
+        if self._reader.cold_ranges(topic, queue_id, offset, room, wanted):
             read = (topic, queue_id, offset)
             if read not in pop.fetched:
                 pop.cold = read

@@ -101,7 +101,7 @@ class Puller:
             reader = self._bulk_reader
             if wanted is not None:  # each message is looked at, and others wait for their turn
                 max_count = min(max_count, MAX_FILTERED_IN_BULK)
-        if reader.cold_places(topic, queue_id, header.queue_offset, max_count, wanted):
+        if reader.cold_ranges(topic, queue_id, header.queue_offset, max_count, wanted):
             return self._pull_cold(header, permit, request, connection, max_count, first)
         if wanted is None:  # what is in memory is found in microseconds
             result = reader.get(topic, queue_id, header.queue_offset, max_count)
@@ -186,7 +186,7 @@ class Puller:
             code = _MOVED
         suggested = self._suggested_broker(permit, result)
         if self._is_slave:
-            if not result.is_far_behind:  # the master has it in memory as well
+            if not result.suggest_pulling_from_slave:  # the master has it in memory as well
                 suggested = 0
                 code = _FOUND if code == _FOUND else _RETRY
             elif code == _MOVED and not self._corrects:
@@ -215,7 +215,9 @@ class Puller:
         if not self._state.config.slave_read_enable:
             return 0
         group = permit.group
-        return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
+        return (
+            group.which_broker_when_consume_slowly if result.suggest_pulling_from_slave else group.broker_id
+        )
 
     def _moved(
         self,

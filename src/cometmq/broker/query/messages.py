@@ -70,7 +70,7 @@ class Queries:
         if queue is None:
             return 0
         low, high = queue.min_offset, queue.max_offset
-        while low < high and store.reader.cold_places(topic, queue_id, low, 1):
+        while low < high and store.reader.cold_ranges(topic, queue_id, low, 1):
             middle = (low + high) // 2
             await self._warm(topic, queue_id, middle)
             if store.lookup.store_time(topic, queue_id, middle) < time_ms:
@@ -86,7 +86,7 @@ class Queries:
         return self._store.lookup.store_time(topic, queue_id, queue_offset)
 
     async def _warm(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        cold = self._store.reader.cold_places(topic, queue_id, queue_offset, 1)
+        cold = self._store.reader.cold_ranges(topic, queue_id, queue_offset, 1)
         if cold:
             await self._fetch(cold)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.message_properties import MSG_REGION, TRACE_ON
+from cometmq.ports.disk import used_percent
 from cometmq.remoting.handler import Answer
-from cometmq.store.disk_space import used_percent
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode

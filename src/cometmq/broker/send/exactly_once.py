@@ -19,7 +19,6 @@ from cometmq.broker.saved_tables import SavedTable
 from cometmq.broker.send.writer_sequences import OnceLanes, OnceTable
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
-from cometmq.store.log.marked_walk import MarkedWalk
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
@@ -72,7 +71,7 @@ class ExactlyOnce:
 
     def _walk(self, start: int) -> bool:
         """Find the messages of lanes from an offset on; False if there is no record at that offset."""
-        walk = MarkedWalk(self._state.store.log, start, ONCE_MARKER)
+        walk = self._state.store.log.walk_marked(start, ONCE_MARKER)
         for record in walk:
             self._found(record)
             self.is_dirty = True

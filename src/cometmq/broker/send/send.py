@@ -44,7 +44,7 @@ from cometmq.model.names import DELAY_TOPIC, MAX_TOPIC_LENGTH, RETRY_PREFIX, TIM
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode

@@ -28,7 +28,7 @@ from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.topic import DataVersion
-from cometmq.store.dispatch.rules import DelayLevels
+from cometmq.store.dispatch_rules import DelayLevels
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus

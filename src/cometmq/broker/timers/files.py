@@ -21,8 +21,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.tables.files import CONFIG_FOLDER
 from cometmq.store.timer.checkpoint import TimerCheckpoint, TimerProgress
-from cometmq.store.timer.log import TimerLog
-from cometmq.store.timer.recovery import recover_timers
+from cometmq.store.timer.log import TimerLog, recover_timers
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND, Changes, TimerWheel
 
 log = logging.getLogger("cometmq.broker")

@@ -30,8 +30,8 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType, with_transaction_type
-from cometmq.store.dispatch.rules import put_values
-from cometmq.store.put.runs import Later, PlainMessage
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.put.writer import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
@@ -157,9 +157,9 @@ class TransactionEnding:
         self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
-        run = self._state.store.put_run([commit.message() for commit in commits.values()], later)
+        run = self._state.store.put_group([commit.message() for commit in commits.values()], later)
         now_ms = self._state.clock.now_ms()
-        for (place, commit), put in zip(commits.items(), run.places, strict=True):
+        for (place, commit), put in zip(commits.items(), run.offsets, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
                 log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)

@@ -41,7 +41,7 @@ class Indexed(msgspec.Struct, frozen=True):
 
 def look_up(store: LogStore, topics: frozenset[str], keys: frozenset[str]) -> Indexed | None:
     """Candidates for messages with one of these keys or ids; None if the index cannot be used."""
-    shape = store.survey.index_shape
+    shape = store.survey.index_layout
     if store.state is StoreState.CRASHED or shape is None or len(topics) * len(keys) > _MOST_LOOKUPS:
         return None
     index = Index(SystemDisk(), SystemClock(), store.survey.root / INDEX_FOLDER, *shape, writable=False)

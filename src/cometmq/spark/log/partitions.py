@@ -25,7 +25,7 @@ from cometmq.spark.log.chunks import LogFile
 from cometmq.spark.log.options import LogOptions, StorePath
 from cometmq.spark.log.store import LogStore, StoreState, first_store_time, look_at
 from cometmq.spark.pushdown import CLOCK_SLACK_MS, Wanted
-from cometmq.store.queue.units import BLANK_SIZE
+from cometmq.store.queue.files import BLANK_SIZE
 from cometmq.store.tools.survey import FoundQueue, open_queue
 
 _SMALL_SHARE: Final = 0.25

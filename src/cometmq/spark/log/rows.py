@@ -37,7 +37,7 @@ from cometmq.spark.log.options import LogOptions
 from cometmq.spark.log.partitions import LogOffsets, LogPartition, LogRange, QueueParts, QueueRange
 from cometmq.spark.log.store import wrong_bodies
 from cometmq.spark.pushdown import Wanted
-from cometmq.store.queue.units import BLANK_SIZE, UNIT_SIZE
+from cometmq.store.queue.files import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
 

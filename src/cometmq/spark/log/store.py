@@ -26,7 +26,7 @@ from cometmq.spark.arrow.gather import Mask
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, LogChunk, LogFile, LogFileReader
 from cometmq.store.config import StoreConfig
-from cometmq.store.put.body_checksums import body_checksums
+from cometmq.store.put.bulk import body_checksums
 from cometmq.store.tools.survey import CHECKPOINT, LOCK, Survey, open_queue, survey_store
 from cometmq.wire.record.layout import (
     MIN_RECORD_SIZE,

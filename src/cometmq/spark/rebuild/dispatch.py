@@ -1,7 +1,7 @@
 """Dispatch of many records: consume queue units and index entries as columns.
 
 Rules kept here:
-- The rules are those of `store/dispatch/rules.py`. Single messages are handled only if they are delayed, go
+- The rules are those of `store/dispatch_rules.py`. Single messages are handled only if they are delayed, go
   to further queues, or have keys beside their unique key.
 - A damaged record is an error: queues without it would hide it and everything after it.
 """
@@ -25,7 +25,7 @@ from cometmq.spark.arrow.properties import Properties
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, LogChunk
 from cometmq.spark.log.store import wrong_bodies
-from cometmq.store.dispatch.rules import DelayLevels, delay_level, further_places
+from cometmq.store.dispatch_rules import DelayLevels, delay_level, further_positions
 from cometmq.store.index.key_hash import hashes_of_all, key_hashes
 from cometmq.wire.java_hash import java_hash, tags_code
 
@@ -121,7 +121,7 @@ class Dispatched:
         """Multi-dispatch: put messages into the further queues that they name."""
         for row in np.flatnonzero(here).tolist():
             queue_id = int(columns.fields.fixed["queue_id"][row])
-            for target in further_places(columns.block(row), queue_id):
+            for target in further_positions(columns.block(row), queue_id):
                 if target.topic in self._rules.old_topics:
                     unit = rows[row : row + 1].copy()
                     unit["queue_offset"] = target.queue_offset

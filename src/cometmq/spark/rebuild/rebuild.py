@@ -38,8 +38,8 @@ from cometmq.spark.rebuild.tasks import (
     write_queues,
 )
 from cometmq.store.config import StoreConfig
+from cometmq.store.index.file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexLayout
 from cometmq.store.index.index import index_name
-from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
 from cometmq.store.tools.findings import first_set_byte
 from cometmq.store.tools.rebuild import NEW, Progress, Rebuilt, exchange, keep_ends, seen_delays
 from cometmq.store.tools.survey import INDEX_FOLDER, LOCK, QUEUE_FOLDER, Survey, open_log, survey_store
@@ -104,7 +104,7 @@ class _Rebuild:
         survey = store.survey
         settings = config or StoreConfig(store_path_root_dir=str(survey.root))
         self._file_size = survey.queue_file_size or settings.consume_queue_file_size
-        self._shape = survey.index_shape or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        self._shape = survey.index_layout or IndexLayout(DEFAULT_SLOTS, DEFAULT_ENTRIES)
         self._queue_folder = survey.root / (QUEUE_FOLDER + NEW)
         self._index_folder = survey.root / (INDEX_FOLDER + NEW)
         self._work = survey.root / WORK_FOLDER

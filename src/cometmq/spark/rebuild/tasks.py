@@ -23,8 +23,7 @@ from cometmq.ports.disk import SystemDisk
 from cometmq.ports.files import SystemFiles
 from cometmq.spark.log.chunks import LogFile, LogFileReader
 from cometmq.spark.rebuild.dispatch import ENTRY_ROW, UNIT_ROW, Dispatched, DispatchRules, Rows
-from cometmq.store.index.file import IndexFile
-from cometmq.store.index.layout import IndexShape
+from cometmq.store.index.file import IndexFile, IndexLayout
 from cometmq.store.queue.consume_queue import ConsumeQueue
 
 _UNITS: Final = "units"
@@ -88,7 +87,7 @@ class IndexTask(msgspec.Struct, frozen=True):
     """Write an index file."""
 
     path: str
-    shape: IndexShape
+    shape: IndexLayout
     source: str
     parts: list[Part]
     previous: Part | None

@@ -1,98 +1,117 @@
-"""From the log to the consume queues, the index, and whoever waits for messages.
+"""Dispatch: from the commit log to the consume queues, the index, and listeners for new messages.
 
 Rules kept here:
-- Records are dispatched in the order of the log, one by one or in groups, each group completely before the
-  next. What was dispatched before may be dispatched again: queues and index take nothing twice.
-- When a unit or a key cannot be written, because the disk is full for example, dispatch stops before that
-  record, or group, and nothing is lost: `catch_up` goes on there. Whoever puts messages has to stop
-  meanwhile.
-- Arrivals are announced when the unit is there, so that who hears of a message can read it.
-- Bytes of the log that are no record are passed over once there is a whole one behind them.
-- What is dispatched is given as values, not as a record: whoever puts a message may go on using its record.
+- Records are dispatched in the order of the log, singly or in groups, each group completely before the next.
+  Dispatching a record again is harmless: queues and index take nothing twice.
+- There are three ways in. `dispatch` takes one record of any type, `dispatch_group` plain records from a put
+  or from the log, `dispatch_bulk` columns of NumPy.
+- When a unit or a key cannot be written, on a full disk for example, dispatch stops before that record or
+  group and nothing is lost: `catch_up` continues there. Puts have to stop meanwhile.
+- Arrivals are announced once the unit is written, so that a listener can read the message. A listener for one
+  topic costs the messages of other topics nothing.
+- Damaged bytes of the log are passed over once a whole record follows them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cometmq.model.names import DELAY_TOPIC, LOST_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.ports.names import is_file_name
-from cometmq.store.dispatch.arrivals import Arrivals
-from cometmq.store.dispatch.rules import (
-    NO_VALUES,
+from cometmq.store.dispatch_rules import (
     DelayLevels,
-    Keyed,
-    QueuePlace,
+    QueuePosition,
     Values,
-    further_places,
+    further_positions,
     is_indexed,
     is_queued,
     put_values,
-    unique_keys_of_all,
 )
 from cometmq.store.index.arrays import bulk_columns
 from cometmq.store.index.index import Index
-from cometmq.store.log.damage import behind_damage
-from cometmq.store.log.group_walk import RecordGroup
+from cometmq.store.log.damage import after_damage
+from cometmq.store.log.group_walk import Arrived, RecordGroup
 from cometmq.store.log.reader import LogReader
-from cometmq.store.put.batch import MessageBatch, behind_each_other
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
-if TYPE_CHECKING:
-    from cometmq.store.put.bulk import RecordBulk
-    from cometmq.store.put.runs import RunUnit
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
+    from cometmq.store.index.arrays import Integers
 
 log = logging.getLogger("cometmq.store")
 
 Block = bytes | memoryview
-Place = tuple[int, int, int]
-"""Queue offset, place in the log and store time of the first of several records."""
+Arrival = Callable[[str, int, int, int, int, bytes | memoryview], None]
+"""Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
+
+Waiting = Callable[[str, int], bool]
+"""Whether anybody waits for messages of a topic and queue id."""
 
 
-class BatchUnits:
-    """What is to be dispatched of a batch: the columns of its units, its keys, and its properties."""
+class Arrivals:
+    """The listeners of a store; belongs to the writing thread."""
 
-    __slots__ = ("blocks", "codes", "end", "keyed", "queue_offset", "sizes", "starts", "stored_ms")
+    def __init__(self) -> None:
+        self._to_all: list[Arrival] = []
+        self._to_topic: dict[str, list[Arrival]] = {}
+        self._waiting: dict[Arrival, Waiting] = {}
 
-    def __init__(self, batch: MessageBatch) -> None:
-        head = batch.head
-        self.queue_offset = head.queue_offset
-        self.stored_ms = head.store_timestamp_ms
-        self.sizes = batch.sizes
-        *self.starts, self.end = accumulate(batch.sizes, initial=head.physical_offset)
-        self.codes: list[int] = []
-        self.keyed: list[Keyed] = []
-        self.blocks: list[Block] = [item.properties_block for item in batch.items]
-        topic, stored_ms, own = head.topic, self.stored_ms, bytes(head.properties_block)
-        previous: Block | None = None
-        counts = bool(own) and put_values(own) != NO_VALUES  # hardly ever do a batch's own properties
-        unique_keys = None if counts or not self.blocks else unique_keys_of_all(self.blocks)
-        if unique_keys is not None:
-            self.codes = [put_values(self.blocks[0])[0]] * len(self.blocks)
-            self.keyed = [
-                (topic, unique_key, None, start, stored_ms)
-                for unique_key, start in zip(unique_keys, self.starts, strict=True)
-            ]
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._to_all or self._to_topic)
+
+    def append(self, arrived: Arrival, topic: str | None = None, *, waiting: Waiting | None = None) -> None:
+        """Add a listener for all messages, or for a topic; `waiting` says for which queues it is of use."""
+        if waiting is not None:
+            self._waiting[arrived] = waiting
+        listeners = self._to_all if topic is None else self._to_topic.setdefault(topic, [])
+        listeners.append(arrived)
+
+    def remove(self, arrived: Arrival, topic: str | None = None) -> None:
+        """Remove a listener."""
+        if topic is None:
+            self._to_all.remove(arrived)
             return
-        for start, block in zip(self.starts, self.blocks, strict=True):
-            if block != previous:  # without keys, those of all items are often the same
-                code, unique_key, keys, _ = put_values(behind_each_other(block, own) if counts else block)
-                previous = block
-            self.codes.append(code)
-            if unique_key or keys:
-                self.keyed.append((topic, unique_key, keys, start, stored_ms))
+        self._to_topic[topic].remove(arrived)
+        if not self._to_topic[topic]:
+            del self._to_topic[topic]
+
+    def awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether anybody waits for messages of a queue."""
+        return any(
+            arrived not in self._waiting or self._waiting[arrived](topic, queue_id)
+            for arrived in self.of(topic)
+        )
+
+    def of(self, topic: str) -> Sequence[Arrival]:
+        """The listeners for messages of a topic."""
+        listeners = self._to_topic.get(topic)
+        return self._to_all if listeners is None else [*self._to_all, *listeners]
+
+
+class EncodedRecords(Protocol):
+    """What dispatch needs of a `RecordBulk`."""
+
+    hashes: Integers | None
+    starts: Integers
+    codes: Integers
+
+    @property
+    def size(self) -> int: ...
+
+    def units(self, physical_offset: int) -> bytes: ...
+
+    def blocks(self) -> list[memoryview]: ...
 
 
 class Dispatcher:
-    """Brings records into queues and index; belongs to the thread that writes."""
+    """Writes records into queues and index; belongs to the writing thread."""
 
     def __init__(
         self,
@@ -101,26 +120,26 @@ class Dispatcher:
         index: Index | None,
         levels: DelayLevels,
         *,
-        spreads: bool = False,
+        multi_dispatch: bool = False,
         skipped: Skipped | None = None,
     ) -> None:
-        """With `spreads`, messages are dispatched to the further queues that they name, too."""
+        """With `multi_dispatch`, messages also go to the further queues that they name."""
         self._skipped = skipped or Skipped()
         self._log = log_reader
         self._queues = queues
         self._index = index
         self._levels = levels
-        self._spreads = spreads
+        self._multi_dispatch = multi_dispatch
         self.position = 0
-        """The offset of the log before which everything is dispatched."""
+        """Everything before this physical offset is dispatched."""
         self.failure: OSError | None = None
-        """Why dispatch does not go on, while it does not."""
+        """Why dispatch has stopped, while it has."""
         self.last_store_time_ms = 0
-        """When the last record that was dispatched was stored."""
+        """The store time of the last dispatched record."""
         self.arrivals: Final = Arrivals()
 
     def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, made if need be; None if there cannot be such a queue, or not yet."""
+        """The queue, made if need be; None if it cannot exist, or not yet."""
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
             return queue
@@ -139,9 +158,10 @@ class Dispatcher:
         values: Values,
         block: Block,
     ) -> bool:
-        """Dispatch the record at `position` to its queue; False, and the failure is kept, if that failed.
+        """Dispatch the record at `position`; False if that failed, and `failure` says why.
 
-        `values` are what `put_values` found in `block`, the message's properties.
+        `values` are what `put_values` found in `block`, the properties. This is not a group of one: making
+        the group costs 1 µs, twice as much as writing the unit.
         """
         code, unique_key, keys, _ = values
         try:
@@ -149,8 +169,8 @@ class Dispatcher:
                 if queue.topic == DELAY_TOPIC:
                     code = self._levels.unit_code(DELAY_TOPIC, code, block, stored_ms)
                 queue.append(offset, size, code, queue_offset)
-                if self._spreads:
-                    self._spread(offset, size, code, further_places(block, queue.queue_id))
+                if self._multi_dispatch:
+                    self._append_to_many(offset, size, code, further_positions(block, queue.queue_id))
             elif not is_indexed(sys_flag):
                 unique_key = keys = None
             if (unique_key or keys) and self._index is not None:
@@ -160,75 +180,43 @@ class Dispatcher:
         self.position = offset + size
         self.last_store_time_ms = stored_ms
         if self.arrivals and is_queued(sys_flag):
-            places = [QueuePlace(queue.topic, queue.queue_id, queue_offset)]
-            if self._spreads:
-                places += further_places(block, queue.queue_id)
-            for place in places:
-                self._tell(*place, code, stored_ms, block)
+            positions = [QueuePosition(queue.topic, queue.queue_id, queue_offset)]
+            if self._multi_dispatch:
+                positions += further_positions(block, queue.queue_id)
+            self._announce((*position, code, stored_ms, block) for position in positions)
         return True
 
-    def dispatch_run(self, units: Sequence[RunUnit], stored_ms: int) -> bool:
-        """The same for plain messages, behind one another in the log."""
-        keyed: list[Keyed] = []
-        try:
-            for queue, offset, size, code, queue_offset, unique_key, keys, _ in units:
-                queue.append(offset, size, code, queue_offset)
-                if unique_key or keys:
-                    keyed.append((queue.topic, unique_key, keys, offset, stored_ms))
-            if self._index is not None:
-                self._index.put_all(keyed)
-        except OSError as error:
-            return self._failed(error, units[0][1])
-        self.position = offset + size
-        self.last_store_time_ms = stored_ms
-        if self.arrivals:
-            topic, listeners = "", self.arrivals.of("")
-            for queue, _, _, code, queue_offset, _, _, block in units:
-                if queue.topic != topic:
-                    topic = queue.topic
-                    listeners = self.arrivals.of(topic)
-                for arrived in listeners:
-                    try:
-                        arrived(topic, queue.queue_id, queue_offset, code, stored_ms, block)
-                    except Exception:
-                        _not_taken(topic, queue.queue_id, queue_offset)
-        return True
-
-    def _spread(self, offset: int, size: int, code: int, places: Iterable[QueuePlace]) -> None:
-        for topic, queue_id, queue_offset in places:
+    def _append_to_many(self, offset: int, size: int, code: int, positions: Iterable[QueuePosition]) -> None:
+        for topic, queue_id, queue_offset in positions:
             queue = self.queue_of(topic, queue_id)
             if queue is not None:
                 queue.append(offset, size, code, queue_offset)
 
-    def _tell(
-        self, topic: str, queue_id: int, queue_offset: int, code: int, stored_ms: int, block: Block
-    ) -> None:
-        for arrived in self.arrivals.of(topic):
-            try:
-                arrived(topic, queue_id, queue_offset, code, stored_ms, block)
-            except Exception:
-                _not_taken(topic, queue_id, queue_offset)
-
-    def dispatch_batch(self, queue: ConsumeQueue, units: BatchUnits) -> bool:
-        """The same for a batch, which is never part of a transaction."""
-        topic, stored_ms = queue.topic, units.stored_ms
+    def dispatch_group(self, group: RecordGroup) -> bool:
+        """Dispatch records that follow one another in the log and are not part of a transaction."""
         try:
-            queue.append_many(units.queue_offset, units.starts, units.sizes, units.codes)
+            for target, offset, size, code, queue_offset in group.singles:
+                target.append(offset, size, code, queue_offset)
+            for each in group.queues:
+                units, queue = each.units, self.queue_of(each.topic, each.queue_id)
+                if queue is None:
+                    self._pass_over(units[0], each.topic, each.queue_id)
+                else:
+                    queue.append_many(each.first_offset, units[::3], units[1::3], units[2::3])
             if self._index is not None:
-                self._index.put_all(units.keyed)
+                self._index.put_all(group.keyed)
         except OSError as error:
-            return self._failed(error, units.starts[0])
-        self.position = units.end
-        self.last_store_time_ms = stored_ms
+            return self._failed(error, group.start)
+        self.position = group.end
+        self.last_store_time_ms = group.last_stored_ms
         if self.arrivals:
-            places = zip(units.codes, units.blocks, strict=True)
-            for queue_offset, (code, block) in enumerate(places, units.queue_offset):
-                self._tell(topic, queue.queue_id, queue_offset, code, stored_ms, block)
+            self._announce(group.arrivals)
         return True
 
-    def dispatch_bulk(self, queue: ConsumeQueue, bulk: RecordBulk, place: Place) -> bool:
-        """The same for records that came as such."""
-        queue_offset, start, stored_ms = place
+    def dispatch_bulk(
+        self, queue: ConsumeQueue, bulk: EncodedRecords, queue_offset: int, start: int, stored_ms: int
+    ) -> bool:
+        """Dispatch encoded records that were put together, by columns."""
         try:
             queue.append_packed(queue_offset, bulk.units(start))
             if self._index is not None and bulk.hashes is not None:
@@ -237,31 +225,25 @@ class Dispatcher:
             return self._failed(error, start)
         self.position = start + bulk.size
         self.last_store_time_ms = stored_ms
-        if self.arrivals.awaited(queue.topic, queue.queue_id):
-            messages = zip(bulk.codes.tolist(), bulk.blocks(), strict=True)
-            for offset, (code, block) in enumerate(messages, queue_offset):
-                self._tell(queue.topic, queue.queue_id, offset, code, stored_ms, block)
+        topic, queue_id = queue.topic, queue.queue_id
+        if self.arrivals.awaited(topic, queue_id):
+            messages = enumerate(zip(bulk.codes.tolist(), bulk.blocks(), strict=True), queue_offset)
+            self._announce(
+                (topic, queue_id, offset, code, stored_ms, block) for offset, (code, block) in messages
+            )
         return True
 
-    def dispatch_group(self, group: RecordGroup) -> bool:
-        """The same for records that were read in the log, of which none is part of a transaction."""
-        try:
-            for run in group.runs:
-                queue = self.queue_of(run.topic, run.queue_id)
-                if queue is None:
-                    self._pass_over(run.units[0], run.topic, run.queue_id)
-                else:
-                    queue.append_many(run.first_offset, run.units[::3], run.units[1::3], run.units[2::3])
-            if self._index is not None:
-                self._index.put_all(group.keyed)
-        except OSError as error:
-            return self._failed(error, group.start)
-        self.position = group.end
-        self.last_store_time_ms = group.last_stored_ms
-        if self.arrivals:
-            for arrival in group.arrivals:
-                self._tell(*arrival)
-        return True
+    def _announce(self, arrivals: Iterable[Arrived]) -> None:
+        last_topic, listeners = "", self.arrivals.of("")
+        for arrival in arrivals:
+            if arrival[0] != last_topic:
+                last_topic = arrival[0]
+                listeners = self.arrivals.of(last_topic)
+            for arrived in listeners:
+                try:
+                    arrived(*arrival)
+                except Exception:  # the message is stored, whatever becomes of its listeners
+                    log.exception("a listener failed at the arrival of %s-%d-%d", *arrival[:3])
 
     def _failed(self, error: OSError, offset: int) -> bool:
         if self.failure is None:
@@ -273,33 +255,33 @@ class Dispatcher:
         return False
 
     def catch_up(self, limit: int) -> bool:
-        """Dispatch what the log has up to an offset; False if that failed, or still fails."""
+        """Dispatch the log up to an offset; False if that failed, or still fails."""
         if self.position < self._log.min_offset:
             self.position = self._log.min_offset
         while True:
             walk = self._log.walk_groups(
-                self.position, limit, one_by_one=self._spreads, with_arrivals=bool(self.arrivals)
+                self.position, limit, one_by_one=self._multi_dispatch, with_arrivals=bool(self.arrivals)
             )
             for found in walk:
                 if not self.dispatch_found(found):
                     return False
-            self.position = max(self.position, walk.position)  # which may be behind a filler
+            self.position = max(self.position, walk.position)  # it may be after a filler
             if walk.end is not WalkEnd.MALFORMED or not self._pass_damage(limit):
                 break
         self.failure = None
         return True
 
     def _pass_damage(self, limit: int) -> bool:
-        """Go on behind bytes that are no record; False if there is nothing yet to go on with."""
-        behind = behind_damage(self._log, self.position)
-        if behind >= limit:
+        """Continue after damaged bytes; False if no record follows them yet."""
+        after = after_damage(self._log, self.position)
+        if after >= limit:
             return False  # it may be a record that is not complete yet
-        self._skipped.log_range(self.position, behind, "they are damaged, and their messages are skipped")
-        self.position = behind
+        self._skipped.log_range(self.position, after, "they are damaged, and their messages are skipped")
+        self.position = after
         return True
 
     def dispatch_found(self, found: RecordGroup | Record) -> bool:
-        """Dispatch what a walk over the log gave."""
+        """Dispatch what a walk over the log found."""
         if isinstance(found, RecordGroup):
             return self.dispatch_group(found)
         if found.topic.startswith(LOST_TOPIC) and not is_indexed(found.sys_flag):
@@ -322,13 +304,8 @@ class Dispatcher:
         )
 
     def _pass_over(self, offset: int, topic: str, queue_id: int) -> None:
-        if topic not in self._queues.leaving:  # what is deleted this moment is rightly not there
+        if topic not in self._queues.leaving:  # queues that are being deleted are rightly missing
             log.warning(
                 "the records from %d on have the impossible queue %r %d, and are passed over",
                 *(offset, topic, queue_id),
             )
-
-
-def _not_taken(topic: str, queue_id: int, queue_offset: int) -> None:
-    """The message is there, whatever becomes of those who wait for it."""
-    log.exception("somebody could not take the arrival of %s-%d-%d", topic, queue_id, queue_offset)

@@ -1,10 +1,10 @@
-"""Messages that are in further queues beside their own, as light consumers have one each.
+"""Multi-dispatch: messages that are in further queues beside their own, such as light message queues (LMQ).
 
 Rules kept here:
-- A message names the further queues in a property, and gets its offsets there in another one, in the same
-  order. Light queues, which have a prefix of their own, have the id 0; others that of the message.
-- Messages of the system and those on their way back to a consumer are in no further queues.
-- There are only so many light queues. A message that would need another one is refused.
+- A property names the further queues; another one gets the offsets there, in the same order. Light queues
+  have the prefix `%LMQ%` and the id 0; other queues have the id of the message.
+- Messages of the system, and retries, are in no further queues.
+- The number of light queues is limited. A message that would need another one is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cometmq.model.message_properties import INNER_MULTI_DISPATCH, INNER_MULTI_Q
 from cometmq.model.names import LIGHT_QUEUE_PREFIX
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import is_kept_out
+from cometmq.store.dispatch_rules import is_kept_out
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus
@@ -25,8 +25,8 @@ from cometmq.wire.record.properties import find_property
 _PAIR_END: Final = b"\x02"
 
 
-class LightQueues:
-    """Gives messages their places in further queues."""
+class MultiDispatch:
+    """Assigns messages their offsets in further queues."""
 
     def __init__(self, dispatcher: Dispatcher, queues: ConsumeQueues, config: StoreConfig) -> None:
         self._dispatcher = dispatcher
@@ -34,8 +34,8 @@ class LightQueues:
         self._max_queues = config.max_lmq_consume_queue_num
         self._max_message_size = config.max_message_size
 
-    def places_for(self, record: Record) -> list[ConsumeQueue] | PutStatus:
-        """The further queues of a message, whose offsets are in its properties then; or why it is refused."""
+    def queues_for(self, record: Record) -> list[ConsumeQueue] | PutStatus:
+        """The further queues of a message, whose properties get the offsets; or why it is refused."""
         block = record.properties_block
         names = find_property(block, INNER_MULTI_DISPATCH) if block else None
         if not names or is_kept_out(record.topic):

@@ -1,9 +1,9 @@
-"""Entries of many records for the index, by columns of NumPy, which cost less than lists of numbers.
+"""Index entries of many records by columns of NumPy, which cost less than lists of numbers.
 
 Rules kept here:
-- What is written is what `IndexFile.put` would write, byte for byte.
-- NumPy is no requirement of a broker, and loading it takes a tenth of a second. Where it is installed it is
-  loaded when it is worth it and nobody waits: for a long recovery, and beside the first request for records.
+- The result is what `IndexFile.put` would write, byte for byte.
+- NumPy is no requirement of a broker, and loading it takes 0.1 s. It is loaded where it pays off and nobody
+  waits: for a long recovery, and beside the first bulk of records.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     import numpy as np
 
     Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
     Letters = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
     Columns = tuple[Integers, Integers, Integers]
-    """Hashes of keys, places in the log and store times."""
+    """Hashes of keys, physical offsets and store times."""
 
 LARGE_GROUP: Final = 256
-"""From so many records on it is worth it."""
+"""Columns pay off from this many records on."""
 AT_ONCE: Final = 2048
-"""So many records are written at once."""
+"""How many records are written at once."""
 
 _NUMPY: Final = "numpy"
 _BASE: Final = 31
@@ -39,19 +39,19 @@ def has_arrays() -> bool:
 
 
 def arrays_are_loaded() -> bool:
-    """Whether it can be used at once."""
+    """Whether NumPy is loaded."""
     return _NUMPY in sys.modules
 
 
 def load_arrays() -> bool:
-    """Load it, if it is installed; blocks."""
+    """Load NumPy if it is installed; returns whether it is loaded. Blocks."""
     if has_arrays():
         import_module(_NUMPY)
     return arrays_are_loaded()
 
 
 def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:
-    """The hashes of keys of one topic, if they are ASCII and of one length; see `index_keys.key_hash`."""
+    """The hashes of keys of one topic, if they are ASCII and of one length; see `key_hash.key_hash`."""
     import numpy as np
 
     length, joined = len(keys[0]), b"".join(keys)
@@ -61,7 +61,7 @@ def key_hashes_of(beginning: int, keys: Sequence[bytes]) -> Integers | None:
 
 
 def hashes_of_letters(beginning: int, letters: Letters) -> Integers:
-    """The same for keys that are rows of ASCII letters, behind one another."""
+    """The hashes of keys given as rows of ASCII letters."""
     import numpy as np
 
     count, length = letters.shape
@@ -70,18 +70,18 @@ def hashes_of_letters(beginning: int, letters: Letters) -> Integers:
     for letter in letters[0, :alike].tolist():
         hashed = (hashed * _BASE + letter) & _WORD
     values = np.full(count, hashed, np.uint32)
-    for place in range(alike, length):
+    for column in range(alike, length):
         values *= np.uint32(_BASE)
-        values += letters[:, place]
+        values += letters[:, column]
     signed = values.view(np.int32)
-    # Java's absolute value; it has none for the smallest number, for which the index says 0.
+    # Java's absolute value; the smallest number has none, and counts as 0.
     hashes: Integers = np.abs(signed.astype(np.int64))
     hashes[hashes == _SIGN] = 0
     return hashes
 
 
 def _alike(letters: Letters) -> int:
-    """A number of letters that all keys begin with; it may be more."""
+    """How many letters all keys begin with, at least."""
     import numpy as np
 
     count, length = letters.shape
@@ -93,33 +93,34 @@ def _alike(letters: Letters) -> int:
     return 0
 
 
-def columns_of(hashes: Sequence[Integers], places: Sequence[int], times_ms: Sequence[int]) -> Columns:
+def columns_of(hashes: Sequence[Integers], offsets: Sequence[int], times_ms: Sequence[int]) -> Columns:
     """The entries of records that have one hash in each of these columns."""
     import numpy as np
 
     width = len(hashes)
     mixed = np.stack(hashes, axis=1).reshape(-1)
-    return mixed, np.repeat(np.array(places, np.int64), width), np.repeat(np.array(times_ms, np.int64), width)
+    repeated = (np.repeat(np.array(each, np.int64), width) for each in (offsets, times_ms))
+    return mixed, next(repeated), next(repeated)
 
 
 def pack_entries(
-    heads: memoryview, slots_at: int, first: int, columns: Columns, seconds: Integers
+    heads: memoryview, slot_count: int, first: int, columns: Columns, seconds: Integers
 ) -> tuple[bytes, Integers, int]:
-    """The entries numbered from `first` on, the slots that lead to them, and how many of these were unused.
+    """Pack the entries numbered from `first` on; returns also their slots, and how many of these were unused.
 
-    `slots_at` is the number of slots; `heads` are they, as the file has them.
+    `heads` are the slots in the file, `slot_count` is their number.
     """
     import numpy as np
 
     hashes, offsets, _ = columns
     count = len(hashes)
-    slots = hashes % slots_at
+    slots = hashes % slot_count
     numbers = np.arange(first, first + count)
     previous = np.frombuffer(heads, ">i4")[slots].astype(np.int64)
     order = np.argsort(slots, kind="stable")
     again = np.flatnonzero(slots[order[1:]] == slots[order[:-1]])
     previous[order[again + 1]] = numbers[order[again]]
-    # A slot that leads forward is the rest of a crash.
+    # A slot that leads forward is left from a crash.
     previous[(previous < 0) | (previous >= numbers)] = 0
     entries = np.empty(count, [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
     entries["hash"], entries["offset"] = hashes, offsets
@@ -128,7 +129,7 @@ def pack_entries(
 
 
 def lead(heads: memoryview, slots: Integers, first: int) -> tuple[int, int]:
-    """Have slots lead to the entries numbered from `first` on; the smallest and the largest slot."""
+    """Point slots to the entries numbered from `first` on; returns the lowest and the highest slot."""
     import numpy as np
 
     view = np.frombuffer(heads, ">i4")
@@ -137,7 +138,7 @@ def lead(heads: memoryview, slots: Integers, first: int) -> tuple[int, int]:
 
 
 def seconds_since(begin_ms: int, times_ms: Integers, most: int) -> Integers:
-    """What entries say about their times."""
+    """The seconds of entries."""
     import numpy as np
 
     if begin_ms <= 0:
@@ -145,8 +146,8 @@ def seconds_since(begin_ms: int, times_ms: Integers, most: int) -> Integers:
     return np.clip((times_ms - begin_ms) // 1000, 0, most)
 
 
-def bulk_columns(hashes: Integers, places: Integers, time_ms: int) -> Columns:
+def bulk_columns(hashes: Integers, offsets: Integers, time_ms: int) -> Columns:
     """The entries of records that have one key each and were stored together."""
     import numpy as np
 
-    return hashes, places, np.full(len(hashes), time_ms, np.int64)
+    return hashes, offsets, np.full(len(hashes), time_ms, np.int64)

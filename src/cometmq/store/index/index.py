@@ -1,17 +1,17 @@
-"""The index: finds messages by key and by unique key, through the newest of its files first.
+"""The message index: finds messages by key and by unique key, newest file first.
 
 Rules kept here:
-- A message is indexed under `topic#key` for its unique key, if it has one, and for each of its keys, in this
-  order. What was indexed before is not indexed again, so that a recovery may dispatch records twice.
-- A file is named after the local time at which it was made; whatever the clock does, a newer file has a name
-  that sorts behind the older ones.
-- After an unclean stop, files that were not known to be full and on the disk are mended: entries stay up to
-  the first that cannot be right. What is missing then is put again from the log.
-- The index knows hashes, not keys: who asks for a key has to look at the messages.
-- What is put is written in groups, when a group is complete or somebody asks. What could not be written, on a
-  full disk for example, stays to be written and nothing more is taken.
-- One thread puts, asks and takes files out. `sync` and `erase` block and belong on another; what else blocks
-  belongs into start and stop.
+- A message is indexed under `topic#key` for its unique key, if it has one, then for each of its keys. Nothing
+  is indexed twice, so that recovery may dispatch a record again.
+- A file is named after the local time of its creation; whatever the clock does, names of newer files sort
+  after those of older ones.
+- After an unclean stop, files not known to be full and synced are mended: entries stay up to the first
+  impossible one. The missing ones are put again from the log.
+- The index knows hashes, not keys: the caller has to compare the messages.
+- Entries are written in groups, when a group is complete or somebody searches. Entries that could not be
+  written, on a full disk for example, stay, and nothing more is taken.
+- One thread puts, searches and detaches files. `sync` and `erase` block and belong on another; everything
+  else that blocks belongs to start and stop.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import msgspec
 
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
-from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, arrays_are_loaded
 from cometmq.store.index.file import IndexFile
 from cometmq.store.index.key_hash import KeyHashes, key_hash, key_hashes
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     from cometmq.store.index.arrays import Columns
 
 log = logging.getLogger("cometmq.store")
@@ -41,20 +41,20 @@ log = logging.getLogger("cometmq.store")
 _FILE_NAME: Final = re.compile("[0-9]{17}")
 _TIME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 _GROUP: Final = 128
-"""How many records are put before they are written, and so many are written at once."""
+"""How many single records are written at once."""
 _SMALL_GROUP: Final = 32
-"""The same for records that are put together with others. Who has few of them at a time has time for more."""
+"""Groups of records are written from this many on."""
 
 
 class IndexMatches(msgspec.Struct, frozen=True):
-    """What a question to the index found."""
+    """The result of a search."""
 
     physical_offsets: list[int]
     """Newest first."""
     last_time_ms: int
-    """When the last message that was indexed was stored."""
+    """The store time of the last indexed message."""
     last_offset: int
-    """Where it is."""
+    """Its physical offset."""
 
 
 class Index:
@@ -63,7 +63,7 @@ class Index:
     def __init__(
         self, disk: Disk, clock: Clock, folder: Path, slots: int, entries: int, *, writable: bool = True
     ) -> None:
-        """What is not `writable` is left as it is."""
+        """Files that are not `writable` are never changed."""
         self._disk = disk
         self._clock = clock
         self._folder = folder
@@ -75,27 +75,27 @@ class Index:
         self._hashes = KeyHashes()
         self._unwritten: list[Keyed] = []
         self.before_find: Callable[[], None] | None = None
-        """Brings in what may be found already, if anything can be left to be brought in."""
+        """Called before a search, to dispatch confirmed messages."""
         self._indexed = -1
-        """Where the last record that was indexed is in the commit log."""
+        """The physical offset of the last indexed record."""
         self._names_changed = False
         self._unsure_from = 0
-        """The first file that may not be whole, counted from the oldest; as many as there are if all are."""
+        """The number of the first file that may not be whole, counted from the oldest."""
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Where the first and the last record of each file are that has any, oldest first."""
+        """The physical offsets of the first and last record of each file with entries, oldest first."""
         return [(file.begin_offset, file.end_offset) for file in self._files if file.count > 1]
 
     @property
     def begin_offset(self) -> int | None:
-        """Where the first record that was indexed is in the commit log; None if there is none."""
+        """The physical offset of the first indexed record; None without one."""
         first = self._files[0] if self._files else None
         return None if first is None or first.count == 1 else first.begin_offset
 
     @property
     def end_offset(self) -> int:
-        """Where the last record that was indexed is in the commit log; 0 if there is none."""
+        """The physical offset of the last indexed record; 0 without one."""
         return max(self._indexed, 0)
 
     def put(
@@ -106,7 +106,7 @@ class Index:
         physical_offset: int,
         store_time_ms: int,
     ) -> None:
-        """Index a message; `keys` has a space between each two. Rolled back transactions are not for here."""
+        """Index a message that is not rolled back; `keys` are separated by spaces."""
         if physical_offset <= self._indexed:
             self._put_again((topic, unique_key, keys, physical_offset, store_time_ms))
         elif unique_key or keys:
@@ -116,7 +116,7 @@ class Index:
             self._indexed = physical_offset
 
     def put_all(self, records: list[Keyed]) -> None:
-        """The same for messages that have keys, in the order of the log."""
+        """Index messages with keys, in the order of the log."""
         if not records:
             return
         if records[0][3] <= self._indexed:
@@ -129,10 +129,10 @@ class Index:
             self.write()
 
     def put_columns(self, columns: Columns) -> None:
-        """The same for keys that are hashed already, by columns."""
+        """Index hashed keys, by columns."""
         hashes, offsets, _ = columns
         if int(offsets[0]) <= self._indexed:
-            return  # it was read in the log, and indexed then
+            return  # indexed when it was read from the log
         self.write()
         file = self._last
         if file is not None and file.count > 1 and len(hashes) <= file.room:
@@ -143,14 +143,14 @@ class Index:
         self._indexed = int(offsets[-1])
 
     def _put_again(self, record: Keyed) -> None:
-        """Index what is missing of a record that may have been indexed; a stop may have come in between."""
+        """Index the missing keys of a record that was indexed, maybe in part, before a stop."""
         self.write()
         if record[3] == self._indexed:
             hashes = key_hashes(self._hashes.beginning(record[0]), *record[1:3])
             self._put_over_files(hashes[self._entries_of(record[3]) :], *record[3:])
 
     def write(self) -> None:
-        """Write into the files what was put so far."""
+        """Write all entries put so far into the files."""
         while self._unwritten:
             many = len(self._unwritten) >= LARGE_GROUP and arrays_are_loaded()
             written = self._write_columns(self._unwritten[:AT_ONCE]) if many else 0
@@ -167,21 +167,21 @@ class Index:
                 del self._unwritten[0]
 
     def _write_together(self, records: list[Keyed]) -> int:
-        """Write the keys of records at once; the answer is of how many, which the last file has room for."""
+        """Write the keys of records at once; returns how many records fit into the last file."""
         file = self._last
         if file is None or file.end_offset >= records[0][3]:
             return 0
         hashes, offsets, times = self._hashes.entries_of(records)
         room, count = file.room, len(records)
         if len(hashes) > room:
-            count = next(place for place, record in enumerate(records) if record[3] == offsets[room])
+            count = next(number for number, record in enumerate(records) if record[3] == offsets[room])
             room = offsets.index(offsets[room])
         if room and hashes:
             file.put(hashes[:room], offsets[:room], times[:room])
         return count
 
     def _write_columns(self, records: list[Keyed]) -> int:
-        """The same for many that are alike and that the last file has room for; otherwise it is of none."""
+        """Write the keys of records by columns, if they are alike and fit into the last file; otherwise 0."""
         file = self._last
         if file is None or file.count == 1 or file.end_offset >= records[0][3]:
             return 0
@@ -192,7 +192,7 @@ class Index:
         return len(records)
 
     def _put_over_files(self, hashes: list[int], physical_offset: int, store_time_ms: int) -> None:
-        """Put into the last file what it has room for, and the rest into new ones."""
+        """Put entries into the last file as far as they fit, and the rest into new files."""
         while hashes:
             file = self._last
             if file is None or file.is_full:
@@ -202,7 +202,7 @@ class Index:
             hashes = hashes[len(some) :]
 
     def _entries_of(self, physical_offset: int) -> int:
-        """How many keys of the record that was indexed last are there; a stop may have come in between."""
+        """How many keys of the last indexed record are in the files."""
         entries = 0
         for file in reversed(self._files):
             in_file = file.entries_of(physical_offset)
@@ -226,14 +226,14 @@ class Index:
         return name
 
     def __len__(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._files)
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexMatches:
-        """Where messages with a key, or a unique key, may be that were stored in a span of time."""
+        """Find messages with a key, or a unique key, that were stored in a time range."""
         if self.before_find is not None:
             self.before_find()
-        with suppress(OSError):  # what cannot be written now is found later
+        with suppress(OSError):  # unwritten entries are found later
             self.write()
         if self._last is None:
             return IndexMatches([], 0, 0)
@@ -247,12 +247,12 @@ class Index:
         return IndexMatches(found, self._last.end_time_ms, self._last.end_offset)
 
     def leads_beyond(self, topic: str, key: str) -> bool:
-        """Whether somebody else has added to what a key leads to, so that it may have been missed."""
+        """Whether another process added entries for a key, which a search may have missed."""
         hashed = key_hash(self._hashes.beginning(topic), key.encode("utf-8", "replace"))
         return any(file.leads_beyond(hashed) for file in self._files)
 
     def detach_expired(self, log_start: int) -> list[IndexFile]:
-        """Take out the files that have only messages from before the commit log's start; erase them later."""
+        """Detach the files whose messages are all before the start of the log; `erase` deletes them."""
         kept = 0
         while kept < len(self._files) - 1 and self._files[kept].end_offset < log_start:
             kept += 1
@@ -262,7 +262,7 @@ class Index:
     # Everything below blocks
 
     def erase(self, expired: Iterable[IndexFile]) -> None:
-        """Take detached files off the disk."""
+        """Delete detached files."""
         for file in expired:
             if self._writable:
                 self._disk.remove(file.path)
@@ -270,7 +270,7 @@ class Index:
             file.close()
 
     def load(self, *, stopped_cleanly: bool, safe_until_ms: int) -> None:
-        """Open the files; after an unclean stop only full ones that end at or before a time are whole."""
+        """Open the files; after an unclean stop, only full ones up to a time count as whole."""
         for entry in self._disk.entries(self._folder):
             path = self._folder / entry.name
             if entry.is_folder or not _FILE_NAME.fullmatch(entry.name):
@@ -288,29 +288,29 @@ class Index:
             and (file.is_full or file is self._files[-1])
             for file in self._files
         )
-        self._unsure_from = next((place for place, is_whole in enumerate(whole) if not is_whole), len(self))
+        self._unsure_from = next((number for number, is_whole in enumerate(whole) if not is_whole), len(self))
         self._end_with_last()
-        self._names_changed = True  # by the process before, and maybe in memory only
+        self._names_changed = True  # by an earlier process, and maybe in memory only
 
     def mend(self, limit: int, store_time: Callable[[int], int | None]) -> None:
-        """Make sure of every file, and forget the entries of all records at and behind a limit of the log.
+        """Drop torn entries with everything after them, and the entries of records from a limit on.
 
-        What is torn in a file is forgotten with everything behind it. `store_time` is that of a record.
+        `store_time` returns that of a record.
         """
-        for place, file in enumerate(self._files):
-            if place < self._unsure_from and file.end_offset < limit:
+        for number, file in enumerate(self._files):
+            if number < self._unsure_from and file.end_offset < limit:
                 continue
             is_last = file is self._files[-1]
             if not file.mend(limit, store_time, is_last=is_last) or not (is_last or file.is_full):
-                self.cut_to(place + (file.count > 1))
+                self.cut_to(number + (file.count > 1))
                 break
         self._unsure_from = len(self)
         self._end_with_last()
 
     def sync(self, *, only_full: bool = False) -> int:
-        """Put everything, or every full file, on the disk; the time up to which full files are there.
+        """Sync all files, or all full ones; returns the time up to which full files are on the disk.
 
-        Only full files may be synced while something is being put.
+        While entries are being put, only full files may be synced.
         """
         if not only_full:
             self.write()
@@ -331,7 +331,7 @@ class Index:
         return safe_until_ms
 
     def cut_to(self, count: int) -> None:
-        """Remove all files but the oldest so many."""
+        """Remove all files but the oldest `count`."""
         expired, self._files = self._files[count:], self._files[:count]
         self._unsure_from = min(self._unsure_from, count)
         self._end_with_last()
@@ -352,5 +352,5 @@ class Index:
 
 
 def index_name(moment: datetime) -> str:
-    """What a file is called that is made at a moment of local time."""
+    """The name of a file made at a moment of local time."""
     return moment.strftime(_TIME_FORMAT)[:-3]

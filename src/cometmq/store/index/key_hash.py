@@ -1,13 +1,13 @@
-"""The hashes under which the index knows the keys of messages.
+"""Key hashes: what the index stores in place of the keys of messages.
 
 Rules kept here:
-- What is hashed is `topic#key`; the topic's part is hashed once for many keys. The hash is Java's, made
-  positive; the one number for which Java has no positive one counts as 0.
-- A message has its unique key first, then each of its keys, which have a space between each two.
+- The hash is Java's, of `topic#key`, made positive; the one number without a positive counterpart counts as
+  0. The topic's part is hashed once for many keys.
+- A message has its unique key first, then each of its keys, separated by spaces.
 
-The sum is left to the interpreter's own number parser, as in `wire/java_hash.py`, and here to that of bytes.
-Nearly every message has a unique key, of digits and the letters from A to F: a number in base 31 whose digits
-are all too large by the same. So it takes one look at a table, and half of the time that other keys take.
+The interpreter's number parser computes the sum, as in `wire/java_hash.py`. Nearly every unique key consists
+of digits and the letters A to F: a number in base 31 whose digits are all too large by 40. One table look-up
+corrects that, and takes half the time of other keys.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.model.message_properties import KEY_SEPARATOR
-from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index.arrays import columns_of, key_hashes_of
 from cometmq.wire.java_hash import extend_hash, java_hash
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
     from cometmq.store.index.arrays import Columns
 
 _BASE: Final = 31
@@ -36,28 +36,28 @@ _DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
 _TO_DIGITS: Final = bytes(
     _DIGITS[byte - _EXCESS] if _EXCESS <= byte < _EXCESS + _BASE else ord("!") for byte in range(256)
 )
-"""Of the characters from ( to F, the digit that is left when the excess is taken away; others give none."""
+"""Maps the characters from ( to F to their base-31 digits, all others to an invalid one."""
 _POWERS: Final[tuple[int, ...]] = tuple(pow(_BASE, length, _MODULUS) for length in range(_LONGEST + 1))
 _EXCESSES: Final[tuple[int, ...]] = tuple(
-    _EXCESS * sum(_BASE**place for place in range(length)) % _MODULUS for length in range(_LONGEST + 1)
+    _EXCESS * sum(_BASE**digit for digit in range(length)) % _MODULUS for length in range(_LONGEST + 1)
 )
 _QUOTIENTS: Final = bytes(_DIGITS[byte // _BASE] for byte in range(256))
 _REMAINDERS: Final = bytes(_DIGITS[byte % _BASE] for byte in range(256))
 _SEPARATOR: Final = KEY_SEPARATOR.encode()
 
 Entries = tuple[list[int], list[int], list[int]]
-"""Hashes of keys, places in the log and store times, by columns."""
+"""Hashes of keys, physical offsets and store times, by columns."""
 
 
 def key_hash(beginning: int, key: bytes) -> int:
-    """The hash under which a key is found; `beginning` is the Java hash of the topic and a `#`."""
+    """The hash of a key; `beginning` is the Java hash of the topic and a `#`."""
     if key.isupper():
         try:
             length = len(key)
             value = (
                 beginning * _POWERS[length] + _EXCESSES[length] + int(key.translate(_TO_DIGITS), _BASE)
             ) & _MASK
-        except (IndexError, ValueError):  # it is too long, or has a character that is no such digit
+        except (IndexError, ValueError):  # too long, or with another character
             value = _any_hash(beginning, key)
     else:
         value = _any_hash(beginning, key)
@@ -87,10 +87,10 @@ def _positive(values: Iterable[int]) -> list[int]:
 
 
 def _values_of(beginning: int, keys: Sequence[bytes]) -> list[int] | None:
-    """The hashes of keys, as numbers without a sign; None if they are to be hashed one by one.
+    """The unsigned hashes of keys; None if they have to be hashed one by one.
 
-    What all of them begin with, such as the address of a producer, is hashed once. That is quick if what is
-    left of them are digits and letters from A to F.
+    A common prefix, such as the address of a producer, is hashed once. The rest has to be digits and letters
+    from A to F.
     """
     lengths = set(map(len, keys))
     shortest, longest = min(lengths), max(lengths)
@@ -108,19 +108,19 @@ def _values_of(beginning: int, keys: Sequence[bytes]) -> list[int] | None:
                 for end in range(longest, len(digits) + 1, longest)
             ]
         return [bases[len(key)] + int(key[same:].translate(_TO_DIGITS), _BASE) & _MASK for key in keys]
-    except ValueError:  # what is left has a character that is no such digit
+    except ValueError:  # the rest has another character
         return None
 
 
 def _common_length(one: bytes, other: bytes, most: int) -> int:
-    """How many of the first bytes are the same, and at most so many."""
+    """The length of the common prefix, at most `most`."""
     if one[:most] == other[:most]:
         return max(most, 0)
-    return next(place for place in range(most) if one[place] != other[place])
+    return next(at for at in range(most) if one[at] != other[at])
 
 
 def _any_hash(beginning: int, key: bytes) -> int:
-    """The same for keys of all kinds, as a number without a sign."""
+    """The unsigned hash of any key."""
     length = len(key)
     if not 0 < length <= _LONGEST or not key.isascii():
         return extend_hash(beginning, key.decode("utf-8", "replace")) & _MASK
@@ -139,13 +139,13 @@ def key_hashes(beginning: int, unique_key: bytes | None, keys: bytes | None) -> 
 
 
 class KeyHashes:
-    """Hashes the keys of messages; remembers what the hashes of a topic's keys begin with."""
+    """Hashes the keys of messages, and caches the hash of each topic."""
 
     def __init__(self) -> None:
         self._beginnings: dict[str, int] = {}
 
     def beginning(self, topic: str) -> int:
-        """The hash of a topic, which those of all its keys go on from."""
+        """The hash of a topic, from which those of its keys continue."""
         beginning = self._beginnings.get(topic)
         if beginning is None:
             if len(self._beginnings) >= _REMEMBERED_TOPICS:
@@ -155,7 +155,7 @@ class KeyHashes:
 
     def entries_of(self, records: Sequence[Keyed]) -> Entries:
         """The entries of records, in their order."""
-        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
+        topics, unique_keys, further_keys, offsets, times = zip(*records, strict=True)
         if not all(unique_keys):
             return self._one_by_one(records)
         hashes_of: Callable[[Sequence[bytes]], list[int]]
@@ -164,30 +164,30 @@ class KeyHashes:
         else:
             hashes_of = partial(hashes_of_each, list(map(self.beginning, topics)))
         if not any(further_keys):
-            return hashes_of(unique_keys), list(places), list(moments)
+            return hashes_of(unique_keys), list(offsets), list(times)
         if all(further_keys) and _SEPARATOR not in b"".join(further_keys):
             hashes = hashes_of(unique_keys), hashes_of(further_keys)
-            return _mixed(*hashes), _mixed(places, places), _mixed(moments, moments)
+            return _mixed(*hashes), _mixed(offsets, offsets), _mixed(times, times)
         return self._one_by_one(records)
 
     def columns_of(self, records: Sequence[Keyed]) -> Columns | None:
-        """The same by columns of NumPy, if the keys of all records are of one kind."""
-        topics, unique_keys, further_keys, places, moments = zip(*records, strict=True)
+        """The entries of records by columns of NumPy, if their keys are alike; otherwise None."""
+        topics, unique_keys, further_keys, offsets, times = zip(*records, strict=True)
         if not all(unique_keys) or topics.count(topics[0]) < len(topics):
             return None
-        kinds = [unique_keys]
+        key_columns = [unique_keys]
         if any(further_keys):
             if not all(further_keys) or _SEPARATOR in b"".join(further_keys):
                 return None
-            kinds.append(further_keys)
+            key_columns.append(further_keys)
         beginning = self.beginning(topics[0])
         hashes = []
-        for keys in kinds:
+        for keys in key_columns:
             found = key_hashes_of(beginning, keys)
             if found is None:
                 return None
             hashes.append(found)
-        return columns_of(hashes, places, moments)
+        return columns_of(hashes, offsets, times)
 
     def _one_by_one(self, records: Sequence[Keyed]) -> Entries:
         hashes: list[int] = []
@@ -202,7 +202,7 @@ class KeyHashes:
 
 
 def _mixed(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """The numbers of both in turn."""
+    """Interleave two columns."""
     mixed = [0] * (2 * len(one))
     mixed[::2], mixed[1::2] = one, other
     return mixed

@@ -1,43 +1,71 @@
-"""Making the next file of a sequence before it is needed.
+"""Allocating the next mapped file before it is needed, and preparing pages that will be written soon.
 
 Rules kept here:
-- A new file is whole before it is used: all of its room is reserved, its name and size are on the disk.
-- Files are made on a worker thread. The thread that writes waits only if it needs a file that is not ready,
-  and only for a bounded time. After a failure it does not wait again before a file has been made: a full disk
-  must not stop the event loop once a message.
-- A file that was made and not used is removed at the end; a file that could not be finished at once.
-- What will be written to soon can be made ready for that on the same worker, one part at a time.
+- A new file is whole before it is used: all its room is reserved, its name and size are on the disk.
+- A worker thread makes files. The writing thread waits only for a file that is not ready, and only for a
+  bounded time. After a failure it does not wait again before a file has been made: a full disk must not stop
+  the event loop for every message.
+- An unused file is removed on close, an unfinished one at once.
+- The first write to a page of a mapped file makes the kernel find the page, reserve its block on the disk,
+  and wait while much else is written back. The worker takes these faults for many pages at once. That is
+  optional: where the kernel cannot do it (before Linux 5.14), writes take longer. File contents are never
+  touched.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import mmap
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Final
 
 from cometmq.model.errors import StoreError
+from cometmq.ports.disk import Buffer
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
-from cometmq.store.log.page_faults import make_writable
+
+_POPULATE_WRITE: Final = 23
+
+# Not `mmap.madvise`, which holds the GIL while the kernel works.
+_madvise: Final = getattr(ctypes.CDLL(None), "madvise", None)
+if _madvise is not None:
+    _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    _madvise.restype = ctypes.c_int
+
 
 log = logging.getLogger("cometmq.store")
-
 WAIT_MS: Final = 5000
 PAGE: Final = 4096
 _PAGES_AT_ONCE: Final = 64
-
 WarmUp = Callable[[MappedFile], None]
 
 
+def make_writable(buffer: Buffer, start: int, end: int) -> bool:
+    """Take the write faults of a range of pages; blocks without the GIL.
+
+    Returns False if the kernel refused, or the file was closed meanwhile.
+    """
+    if _madvise is None or not isinstance(buffer, mmap.mmap):
+        return False
+    start -= start % mmap.PAGESIZE
+    try:
+        held = ctypes.c_char.from_buffer(buffer)  # keeps the mapping during the call
+    except ValueError:
+        return False
+    done = _madvise(ctypes.addressof(held) + start, end - start, _POPULATE_WRITE)
+    return bool(done == 0)
+
+
 class AllocationError(StoreError):
-    """The next file could not be made, or not in time; the message says why."""
+    """The next file could not be made, or not in time."""
 
     retriable = True
 
 
 class FileAllocator:
-    """Makes the files of one sequence. All methods belong to the thread that writes."""
+    """Makes the files of one sequence. All methods belong to the writing thread."""
 
     def __init__(
         self,
@@ -53,16 +81,16 @@ class FileAllocator:
         self._warm_up = warm_up
         self._wanted: int | None = None
         self._making: Future[MappedFile] | None = None
-        self._readying: Future[None] | None = None
+        self._preparing: Future[None] | None = None
         self.failure: AllocationError | None = None
         """Why there is no next file, until there is one again."""
 
-    def prepare(self, start: int) -> None:
-        """Begin to make the file that starts at an offset, if it is not being made already."""
+    def request(self, start: int) -> None:
+        """Begin to make the file that starts at an offset, unless that is under way."""
         self._begin(start)
 
     def take(self, start: int) -> MappedFile:
-        """The file that starts at an offset, made and ready; raises `AllocationError`."""
+        """Return the file that starts at an offset; raises `AllocationError`."""
         making = self._begin(start)
         try:
             mapped = making.result(0 if self.failure else self._wait_ms / 1000)
@@ -71,19 +99,19 @@ class FileAllocator:
         self._making = self.failure = None
         return mapped
 
-    def make_ready(self, mapped: MappedFile, start: int, end: int, *, settled: bool = False) -> bool:
-        """Have a part of a file ready to be written to soon; False if that was asked for too often.
+    def prepare_pages(self, mapped: MappedFile, start: int, end: int, *, settled: bool = False) -> bool:
+        """Prepare pages that will be written soon; False if the worker still prepares others.
 
-        If `settled`, it is written to the disk as it is. The file system has nothing to note down about it
-        when it is written again, and a sync takes half of the time.
+        If `settled`, they are also synced. The file system then has no block to allocate when they are
+        written again, which halves the time of a sync.
         """
-        if self._readying is not None and not self._readying.done():
+        if self._preparing is not None and not self._preparing.done():
             return False
-        self._readying = self._executor.submit(_make_ready, mapped, start, end, settled=settled)
+        self._preparing = self._executor.submit(_prepare_pages, mapped, start, end, settled=settled)
         return True
 
     def close(self) -> None:
-        """Remove what was made and not used; blocks until nothing is being made any more."""
+        """Remove an unused file; blocks until none is being made."""
         making, self._making = self._making, None
         if making is not None and not making.cancel() and making.exception() is None:
             self._files.erase(making.result())
@@ -117,22 +145,21 @@ class FileAllocator:
         else:
             reason = f"the file was not ready after {self._wait_ms} ms; the disk is too slow or stuck"
         if self.failure is None:
-            log.error("no room in the log behind offset %d: %s", start, reason)
+            log.error("no room in the log after offset %d: %s", start, reason)
         if self.failure is None or making.done():
-            self.failure = AllocationError(f"no room in the log behind offset {start}: {reason}")
+            self.failure = AllocationError(f"no room in the log after offset {start}: {reason}")
         return AllocationError(self.failure.message)
 
 
-def _make_ready(mapped: MappedFile, start: int, end: int, *, settled: bool) -> None:
+def _prepare_pages(mapped: MappedFile, start: int, end: int, *, settled: bool) -> None:
     if make_writable(mapped.buffer, start, end) and settled:
         mapped.settle()
 
 
 def touch_pages(mapped: MappedFile, sync_every_pages: int | None = None) -> None:
-    """Write to every page of a new file, so that no append has to wait for the kernel to find one.
+    """Write to every page of a new file, so that no append waits for a page fault.
 
-    With `sync_every_pages` what was touched is put on the disk every so many pages, instead of all at once
-    some time later.
+    With `sync_every_pages`, touched pages are synced in steps instead of all at once later.
     """
     step = _PAGES_AT_ONCE * PAGE
     zeros = bytes(step)
@@ -145,6 +172,6 @@ def touch_pages(mapped: MappedFile, sync_every_pages: int | None = None) -> None
         if sync_every_pages is not None and unsynced >= sync_every_pages:
             mapped.file.sync()
             unsynced = 0
-        time.sleep(0)  # lets the event loop in; it would wait for the whole switch interval otherwise
+        time.sleep(0)  # lets the event loop run before the switch interval is over
     if sync_every_pages is not None:
         mapped.file.sync()

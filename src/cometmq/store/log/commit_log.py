@@ -1,21 +1,30 @@
-"""The commit log: every message of every topic, one behind the other, in one logical stream of bytes.
+"""The commit log: every message of every topic, one after the other, in one logical stream of bytes.
 
 Rules kept here:
-- Appends are serial: one thread calls everything here that writes. `sync` runs beside it on another thread.
-- A record, or a batch as a whole, lies in one file. It leaves at least 8 bytes of it free; a filler there
-  says that the log goes on in the next file.
-- What makes bytes a record is written last. A process that is killed at any instant leaves a whole record, or
-  a whole batch, or nothing.
-- An append that is refused has changed nothing that anybody reads, and the status says why.
+- Appends are serial: one thread calls every method that writes. `sync` runs beside it on another thread.
+- A record, or a group as a whole, lies in one file and leaves at least 8 bytes of it free. A filler there
+  says that the log continues in the next file.
+- The bytes that make a record are written last. A process killed at any instant leaves a whole record, a
+  whole group, or nothing.
+- A refused append changes nothing that anybody reads, and the status says why.
 - Store times do not run backwards when the clock is set back a little: look-ups by time depend on them.
+- The log moves on to the next file only once that file exists. If none can be made, the current file stays as
+  it is and takes whatever still fits. The last file is never removed.
+- The next file is requested when the current one is half full: early enough to be ready in time, late enough
+  that a log which hardly grows takes no more disk than it needs.
+- A log that grows quickly has its next pages prepared by a worker, so that the appending thread does not wait
+  for the kernel or, with synchronous flush, so that a sync has less to do. A slow log does without: a page
+  that is prepared and flushed before it is used is written to the disk twice.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import struct
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
@@ -25,18 +34,16 @@ from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.log.allocation import FileAllocator, touch_pages
-from cometmq.store.log.growing_log import GrowingLog
-from cometmq.store.log.mapped_files import MappedFile, MappedFiles
-from cometmq.store.log.spread_files import SpreadFiles
-from cometmq.store.put.batch import (
+from cometmq.store.log.allocation import PAGE, AllocationError, FileAllocator, touch_pages
+from cometmq.store.log.batch import (
     SIGN_CLEARED,
     MessageBatch,
     Part,
     PropertiesTooLongError,
     pack_records,
 )
-from cometmq.store.put.bulk import can_take
+from cometmq.store.log.mapped_files import MappedFile, MappedFiles, MultiPathMappedFiles
+from cometmq.store.log.reader import LogReader
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
@@ -50,12 +57,14 @@ from cometmq.wire.record.layout import (
     MAGIC_V2,
     MAX_TOPIC_LENGTH_V1,
     topic_field,
+    write_filler,
 )
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
-if TYPE_CHECKING:
-    from cometmq.store.put.bulk import RecordBulk
+log = logging.getLogger("cometmq.store")
 
+FREE_AT_END: Final = HEAD.size
+"""Every record leaves this much of its file free: the room of a filler."""
 MAX_TOPIC_LENGTH: Final = 255
 """In bytes. Only retry topics may have more than 127, since nobody names them by hand."""
 
@@ -63,25 +72,44 @@ CLOCK_STEP_MS: Final = 10_000
 """How far the clock may be set back before store times follow it."""
 
 _COPIED_TWICE: Final = 4096
-"""Up to this size it is quicker to put a body and what follows it together first, and write them at once."""
+"""Up to this size, joining body and tail first and writing them at once is faster."""
 _LARGE: Final = 64 * 1024
-"""So many bytes at once are not written in memory: the system then has no pages to find for them."""
+"""Larger groups are written with `pwrite`, which needs no page faults."""
 _KNOWN_TOPICS: Final = 100_000
+_STEP: Final = 1024 * 1024
+_ZEROS: Final = bytes(_STEP)
+_AHEAD: Final = 8 * _STEP
+_QUICK_STEP_MS: Final = 20
+_QUICK_SETTLED_STEP_MS: Final = 200
+"""A log that grows by a step in this time, or less, has its pages prepared."""
 
 _NO_HOST_BITS: Final = ~HOST_V6_MASK
-
 _OK: Final = PutStatus.PUT_OK
 
-RunRoom = tuple[struct.Struct, int, dict[str, tuple[int, bytes]], bytes, int, int, int]
-"""The fixed part of a record and its host bits; of each topic that is known, the magic and the name behind
-its length; the store host; from where to where in the log there is room; and the store time."""
+Fill = Callable[[int, int, bytes], Body]
+"""Returns the bytes of records for a physical offset, a store time and a store host."""
+
+
+class GroupRoom(NamedTuple):
+    """What `append_parts` needs its records to be packed with."""
+
+    fixed_part: struct.Struct
+    host_bits: int
+    topics: dict[str, tuple[int, bytes]]
+    """Magic and length-prefixed name of each known topic."""
+    store_host: bytes
+    start: int
+    """The physical offset of the first record."""
+    end: int
+    """The physical offset where the room ends."""
+    now_ms: int
 
 
 def open_commit_log(
     disk: Disk, clock: Clock, executor: Executor, config: StoreConfig, store_host: bytes
 ) -> CommitLog:
-    """The commit log of a store directory, not loaded yet; its files are made on the executor."""
-    files = SpreadFiles(
+    """The commit log of a store directory, not loaded yet; the executor makes its files."""
+    files = MultiPathMappedFiles(
         disk,
         config.commit_log_folders,
         config.writable_commit_log_folders,
@@ -98,7 +126,7 @@ def open_commit_log(
     return CommitLog(files, allocator, clock, config, store_host)
 
 
-class CommitLog(GrowingLog):
+class CommitLog(LogReader):
     """The log that messages are appended to; `store_host` is this broker's address, packed."""
 
     def __init__(
@@ -109,11 +137,12 @@ class CommitLog(GrowingLog):
         config: StoreConfig,
         store_host: bytes,
     ) -> None:
-        # With synchronous flush, the pages that are ready would be written by the next of many short syncs.
-        super().__init__(files, allocator, settles_pages=config.flush_disk_type == "SYNC_FLUSH")
+        super().__init__(files)
+        self._allocator = allocator
         self._now_ms = clock.now_ms
         self._store_host = store_host
-        self._seals = config.enabled_append_prop_crc
+        self.seals: Final = config.enabled_append_prop_crc
+        """Whether every record ends in a checksum property of its own."""
         self._long_topics = config.auto_message_version_on_topic_len
         self._layouts = {
             born: (FIXED_PARTS[bits], bits)
@@ -123,37 +152,64 @@ class CommitLog(GrowingLog):
         if not self._layouts:
             raise MessageError(f"a store host of {len(store_host)} bytes cannot be written; pack it first")
         self._topics: dict[str, tuple[int, bytes]] = {}
-        """Of every topic met: the version of its records, and its name behind its length."""
-        self._confirms_flushed = config.flush_disk_type == "SYNC_FLUSH" and not config.read_un_committed
+        """Magic and length-prefixed name of each topic met so far."""
+        sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+        # With synchronous flush, the next of many short syncs would write prepared pages.
+        self._settles_pages = sync_flush
+        self._quick_step_ms = _QUICK_SETTLED_STEP_MS if sync_flush else _QUICK_STEP_MS
+        self._confirms_flushed = sync_flush and not config.read_un_committed
         self.confirmed_offset: int | None = None
-        """Set by a controller: what enough replicas have."""
+        """Set by a controller: the offset that enough replicas have."""
         self.max_message_size = config.max_message_size
+        self._current: MappedFile | None = None
+        self._room_ends = 0
+        """The position in the current file after which an append has to ask for room."""
+        self._prepared = 0
+        """Up to where the pages of the current file were prepared."""
+        self._step_began_ms = 0
+        self._has_room = True
+        self.cuts = 0
+        """How often the log was truncated."""
+        self.store_timestamp_ms = 0
+        """The store time of the last record; recovery sets it after a start."""
+        self.flushed_timestamp_ms = 0
+        """A store time up to which every record is on the disk."""
 
     @property
     def confirm_offset(self) -> int:
-        """The offset up to which messages may be given to consumers."""
+        """The offset up to which consumers may see messages."""
         if self.confirmed_offset is not None:
             return self.confirmed_offset
         return self.flushed_offset if self._confirms_flushed else self.max_offset
 
-    def append(self, record: Record) -> PutStatus:
-        """Append one message; its physical offset, store time and total size are set in the record.
+    @property
+    def flushed_offset(self) -> int:
+        return self.files.flushed_offset
 
-        The queue offset is the caller's business, the store host this log's. All in one piece, because a call
-        more would cost every message as much as its checksum does.
+    @property
+    def allocation_failure(self) -> AllocationError | None:
+        """Why the log cannot grow, while it cannot."""
+        return self._allocator.failure
+
+    # Append
+
+    def append(self, record: Record) -> PutStatus:
+        """Append one message; sets its physical offset, store time and total size in the record.
+
+        The caller sets the queue offset. This is one function, and not `append_parts` with a group of one,
+        because one more call costs every message as much as its checksum.
         """
         body, block = record.body, without_crc_property(record.properties_block)
         body_length, block_length = len(body), len(block)
-        # The length of the body is the last of the fixed part. As long as it is missing, and only if it is
-        # not 0, nothing here is taken for a record; the other way of writing does not depend on it.
-        if self._seals or not body_length:
+        # The body length ends the fixed part. While it is missing, nothing here is taken for a record; that
+        # needs a length other than 0, which `append_batch` does not.
+        if self.seals or not body_length:
             return self.append_batch(MessageBatch(record, (BatchItem(body, b"", record.flag),), body_length))
-        # The limit of a whole record, 64 KiB more than that of a body, cannot be reached with such lengths.
         if body_length > self.max_message_size:
             return PutStatus.MESSAGE_ILLEGAL
         if block_length > MAX_PROPERTIES_LENGTH:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        known = self._topics.get(record.topic) or self._learned(record.topic)
+        known = self._topics.get(record.topic) or self._learn(record.topic)
         if known is None:
             return PutStatus.MESSAGE_ILLEGAL
         magic, topic = known
@@ -202,7 +258,7 @@ class CommitLog(GrowingLog):
                 record.prepared_transaction_offset,
                 body_length,
             )
-        except struct.error:  # a number that does not fit into its field; those before it are written
+        except struct.error:  # a number that does not fit into its field, after others were written
             buffer[at:end] = bytes(size)
             mapped.file.wrote(at, end)
             return PutStatus.MESSAGE_ILLEGAL
@@ -216,15 +272,13 @@ class CommitLog(GrowingLog):
         return _OK
 
     def append_batch(self, batch: MessageBatch) -> PutStatus:
-        """Append messages as one unit, with queue offsets one behind the other; see `MessageBatch`."""
+        """Append messages as one group with consecutive queue offsets; see `MessageBatch`."""
         head = batch.head
         if batch.encoded_size > self.max_message_size or not batch.items:
             return PutStatus.MESSAGE_ILLEGAL
-        now = self._now_ms()
-        if now < self.store_timestamp_ms:
-            now = self._held_back(now)
+        now = self._store_time_ms()
         try:
-            parts = self._packed(batch, now)
+            parts = self._pack(batch, now)
             size = sum(batch.sizes)
             mapped = self._current
             if mapped is None or mapped.wrote + size > self._room_ends:
@@ -233,59 +287,44 @@ class CommitLog(GrowingLog):
                     return status
                 mapped, before = self._writable(), mapped
                 if mapped is not before:
-                    parts = self._packed(batch, now)
+                    parts = self._pack(batch, now)
         except PropertiesTooLongError:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         except (struct.error, MessageError):
             return PutStatus.MESSAGE_ILLEGAL
-        place = mapped.start + mapped.wrote
-        head.physical_offset, head.store_timestamp_ms, head.total_size = place, now, size
+        head.physical_offset = mapped.start + mapped.wrote
+        head.store_timestamp_ms, head.total_size = now, size
         self.append_parts(parts, now)
         return _OK
 
-    @property
-    def takes_bulks(self) -> bool:
-        """Whether records can be appended as they come."""
-        return not self._seals and can_take(self._store_host, self._store_host)
-
-    def append_bulk(
-        self, bulk: RecordBulk, queue_offset: int, born_host: bytes
-    ) -> tuple[PutStatus, int, int]:
-        """Append records that came as such; the status, and where and when they were written."""
-        if not can_take(born_host, self._store_host) or self._seals:
-            return PutStatus.MESSAGE_ILLEGAL, 0, 0
-        now = self._now_ms()
-        if now < self.store_timestamp_ms:
-            now = self._held_back(now)
-        mapped, in_memory = self._current, bulk.size < _LARGE
-        if mapped is None or mapped.wrote + bulk.size > self._room_ends:
-            status = self._make_room(bulk.size, now, in_memory=in_memory)
+    def append_filled(self, size: int, fill: Fill) -> tuple[PutStatus, int, int]:
+        """Append a group of prepared records; returns status, physical offset and store time."""
+        now = self._store_time_ms()
+        mapped, in_memory = self._current, size < _LARGE
+        if mapped is None or mapped.wrote + size > self._room_ends:
+            status = self._make_room(size, now, in_memory=in_memory)
             if status is not _OK:
                 return status, 0, 0
             mapped = self._writable()
-        place = mapped.start + mapped.wrote
-        records = bulk.fill(queue_offset, place, born_host, now, self._store_host)
+        physical_offset = mapped.start + mapped.wrote
+        records = fill(physical_offset, now, self._store_host)
         head, rest = records[: HEAD.size], records[HEAD.size :]
         self._append_whole(mapped, head, rest, now, in_memory=in_memory)
-        return _OK, place, now
+        return _OK, physical_offset, now
 
-    def room_for_run(self, born_host_length: int) -> RunRoom | None:
-        """What records for `append_parts` are made of; None if they are not to be made here."""
-        current, known_layout = self._current, self._layouts.get(born_host_length)
-        if current is None or known_layout is None or self._seals:
+    def room_for_group(self, born_host_length: int) -> GroupRoom | None:
+        """The room left for `append_parts`; None if records have to be appended one by one."""
+        current, layout = self._current, self._layouts.get(born_host_length)
+        if current is None or layout is None or self.seals:
             return None
-        now = self._now_ms()
+        start, now = current.start, self._now_ms()
         if now < self.store_timestamp_ms:
             now = self._held_back(now)
-        start = current.start
         room = start + current.wrote, start + self._room_ends
-        return *known_layout, self._topics, self._store_host, *room, now
+        return GroupRoom(*layout, self._topics, self._store_host, *room, now)
 
     def append_parts(self, parts: list[Part], now_ms: int) -> None:
-        """Append records that were packed for this place, and for which there is room.
-
-        They are written so that, until the very last, there is none of them.
-        """
+        """Append records that were packed for the end of the log, and for which there is room."""
         fixed = parts[0]
         parts[0] = fixed[HEAD.size :]
         self._append_whole(self._writable(), fixed[: HEAD.size], b"".join(parts), now_ms)
@@ -293,24 +332,24 @@ class CommitLog(GrowingLog):
     def _append_whole(
         self, mapped: MappedFile, head: Body, rest: Body, now_ms: int, *, in_memory: bool = True
     ) -> None:
-        """Append records: what is behind the head of the first, and then this head."""
+        """Append records as a group: the head of the first one is written last and makes them exist."""
         at = mapped.wrote
-        behind_head = at + HEAD.size
-        end = behind_head + len(rest)
+        head_end = at + HEAD.size
+        end = head_end + len(rest)
         if in_memory:
-            mapped.buffer[behind_head:end] = rest
+            mapped.buffer[head_end:end] = rest
             if mapped.report is not None:
-                mapped.report(behind_head, end)
+                mapped.report(head_end, end)
         else:
-            mapped.file.write_through(behind_head, rest)
-        mapped.buffer[at:behind_head] = head
+            mapped.file.write_through(head_end, rest)
+        mapped.buffer[at:head_end] = head
         if mapped.report is not None:
-            mapped.report(at, behind_head)
+            mapped.report(at, head_end)
         mapped.wrote = end
         self.store_timestamp_ms = now_ms
 
     def append_data(self, data: bytes | memoryview) -> PutStatus:
-        """Append bytes of another broker's log as they are; they have to end in the file they begin in."""
+        """Append bytes of another broker's log unchanged; they have to end in the file they begin in."""
         status = self._make_room_for_data(self._now_ms())
         if status is not _OK:
             return status
@@ -324,18 +363,18 @@ class CommitLog(GrowingLog):
         mapped.wrote = end
         return _OK
 
-    def _packed(self, batch: MessageBatch, now_ms: int) -> list[Part]:
-        """The records of a batch at the end of the log as it is now."""
+    def _pack(self, batch: MessageBatch, now_ms: int) -> list[Part]:
+        """The records of a batch, packed for the current end of the log."""
         topic = batch.head.topic
-        known = self._topics.get(topic) or self._learned(topic)
+        known = self._topics.get(topic) or self._learn(topic)
         if known is None:
             raise MessageError(f"topic {topic!r} cannot be stored")
         current = self._current
         offset = self.max_offset if current is None else current.start + current.wrote
-        return pack_records(batch, *known, offset, now_ms, self._store_host, sealed=self._seals)
+        return pack_records(batch, *known, offset, now_ms, self._store_host, sealed=self.seals)
 
-    def _learned(self, topic: str) -> tuple[int, bytes] | None:
-        """What the records of a new topic say of it; None if there may be none."""
+    def _learn(self, topic: str) -> tuple[int, bytes] | None:
+        """Magic and length-prefixed name of a new topic; None if it cannot be stored."""
         try:
             name = topic.encode("utf-8")
         except UnicodeEncodeError:
@@ -351,6 +390,178 @@ class CommitLog(GrowingLog):
         self._topics[topic] = known
         return known
 
+    def _store_time_ms(self) -> int:
+        now = self._now_ms()
+        return now if now >= self.store_timestamp_ms else self._held_back(now)
+
     def _held_back(self, now_ms: int) -> int:
-        """The store time while the clock shows less than that of the last record."""
+        """The store time while the clock is before that of the last record."""
         return self.store_timestamp_ms if self.store_timestamp_ms - now_ms <= CLOCK_STEP_MS else now_ms
+
+    # Files
+
+    def prepare_to_append(self) -> None:
+        """Open a file to append to before the first message. Blocks, not on the allocator's thread."""
+        if self.files.files and not self.files.files[-1].is_full:
+            self._enter(self.files.files[-1])
+        else:
+            self._enter(self.files.add(self._allocator.take(self.files.next_start)))
+
+    def sync(self) -> int:
+        """Sync everything written so far; returns up to which offset. Blocks."""
+        stored_ms = self.store_timestamp_ms  # read first: it must not be later than what is synced
+        offset = self.files.sync()
+        self.flushed_timestamp_ms = stored_ms
+        return offset
+
+    def truncate(self, offset: int) -> None:
+        """Forget everything from an offset on. Blocks."""
+        self.files.truncate(offset)
+        self._current = None
+        self.cuts += 1
+
+    def clear_after_end(self) -> int:
+        """Zero what a crash left after the end in the last file; returns how many bytes. Blocks.
+
+        Whole records can be left there. A new record that happens to end where one of them begins would bring
+        it back to life after the next crash.
+        """
+        if not self.files.files:
+            return 0
+        mapped = self.files.files[-1]
+        # Before anything is read, because pages that the kernel reads ahead count as written.
+        parts = mapped.file.data_ranges(mapped.wrote)
+        cleared = sum(self._clear_part(mapped, start, end) for start, end in parts)
+        if cleared:
+            mapped.file.sync()
+        return cleared
+
+    def _clear_part(self, mapped: MappedFile, start: int, last: int) -> int:
+        cleared = 0
+        while start < last:
+            end = min((start // _STEP + 1) * _STEP, last)
+            mapped.file.fetch(start, end)
+            if mapped.buffer[start:end] != _ZEROS[: end - start]:
+                cleared += self._clear(mapped, start, end)
+            start = end
+        return cleared
+
+    def _clear(self, mapped: MappedFile, start: int, end: int) -> int:
+        """Zero the pages that hold something; returns how many bytes."""
+        cleared = 0
+        while start < end:
+            page_end = min((start // PAGE + 1) * PAGE, end)
+            if mapped.buffer[start:page_end] != _ZEROS[: page_end - start]:
+                mapped.buffer[start:page_end] = _ZEROS[: page_end - start]
+                mapped.file.wrote(start, page_end)
+                cleared += page_end - start
+            start = page_end
+        return cleared
+
+    def detach_first(self) -> MappedFile | None:
+        """Let the log begin at its second file; returns the first one. None if there is only one."""
+        if len(self.files.files) < 2:
+            return None
+        mapped = self.files.files[0]
+        self.files.detach(mapped)
+        return mapped
+
+    def erase(self, mapped: MappedFile) -> None:
+        """Delete a detached file. Blocks."""
+        self.files.erase(mapped)
+
+    def close(self) -> None:
+        """Close all files. Blocks."""
+        self._allocator.close()
+        self._current = None
+        self.files.close()
+
+    def _writable(self) -> MappedFile:
+        if self._current is None:
+            raise StoreError("the log has no file to append to; ask for room first")
+        return self._current
+
+    def _make_room(self, size: int, now_ms: int, *, in_memory: bool = True) -> PutStatus:
+        """Have a current file with room for `size` bytes, and the next file made in good time.
+
+        Pages are prepared only for writes in memory.
+        """
+        if size + FREE_AT_END > self.files.file_size:
+            return PutStatus.MESSAGE_ILLEGAL
+        if not self._resume():
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        current = self._current
+        if current is None or current.wrote + size + FREE_AT_END > current.size:
+            return self._next_file(now_ms)
+        if current.wrote + size > self._room_ends:
+            last = current.size - FREE_AT_END
+            self._look_ahead(current, current.wrote + size, last, now_ms, in_memory=in_memory)
+        return PutStatus.PUT_OK
+
+    def _make_room_for_data(self, now_ms: int) -> PutStatus:
+        """Have a current file that is not full; copied bytes bring their own filler."""
+        if not self._resume():
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        current = self._current
+        if current is None or current.is_full:
+            return self._next_file(now_ms)
+        if current.wrote > self._room_ends:
+            self._look_ahead(current, current.wrote, current.size, now_ms)
+        return PutStatus.PUT_OK
+
+    def _look_ahead(
+        self, current: MappedFile, end: int, last: int, now_ms: int, *, in_memory: bool = True
+    ) -> None:
+        """Request the next file, and prepare pages, before the log reaches `end` in its current file."""
+        half = current.size // 2
+        if end > half:
+            self._allocator.request(current.end)
+        self._room_ends = min(end + _STEP, half if end <= half else last)
+        is_quick = now_ms - self._step_began_ms <= self._quick_step_ms
+        self._step_began_ms = now_ms
+        upto = min(end + _AHEAD, current.size)
+        start = max(end, self._prepared)
+        if (
+            is_quick
+            and in_memory
+            and start < upto
+            and self._allocator.prepare_pages(current, start, upto, settled=self._settles_pages)
+        ):
+            self._prepared = upto
+
+    def _resume(self) -> bool:
+        """Append to the last loaded file; False if the disk has no room for the rest of it."""
+        if self._current is None and self.files.files:
+            try:
+                self._enter(self.files.files[-1])
+            except OSError as error:
+                if self._has_room:  # logged once, not once a message
+                    log.error("%s cannot be appended to: %s", self.files.files[-1].file.path, error)
+                self._has_room = False
+                return False
+            self._has_room = True
+        return True
+
+    def _next_file(self, now_ms: int) -> PutStatus:
+        """Continue in the next file."""
+        try:
+            following = self._allocator.take(self.files.next_start)
+        except AllocationError:
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        current = self._current
+        if current is not None:
+            rest = current.size - current.wrote
+            if rest >= FREE_AT_END:
+                write_filler(current.buffer, current.wrote, rest)
+                current.file.wrote(current.wrote, current.wrote + FREE_AT_END)
+            current.wrote = current.size
+            current.modified_ms = now_ms
+        self._enter(self.files.add(following))
+        return PutStatus.PUT_OK
+
+    def _enter(self, mapped: MappedFile) -> None:
+        """Append to this file from now on."""
+        mapped.reserve(mapped.size, mapped.size)
+        self._current = mapped
+        self._room_ends = min(mapped.wrote + _STEP, mapped.size // 2)
+        self._prepared = 0

@@ -1,18 +1,16 @@
-"""Putting the log on the disk: on request with an answer, and every now and then without.
+"""Flushing the commit log: group commit on request, and syncs at intervals.
 
 Rules kept here:
-- One sync runs at a time, on a worker thread, and all that was appended before it began shares it. Whoever
-  asks while it runs shares the next one, which begins at once.
-- Success is answered only for what a sync that succeeded covers. What takes longer than `syncFlushTimeout`
-  is answered with `FLUSH_DISK_TIMEOUT`: stored, and not known to be safe.
-- A sync that could not begin, because no file could be opened (too many are), is tried again until it can;
-  whoever waits meanwhile waits, at most for the time above.
-- After a sync that failed there is no other. The kernel forgets the pages that it could not write, and a
-  second sync would succeed without them. Whoever waits, or asks later, gets `FLUSH_DISK_TIMEOUT`; the store
-  is told and has to refuse writes.
-- Everything but the sync itself happens on the event loop. What is to be done with messages that are on the
-  disk now is done after those who wait were answered, and while the next sync runs if there is one: the loop
-  has nothing else to do then.
+- One sync runs at a time, on a worker thread, and covers everything appended before it began. Requests made
+  while it runs share the next one, which begins at once.
+- `PUT_OK` is answered only for what a successful sync covers. After `syncFlushTimeout` the answer is
+  `FLUSH_DISK_TIMEOUT`: stored, and not known to be safe.
+- A sync that cannot begin, because too many files are open, is repeated until it can; callers wait up to the
+  timeout.
+- After a failed sync there is no other. The kernel forgets pages that it could not write, and a second sync
+  would succeed without them. All callers get `FLUSH_DISK_TIMEOUT`, and the store has to refuse writes.
+- Everything but the sync itself happens on the event loop. Callers are answered first; flushed messages are
+  dispatched after that, while the next sync runs if there is one.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ Done = Callable[[PutStatus], None]
 
 
 class Flushable(Protocol):
-    """What can be put on the disk: the commit log."""
+    """The commit log, as far as flushing needs it."""
 
     @property
     def max_offset(self) -> int: ...
@@ -50,7 +48,7 @@ class Flushable(Protocol):
     def flushed_offset(self) -> int: ...
 
     def sync(self) -> int:
-        """Put on the disk what is written at this moment; the answer is up to which offset."""
+        """Sync everything written so far; returns up to which offset."""
 
 
 class Flusher:
@@ -78,7 +76,7 @@ class Flusher:
         self._on_flushed = on_flushed
         self._on_failure = on_failure
         self._waiting: deque[tuple[int, float, Done]] = deque()
-        """Up to which offset and until when they wait, and what is called then."""
+        """Offset, deadline and callback of each waiter."""
         self._idle = asyncio.Event()
         self._idle.set()
         self.is_busy = False
@@ -88,14 +86,14 @@ class Flusher:
         self._tick_timer: asyncio.TimerHandle | None = None
         self._timeout_timer: asyncio.TimerHandle | None = None
         self.flushed_offset = 0
-        """Up to where the log is known to be on the disk."""
+        """The offset up to which the log is on the disk."""
         self.has_news = False
-        """Whether `tell` has something to tell."""
+        """Whether `tell` has something to report."""
         self._could_not_open = False
         self.failure: BaseException | None = None
-        """What the sync that failed failed with."""
+        """The error of the failed sync."""
         self.sync_times = Histogram(SYNC_BOUNDS_S)
-        """How long the syncs took, in seconds; the worker counts here."""
+        """Durations of syncs in seconds, counted by the worker."""
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -104,7 +102,7 @@ class Flusher:
         self._tick_timer = self._loop.call_later(self._interval_s, self._tick)
 
     async def stop(self) -> bool:
-        """Put everything on the disk; False if that failed."""
+        """Sync everything; False if that failed."""
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         status = await self.wait_flushed(self._target.max_offset, timeout_s=math.inf)
@@ -116,7 +114,7 @@ class Flusher:
         return status is PutStatus.PUT_OK
 
     def when_flushed(self, offset: int, done: Done) -> None:
-        """Call back with `PUT_OK` when the log is on the disk up to an offset, or with what else came of it.
+        """Call back with `PUT_OK` when the log is on the disk up to an offset, or with the failure.
 
         The call may happen before this returns.
         """
@@ -124,21 +122,21 @@ class Flusher:
 
     @property
     def longest_wait_s(self) -> float:
-        """How long the first of those who wait has waited."""
+        """How long the first waiter has waited."""
         if not self._waiting:
             return 0.0
         waited_s = self._timeout_s - (self._waiting[0][1] - self._loop.time())
-        return max(waited_s, 0.0)  # without a time-out it is not known
+        return max(waited_s, 0.0)  # unknown without a timeout
 
     def tell(self) -> None:
-        """Tell now that more is on the disk, if that was not told yet."""
+        """Report a finished sync, if that is still to be done."""
         if self.has_news:
             self.has_news = False
             if self._on_flushed is not None:
                 self._on_flushed()
 
     def wait_flushed(self, offset: int, *, timeout_s: float | None = None) -> asyncio.Future[PutStatus]:
-        """The same as something to await."""
+        """Wait until the log is on the disk up to an offset."""
         future: asyncio.Future[PutStatus] = self._loop.create_future()
         self._wait(offset, self._timeout_s if timeout_s is None else timeout_s, future.set_result)
         return future
@@ -163,7 +161,7 @@ class Flusher:
                 self._timeout_timer = self._loop.call_later(timeout_s, self._expire)
 
     def _request(self) -> None:
-        """Sync soon: behind what else is appended in this turn of the loop."""
+        """Sync soon, after everything appended in this turn of the loop."""
         if self.failure is None and not self.is_busy:
             self.is_busy = self._begins_soon = True
             self._idle.clear()
@@ -177,7 +175,7 @@ class Flusher:
         self._loop.run_in_executor(self._executor, work).add_done_callback(self._ended)
 
     def _tell_and_sync(self) -> int:
-        """On the worker, which can begin only when the loop has nothing to do: so it has to be woken."""
+        """On the worker, which begins when the loop is idle and so has to be woken."""
         self._loop.call_soon_threadsafe(self.tell)
         return self._sync()
 
@@ -216,7 +214,7 @@ class Flusher:
             self.tell()
 
     def _try_later(self, error: NotOpenedError) -> None:
-        if not self._could_not_open:  # said once, not once a try
+        if not self._could_not_open:  # logged once, not for every attempt
             log.error(
                 "the log cannot be put on the disk for now: %s; close connections or raise the limit of open "
                 "files (ulimit -n); it is tried again every %d ms",
@@ -234,7 +232,7 @@ class Flusher:
         _answer([done for _, _, done in waiting], PutStatus.FLUSH_DISK_TIMEOUT)
 
     def _expire(self) -> None:
-        """Answer those that have waited too long, and look again when the next one would have."""
+        """Answer waiters past their deadline, and schedule the next look."""
         self._timeout_timer = None
         waiting, now = self._waiting, self._loop.time()
         expired: list[Done] = []
@@ -264,6 +262,6 @@ def _answer(waiters: list[Done], status: PutStatus) -> None:
         try:
             done(status)
         except asyncio.InvalidStateError:
-            pass  # whoever waited has given up
+            pass  # the waiter has given up
         except Exception:  # one waiter's defect must not cost the others their answers
             log.exception("a waiter could not take %s", status)

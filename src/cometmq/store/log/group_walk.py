@@ -1,25 +1,25 @@
-"""Records of the commit log, many at a time and only as far as queues and index want to know them.
+"""Walking the commit log in groups: only what queues and index need of the records, many at a time.
 
 Rules kept here:
 - A group has plain messages that follow one another in one file, and in each queue without a gap. Everything
-  else comes as a record of its own: parts of transactions, delayed messages, long topics, IPv6 hosts.
-- A record is believed under the same conditions as in a walk record by record. What does not meet them ends
-  the group, and the walk then says of the record what is wrong with it.
-- A group is small enough to be kept in memory, and large enough that what it costs beside its records does
-  not count. Its runs are used again: a group of a walk is good until the next one is asked for.
+  else is returned as a single record: parts of transactions, delayed messages, long topics, IPv6 hosts.
+- A record counts under the same conditions as in a walk record by record. One that does not meet them ends
+  the group, and the walk then says what is wrong with it.
+- A group has at most 2048 messages. The walk reuses its `QueueUnits`: a group is valid until the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.message_properties import UNIQ_KEY
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
-from cometmq.store.dispatch.rules import Keyed, put_values
+from cometmq.store.dispatch_rules import Keyed, put_values
+from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
 from cometmq.wire.record.codec import Record
@@ -39,7 +39,6 @@ _HEAD: Final = fields_struct(
 )
 _HEAD_SIZE: Final = FIXED_V4.size
 _UNUSUAL: Final = TRANSACTION_MASK | HOST_V6_MASK | INNER_BATCH
-_SIGN_CLEARED: Final = 0x7FFFFFFF
 _GROUP: Final = 2048
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _REMEMBERED: Final = 4096
@@ -52,49 +51,75 @@ Arrived = tuple[str, int, int, int, int, bytes | memoryview]
 """Topic, queue id, queue offset, tags code, store time and properties of a message."""
 
 
-class QueueRun:
+class UnitWriter(Protocol):
+    """A consume queue, as far as a group needs it."""
+
+    topic: str
+    queue_id: int
+
+    def append(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool: ...
+
+
+class QueueUnits:
     """The messages of one queue in a group."""
 
     __slots__ = ("first_offset", "next_offset", "queue_id", "topic", "units")
 
-    def __init__(self, topic: str, queue_id: int) -> None:
+    def __init__(self, topic: str, queue_id: int, first_offset: int = 0) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.first_offset = self.next_offset = 0
+        self.first_offset = self.next_offset = first_offset
         self.units: list[int] = []
-        """Place, size and tags code of each, behind one another."""
+        """Physical offset, size and tags code of each message, in one flat list."""
+
+    def add(self, physical_offset: int, size: int, code: int) -> None:
+        self.units += (physical_offset, size, code)
+        self.next_offset += 1
 
 
-Runs = dict[int, QueueRun]
-"""The runs of a topic, by queue id."""
-Tail = tuple[Runs, str, int, bytes | None, bytes | None, int]
-"""What is behind a body: runs and name of the topic, tags code, unique key, keys, place of the properties."""
+Queues = dict[int, QueueUnits]
+"""The queues of a topic, by queue id."""
+Tail = tuple[Queues, str, int, bytes | None, bytes | None, int]
+"""What follows a body: queues and name of the topic, tags code, unique key, keys, start of the properties."""
 
-Shape = tuple[bytes, bytes, int, int, Runs, str, int, int]
-"""What is before and behind a unique key, where it begins and ends, and what such a tail means."""
+TailLayout = tuple[bytes, bytes, int, int, Queues, str, int, int]
+"""A tail with a unique key: the bytes before and after it, where it begins and ends, then as `Tail`."""
 
 
 class RecordGroup:
-    """Records from `start` to `end` of the log."""
+    """Plain records from `start` to `end` of the log, as far as dispatch needs them."""
 
-    __slots__ = ("arrivals", "count", "end", "keyed", "last_stored_ms", "runs", "start")
+    __slots__ = ("arrivals", "count", "end", "keyed", "last_stored_ms", "queues", "singles", "start")
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
         self.count = 0
         self.last_stored_ms = 0
-        self.runs: list[QueueRun] = []
+        self.queues: list[QueueUnits] = []
+        self.singles: list[tuple[UnitWriter, int, int, int, int]] = []
+        """Messages that were just put: queue, physical offset, size, tags code and queue offset of each.
+
+        They are few for each queue, where collecting them by queue would cost 0.7 µs a message.
+        """
         self.keyed: list[Keyed] = []
         """The messages that have keys."""
         self.arrivals: list[Arrived] = []
-        """All messages, if that was wanted."""
+        """All messages, if anybody listens for them."""
+
+    def by_queue(self) -> list[QueueUnits]:
+        """All messages of the group, collected by queue."""
+        queues = {(each.topic, each.queue_id): each for each in self.queues}
+        for queue, physical_offset, size, code, queue_offset in self.singles:
+            units = queues.get((queue.topic, queue.queue_id))
+            if units is None:
+                units = QueueUnits(queue.topic, queue.queue_id, queue_offset)
+                queues[queue.topic, queue.queue_id] = units
+            units.add(physical_offset, size, code)
+        return list(queues.values())
 
 
 class GroupWalk(FileWalk[RecordGroup | Record]):
-    """Iterate over the log, in groups where that is possible; see `FileWalk` for where it ends.
-
-    `one_by_one` gives records only.
-    """
+    """Iterate over the log, in groups where possible; with `one_by_one`, in single records only."""
 
     def __init__(
         self,
@@ -110,13 +135,13 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
         super().__init__(files, start, limit, check_crc=check_crc, verify_record_crc=verify_record_crc)
         self._one_by_one = one_by_one or verify_record_crc
         self._with_arrivals = with_arrivals
-        self._topics: dict[bytes, tuple[str, Runs]] = {}
-        """By the bytes that a topic is, behind its length."""
+        self._topics: dict[bytes, tuple[str, Queues]] = {}
+        """By the length-prefixed name of the topic."""
         self._tails: dict[bytes, Tail] = {}
-        self._arounds: dict[tuple[bytes, bytes], tuple[int, Runs, str, int, int]] = {}
-        """By what is before and behind a unique key: the length of all, and what it means."""
-        self._shapes: dict[int, Shape] = {}
-        """By the length of a tail, the last one of this length that had a unique key and no other."""
+        self._arounds: dict[tuple[bytes, bytes], tuple[int, Queues, str, int, int]] = {}
+        """By the bytes before and after a unique key: the length of the tail, and its meaning."""
+        self._layouts: dict[int, TailLayout] = {}
+        """By the length of a tail: the last one of this length with a unique key and no other keys."""
 
     def _walk_file(self, mapped: MappedFile, limit: int) -> Iterator[RecordGroup | Record]:
         while self.end is None:
@@ -133,58 +158,58 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
             yield record
 
     def _read_group(self, mapped: MappedFile, limit: int) -> RecordGroup:
-        """Plain messages from here on, as many as fit; none if there is something else.
+        """Read plain messages from here on, as many as fit; none if something else is here.
 
-        All in one piece: after a kill there are millions of them, and somebody waits for the broker.
+        One function, because after a kill it reads millions of records while the broker starts.
         """
         group = RecordGroup(self.position)
         file_start, buffer, view = mapped.start, mapped.buffer, mapped.view
         check_crc, with_arrivals, tail_of = self._check_crc, self._with_arrivals, self._tails.get
-        shape_of = self._shapes.get
+        layout_of = self._layouts.get
         keyed, unpack, last_stored_ms = group.keyed, _HEAD.unpack_from, 0
         at, count, last = self.position - file_start, 0, limit - MIN_RECORD_SIZE
         while count < _GROUP and at <= last:
-            size, magic, crc, queue_id, queue_offset, place, flags, stored_ms, length = unpack(buffer, at)
+            size, magic, crc, queue_id, queue_offset, offset, flags, stored_ms, length = unpack(buffer, at)
             body_at = at + _HEAD_SIZE
             tail_at, end = body_at + length, at + size
             if (
                 magic != MAGIC_V1
-                or place != file_start + at
+                or offset != file_start + at
                 or flags & _UNUSUAL
                 or not body_at <= tail_at < end <= limit
             ):
                 break
-            if check_crc and length and crc32(view[body_at:tail_at]) & _SIGN_CLEARED != crc:
+            if check_crc and length and crc32(view[body_at:tail_at]) & SIGN_CLEARED != crc:
                 break
             tail = bytes(buffer[tail_at:end])
-            shape = shape_of(end - tail_at)
+            layout = layout_of(end - tail_at)
             if (
-                shape is not None
-                and tail.startswith(shape[0])
-                and tail.endswith(shape[1])
-                and (alone := tail[shape[2] : shape[3]]).isalnum()
+                layout is not None
+                and tail.startswith(layout[0])
+                and tail.endswith(layout[1])
+                and (alone := tail[layout[2] : layout[3]]).isalnum()
             ):
-                _, _, _, _, runs, topic, code, block_at = shape
+                _, _, _, _, queues, topic, code, block_at = layout
                 unique_key: bytes | None = alone
                 keys = None
             else:
-                known = tail_of(tail) or self._understood(tail)
+                known = tail_of(tail) or self._read_tail(tail)
                 if known is None:
                     break
-                runs, topic, code, unique_key, keys, block_at = known
-            run = runs.get(queue_id)
-            if run is None:
-                run = runs[queue_id] = QueueRun(topic, queue_id)
-            units = run.units
+                queues, topic, code, unique_key, keys, block_at = known
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = queues[queue_id] = QueueUnits(topic, queue_id)
+            units = queue.units
             if not units:
-                run.first_offset = queue_offset
-                group.runs.append(run)
-            elif queue_offset != run.next_offset:
+                queue.first_offset = queue_offset
+                group.queues.append(queue)
+            elif queue_offset != queue.next_offset:
                 break
-            run.next_offset = queue_offset + 1
-            units += (place, size, code)
+            queue.next_offset = queue_offset + 1
+            units += (offset, size, code)
             if unique_key or keys:
-                keyed.append((topic, unique_key, keys, place, stored_ms))
+                keyed.append((topic, unique_key, keys, offset, stored_ms))
             if with_arrivals:
                 block = view[tail_at + block_at : end]
                 group.arrivals.append((topic, queue_id, queue_offset, code, stored_ms, block))
@@ -195,47 +220,47 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
         group.end = file_start + at
         return group
 
-    def _understood(self, tail: bytes) -> Tail | None:
-        """What stands behind a body; None if that is nothing, or needs another look.
+    def _read_tail(self, tail: bytes) -> Tail | None:
+        """Read the bytes after a body; None if they need a closer look.
 
-        Many messages differ in nothing but their unique keys.
+        Cached, because many messages differ in nothing but their unique keys.
         """
-        before, found, behind = tail.rpartition(_UNIQ_KEY)
+        before, found, after = tail.rpartition(_UNIQ_KEY)
         if not found:
-            understood = self._parsed(tail)
-            if understood is not None and not understood[4]:
-                _remember(self._tails, tail, understood, len(tail))
-            return understood
-        unique_key, _, behind = behind.partition(b"\x02")
-        around = before, behind
+            meaning = self._parse(tail)
+            if meaning is not None and not meaning[4]:
+                _remember(self._tails, tail, meaning, len(tail))
+            return meaning
+        unique_key, _, after = after.partition(b"\x02")
+        around = before, after
         known = self._arounds.get(around)
         if known is not None and known[0] == len(tail):
-            if behind or tail.endswith(b"\x02"):
-                key_at, key_end = len(before) + len(_UNIQ_KEY), len(tail) - len(behind) - 1
-                self._shapes[len(tail)] = (tail[:key_at], tail[key_end:], key_at, key_end, *known[1:])
+            if after or tail.endswith(b"\x02"):
+                key_at, key_end = len(before) + len(_UNIQ_KEY), len(tail) - len(after) - 1
+                self._layouts[len(tail)] = (tail[:key_at], tail[key_end:], key_at, key_end, *known[1:])
             return known[1], known[2], known[3], unique_key, None, known[4]
-        understood = self._parsed(tail)
-        if understood is not None and understood[3] == unique_key and not understood[4]:
-            runs, topic, code, _, _, block_at = understood
-            # The name has to begin there; it may as well be the end of a longer one.
+        meaning = self._parse(tail)
+        if meaning is not None and meaning[3] == unique_key and not meaning[4]:
+            queues, topic, code, _, _, block_at = meaning
+            # The property has to begin there: its name may be the end of a longer one.
             if len(before) == block_at or (len(before) > block_at and before[-1:] == b"\x02"):
-                _remember(self._arounds, around, (len(tail), runs, topic, code, block_at), len(tail))
-        return understood
+                _remember(self._arounds, around, (len(tail), queues, topic, code, block_at), len(tail))
+        return meaning
 
-    def _parsed(self, tail: bytes) -> Tail | None:
+    def _parse(self, tail: bytes) -> Tail | None:
         topic_end = 1 + tail[0]
         block_at = topic_end + 2
         block = tail[block_at:]
         if tail[topic_end:block_at] != len(block).to_bytes(2, "big") or len(block) > MAX_PROPERTIES_LENGTH:
             return None
-        known = self._topics.get(tail[:topic_end]) or self._learned(tail[:topic_end])
+        known = self._topics.get(tail[:topic_end]) or self._learn(tail[:topic_end])
         if known is None:
             return None
-        topic, runs = known
+        topic, queues = known
         code, unique_key, keys, _ = put_values(block)
-        return runs, topic, code, unique_key, keys, block_at
+        return queues, topic, code, unique_key, keys, block_at
 
-    def _learned(self, name: bytes) -> tuple[str, Runs] | None:
+    def _learn(self, name: bytes) -> tuple[str, Queues] | None:
         if len(name) > MAX_TOPIC_LENGTH_V1 + 1:
             return None
         try:
@@ -244,13 +269,13 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
             return None
         if topic == DELAY_TOPIC:
             return None
-        known: tuple[str, Runs] = topic, {}
+        known: tuple[str, Queues] = topic, {}
         self._topics[name] = known
         return known
 
 
 def _remember(table: dict[K, V], key: K, value: V, length: int) -> None:
-    """Keep what a tail of some length means, unless that would take too much memory."""
+    """Cache the meaning of a tail, within limits."""
     if length <= _REMEMBERED_LENGTH:
         if len(table) >= _REMEMBERED:
             table.clear()
@@ -258,6 +283,6 @@ def _remember(table: dict[K, V], key: K, value: V, length: int) -> None:
 
 
 def _empty(group: RecordGroup) -> None:
-    """Let the runs be used again."""
-    for run in group.runs:
-        run.units = []
+    """Let the queues be used again."""
+    for queue in group.queues:
+        queue.units = []

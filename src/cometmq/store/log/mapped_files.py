@@ -1,20 +1,22 @@
-"""Sequences of files of one size, each named after its first offset: one logical stream of bytes.
+"""Mapped files: sequences of files of one size, each named after its first offset, as one stream of bytes.
 
 Rules kept here:
-- File names are offsets of 20 digits; the next file begins where the previous ends. A file of another size is
-  refused when the sequence is loaded, apart from empty last ones, which are what a crash may leave.
-- `wrote` positions only move forward by writing and backward by `truncate`; `flushed` never passes `wrote`.
-- Room is reserved ahead of the writes, in steps, so that a full disk is an error and never a dead process.
-- A sync that failed once has failed for good. The kernel forgets which pages it could not write, so that a
-  second sync would succeed without having saved them. A file that could not be opened was not synced at all;
-  that is tried again.
-- The list of files is replaced and never changed, so that other threads always find a whole one.
+- File names are offsets of 20 digits; each file begins where the previous one ends. `load` refuses a file of
+  another size, except empty last ones, which a crash may leave.
+- `wrote` moves forward by writing and backward by `truncate`; `flushed` never passes `wrote`.
+- Room is reserved ahead of the writes, so that a full disk is an error and never a dead process.
+- A failed sync has failed for good. The kernel forgets which pages it could not write, so a second sync would
+  succeed without saving them. A file that could not be opened was not synced at all; that is tried again.
+- The list of files is replaced and never changed, so that other threads always see a whole one.
+- With several folders, files take turns by their number. A read-only folder gets no new files, nor does a
+  full one while another has room.
 - `sync`, `create`, `remove` and `erase` block and belong on a worker thread; `load`, `truncate` and `close`
-  into start and stop.
+  belong to start and stop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -22,7 +24,7 @@ from typing import Final
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.descriptors import NotOpenedError
-from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile
+from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile, used_percent
 
 NAME_DIGITS: Final = 20
 
@@ -54,16 +56,16 @@ class MappedFile:
         """The offset of the first byte in the stream."""
         self.size = file.size
         self.wrote = 0
-        """How much is written, from the beginning of the file."""
+        """How many bytes are written."""
         self.flushed = 0
-        """How much of it is on the disk."""
+        """How many of them are on the disk."""
         self.reserved = 0
-        """Up to where the disk is known to have room."""
+        """Up to where room on the disk is reserved."""
         self.modified_ms = modified_ms
         self.is_gone = False
-        """Whether the file was taken off the disk; nobody needs it there any more."""
+        """Whether the file was deleted."""
         self.was_read = False
-        """Whether somebody read from it since that was asked last; see `OpenFiles`."""
+        """Whether it was read since the last check; see `OpenFiles`."""
         self._sync_error: OSError | None = None
         self._settling: Lock | None = None
 
@@ -72,13 +74,13 @@ class MappedFile:
         self.file = file
         self.buffer = file.buffer
         self.view = memoryview(file.buffer)
-        """Slices of it are what readers get: they cost no copy, and keep the mapping as long as they live."""
+        """Readers get slices of it: they need no copy, and keep the mapping alive."""
         self.report = None if isinstance(file, SystemFile) else file.wrote
-        """What a write of a message is reported to; None where the kernel knows, and no call is needed."""
+        """Reports writes to a simulated disk; None on a real one, to save the call."""
         self.is_mapped = True
 
     def unmap(self) -> None:
-        """Let go of the mapping until `map` is called; the file can be synced all the same."""
+        """Drop the mapping until `map` is called; the file can still be synced."""
         self.is_mapped = False
         self.view.release()
         self.file.close()
@@ -86,7 +88,7 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """The offset behind the last byte that the file can hold."""
+        """The offset after the last byte that the file can hold."""
         return self.start + self.size
 
     @property
@@ -94,14 +96,14 @@ class MappedFile:
         return self.wrote >= self.size
 
     def reserve(self, end: int, step: int) -> None:
-        """Make room up to a position, and for a step beyond it."""
+        """Reserve room up to a position, and a step beyond it."""
         if end > self.reserved:
             upto = min(max(end, self.reserved + step), self.size)
             self.file.reserve(self.reserved, upto)
             self.reserved = upto
 
     def sync(self) -> None:
-        """Put on the disk what is written at this moment."""
+        """Sync what is written at this moment."""
         if self._sync_error is not None:
             raise self._sync_error.with_traceback(None)
         wrote = self.wrote
@@ -117,15 +119,15 @@ class MappedFile:
             if not isinstance(error, NotOpenedError):
                 self._sync_error = error
             raise
-        # Not more than is still written: a truncation may have come in between.
+        # Not more than is still written: the file may have been truncated meanwhile.
         self.flushed = min(max(self.flushed, wrote), self.wrote)
         if self.flushed == self.size and isinstance(self.file, SystemFile):
             self.file.release()
 
     def settle(self) -> None:
-        """Put on the disk what is there, while others sync.
+        """Sync prepared pages beside another sync.
 
-        Of what it could not write the kernel tells one of them, so a sync succeeds only if this does, too.
+        The kernel reports a failed write to only one of the two, so a sync succeeds only if this one does.
         """
         if self._settling is None:
             self._settling = Lock()
@@ -143,8 +145,8 @@ class MappedFile:
 class MappedFiles:
     """The files of one folder.
 
-    Those that are not `writable` are left exactly as they are; `scattered` ones are touched here and there,
-    so that the disk does not read what lies around.
+    Files that are not `writable` are never changed. `scattered` ones are accessed at random, without
+    read-ahead.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class MappedFiles:
         self.files: list[MappedFile] = []
 
     def load(self) -> None:
-        """Map what is there; every file counts as written and flushed to its end until recovery says less."""
+        """Map the existing files; each counts as written and flushed to its end until recovery says less."""
         found = self._found()
         while found and found[-1][1].size == 0:
             path, _ = found.pop()
@@ -174,7 +176,7 @@ class MappedFiles:
                     f"{path} has {entry.size} bytes, expected {self.file_size}; "
                     "the configured file size must be the one the store was made with"
                 )
-            # `reserved` stays 0: a file that another process made, or a copy of one, may have holes.
+            # `reserved` stays 0: a file made by another process, or a copy of one, may have holes.
             file = self._disk.open(path, writable=self._writable, scattered=self._scattered)
             mapped = MappedFile(file, int(entry.name), entry.modified_ms)
             mapped.wrote = mapped.flushed = mapped.size
@@ -182,16 +184,16 @@ class MappedFiles:
         self.files = loaded
 
     def _found(self) -> list[tuple[Path, Entry]]:
-        """The files that are there, by name."""
+        """The existing files, by name."""
         entries = self._disk.entries(self.folder)
         return [(self.folder / entry.name, entry) for entry in entries if not entry.is_folder]
 
     def path_of(self, start: int) -> Path:
-        """Where a new file that begins at an offset is to be."""
+        """The path for a new file that begins at an offset."""
         return self.folder / f"{start:0{NAME_DIGITS}}"
 
     def expect(self, *, scattered: bool) -> None:
-        """From now on these files, and those to come, are touched here and there, or are not."""
+        """Set whether these files, and new ones, are accessed at random."""
         self._scattered = scattered
         for mapped in self.files:
             mapped.file.expect(scattered=scattered)
@@ -202,12 +204,12 @@ class MappedFiles:
 
     @property
     def max_offset(self) -> int:
-        """The offset behind the last byte written."""
+        """The offset after the last byte written."""
         return self.files[-1].start + self.files[-1].wrote if self.files else 0
 
     @property
     def next_start(self) -> int:
-        """The offset that a file behind the last one begins at."""
+        """The offset at which the next file begins."""
         return self.files[-1].end if self.files else 0
 
     @property
@@ -219,7 +221,7 @@ class MappedFiles:
         return self.min_offset
 
     def at(self, offset: int) -> MappedFile | None:
-        """The file that an offset lies in."""
+        """The file that contains an offset."""
         files = self.files
         if not files:
             return None
@@ -228,37 +230,35 @@ class MappedFiles:
             mapped = files[index]
             if mapped.start <= offset < mapped.start + mapped.size:
                 return mapped
-        # Only where files are missing in between.
+        # Only if files are missing in between.
         return next((mapped for mapped in files if mapped.start <= offset < mapped.end), None)
 
     def after(self, mapped: MappedFile) -> MappedFile | None:
-        """The file behind one; where some are missing, the next that there is."""
+        """The file after another; if some are missing, the next existing one."""
         return self.at(mapped.end) or next(
             (other for other in self.files if other.start > mapped.start), None
         )
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Where files are missing: from one offset to another."""
+        """The ranges of missing files."""
         return [
-            (before.end, behind.start)
-            for before, behind in pairwise(self.files)
-            if before.end != behind.start
+            (before.end, after.start) for before, after in pairwise(self.files) if before.end != after.start
         ]
 
     def create(self, start: int) -> MappedFile:
-        """A new, empty file that begins at an offset; not part of the sequence until it is added."""
+        """Create a file that begins at an offset; it is not part of the sequence until added."""
         return MappedFile(
             self._disk.create(self.path_of(start), self.file_size, scattered=self._scattered), start
         )
 
     def add(self, mapped: MappedFile) -> MappedFile:
-        """Put a new file behind the last one."""
+        """Add a new file after the last one."""
         with self._changing:
             self.files = [*self.files, mapped]
         return mapped
 
     def sync_name(self, mapped: MappedFile) -> None:
-        """Make sure that a new file is found after a crash: its name and, before anything else, its size."""
+        """Make sure that a new file survives a crash: its size first, then its name."""
         mapped.file.sync()
         folder = mapped.file.path.parent
         self._disk.sync_folder(folder)
@@ -266,11 +266,11 @@ class MappedFiles:
             self._disk.sync_folder(folder.parent)  # the folder itself may be new
 
     def sync(self) -> int:
-        """Put everything written so far on the disk; the answer is up to which offset that is."""
+        """Sync everything written so far; returns up to which offset."""
         dirty: list[MappedFile] = []
         for mapped in reversed(self.files):
             if mapped.flushed >= mapped.size:
-                break  # the oldest come first, so there is nothing to do before it
+                break  # older files are synced first, so all before it are
             if mapped.flushed < mapped.wrote:
                 dirty.append(mapped)
         for mapped in reversed(dirty):
@@ -278,7 +278,7 @@ class MappedFiles:
         return self.flushed_offset
 
     def truncate(self, offset: int) -> None:
-        """Forget everything at and behind an offset; files that lie wholly behind it are removed."""
+        """Forget everything from an offset on; files that lie wholly after it are removed."""
         while self.files and self.files[-1].start >= offset and self.files[-1].start > 0:
             self.remove(self.files[-1])
         if self.files:
@@ -287,18 +287,18 @@ class MappedFiles:
             last.flushed = min(last.flushed, last.wrote)
 
     def remove(self, mapped: MappedFile) -> None:
-        """Take a file out of the sequence and off the disk."""
+        """Detach and delete a file."""
         self.detach(mapped)
         self.erase(mapped)
 
     def detach(self, mapped: MappedFile) -> None:
-        """Take a file out of the sequence; it is on the disk until it is erased."""
+        """Take a file out of the sequence; `erase` deletes it."""
         with self._changing:
             self.files = [other for other in self.files if other is not mapped]
 
     def erase(self, mapped: MappedFile) -> None:
-        """Take a detached file off the disk; readers that hold views of it finish safely."""
-        mapped.is_gone = True  # before it is: a sync may be on its way to it
+        """Delete a detached file; readers that hold views of it finish safely."""
+        mapped.is_gone = True  # first: a sync may be under way
         self._disk.remove(mapped.file.path)
         mapped.close()
 
@@ -306,3 +306,43 @@ class MappedFiles:
         files, self.files = self.files, []
         for mapped in files:
             mapped.close()
+
+
+class MultiPathMappedFiles(MappedFiles):
+    """The files of several folders, usually one a disk, as one sequence."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folders: Sequence[Path],
+        writable: Sequence[Path],
+        file_size: int,
+        full_above_percent: int = 100,
+    ) -> None:
+        super().__init__(disk, writable[0], file_size)
+        self._folders = folders
+        self._targets = sorted(writable)
+        self._full_above_percent = full_above_percent
+
+    def _found(self) -> list[tuple[Path, Entry]]:
+        found = [
+            (folder / entry.name, entry)
+            for folder in self._folders
+            for entry in self._disk.entries(folder)
+            if not entry.is_folder
+        ]
+        found.sort(key=lambda item: item[1].name)
+        for (path, entry), (other, following) in pairwise(found):
+            if entry.name == following.name:
+                raise StoreError(
+                    f"{path} and {other} begin at the same offset; one of them does not belong here"
+                )
+        return found
+
+    def path_of(self, start: int) -> Path:
+        candidates = [folder for folder in self._targets if not self._is_full(folder)] or self._targets
+        folder = candidates[start // self.file_size % len(candidates)]
+        return folder / f"{start:0{NAME_DIGITS}}"
+
+    def _is_full(self, folder: Path) -> bool:
+        return used_percent(self._disk.usage(folder)) > self._full_above_percent

@@ -1,9 +1,8 @@
-"""Reading the commit log: offsets, records as views of the mapped files, walks.
+"""Reading the commit log: records as views of the mapped files, walks, cold ranges.
 
 Rules kept here:
-- A record is handed out as a view of its file, without a copy. The view stays good when the file is removed.
-- Nothing behind what is written is handed out, and nothing that is not a record where the caller only has an
-  offset to show for it.
+- A record is returned as a view of its file, without a copy. The view stays valid when the file is removed.
+- Nothing after the end of what is written is returned. An offset without a size has to be that of a record.
 """
 
 from __future__ import annotations
@@ -14,18 +13,11 @@ from typing import Final
 
 from cometmq.store.log.group_walk import GroupWalk
 from cometmq.store.log.mapped_files import MappedFiles
-from cometmq.store.log.walk import LogWalk
-from cometmq.wire.record.layout import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    fields_struct,
-    peek_store_timestamp,
-)
+from cometmq.store.log.walk import RECORD_START, LogWalk, MarkedWalk
+from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
 
-_START: Final = fields_struct("total_size", "magic", "physical_offset")
 _NEAR: Final = 16 * 1024
-"""Records this near to each other are fetched together."""
+"""Records this close to each other are fetched together."""
 
 
 class LogReader:
@@ -35,7 +27,7 @@ class LogReader:
         self.files = files
 
     def load(self) -> None:
-        """Map the files that are there; all of them count as written to their ends."""
+        """Map the existing files; all of them count as written to their ends."""
         self.files.load()
 
     @property
@@ -47,7 +39,7 @@ class LogReader:
         return self.files.max_offset
 
     def view(self, offset: int, size: int) -> memoryview | None:
-        """The bytes of a record whose place and size are known; None if they are not, or no longer, there."""
+        """The bytes of a range of the log; None if they are not, or no longer, there."""
         mapped = self.files.at(offset)
         if mapped is None:
             return None
@@ -55,10 +47,10 @@ class LogReader:
         end = at + size
         return mapped.view[at:end] if end <= mapped.wrote else None
 
-    def on_disk(self, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of these records, given by offset and size, whose bytes the disk may have to be asked for."""
+    def on_disk(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The ranges, given by offset and size, that may have to be read from the disk."""
         found: list[tuple[int, int]] = []
-        for offset, size in places:
+        for offset, size in ranges:
             mapped = self.files.at(offset)
             if mapped is not None:
                 at = offset - mapped.start
@@ -66,13 +58,12 @@ class LogReader:
                     found.append((offset, size))
         return found
 
-    def fetch(self, places: Iterable[tuple[int, int]]) -> None:
-        """Bring records, given by offset and size, into memory; those that are no longer there do not matter.
+    def fetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Read ranges, given by offset and size, into memory; ignores removed ones. Blocks without the GIL.
 
-        Blocks, but holds up nobody else. Records near each other are read together: beside a busy interpreter
-        every single call is a wait.
+        Ranges close to each other are read together, because every call waits for a busy interpreter.
         """
-        for offset, size in _joined(places, self.files.file_size):
+        for offset, size in _joined(ranges, self.files.file_size):
             mapped = self.files.at(offset)
             if mapped is not None:
                 at = offset - mapped.start
@@ -80,17 +71,17 @@ class LogReader:
                     mapped.file.fetch(at, min(at + size, mapped.wrote))
 
     def record_at(self, offset: int) -> memoryview | None:
-        """The bytes of the record that begins at an offset; None if none does."""
+        """The record that begins at an offset; None if none does."""
         mapped = self.files.at(offset)
         if mapped is None:
             return None
         at = offset - mapped.start
         if at + MIN_RECORD_SIZE > mapped.wrote:
             return None
-        size, magic, place = _START.unpack_from(mapped.buffer, at)
+        size, magic, physical_offset = RECORD_START.unpack_from(mapped.buffer, at)
         if (
             magic not in (MAGIC_V1, MAGIC_V2)
-            or place != offset
+            or physical_offset != offset
             or not MIN_RECORD_SIZE <= size <= mapped.wrote - at
         ):
             return None
@@ -109,8 +100,12 @@ class LogReader:
         check_crc: bool = False,
         verify_record_crc: bool = False,
     ) -> LogWalk:
-        """The records from an offset to a limit, or to the end of what is written; see `LogWalk`."""
+        """Walk the records from an offset to a limit, or to the end; see `FileWalk`."""
         return LogWalk(self.files, start, limit, check_crc=check_crc, verify_record_crc=verify_record_crc)
+
+    def walk_marked(self, start: int, marker: bytes) -> MarkedWalk:
+        """Walk the records whose properties contain certain bytes."""
+        return MarkedWalk(self.files, start, marker)
 
     def walk_groups(
         self,
@@ -122,7 +117,7 @@ class LogReader:
         one_by_one: bool = False,
         with_arrivals: bool = False,
     ) -> GroupWalk:
-        """The same as far as dispatch wants to know it, many records at a time; see `GroupWalk`."""
+        """Walk what dispatch needs of the records, many at a time; see `GroupWalk`."""
         return GroupWalk(
             self.files,
             start,
@@ -134,10 +129,10 @@ class LogReader:
         )
 
 
-def _joined(places: Iterable[tuple[int, int]], file_size: int) -> Iterator[tuple[int, int]]:
-    """Places in their order, those near each other in one file as one, with what lies between them."""
+def _joined(ranges: Iterable[tuple[int, int]], file_size: int) -> Iterator[tuple[int, int]]:
+    """Sort ranges, and join those close to each other in one file."""
     begin = end = -1
-    for offset, size in sorted(places):
+    for offset, size in sorted(ranges):
         if begin >= 0 and (offset - end > _NEAR or offset // file_size != begin // file_size):
             yield begin, end - begin
             begin = -1

@@ -1,11 +1,12 @@
-"""Records that came as such, many at a time: checked, filled in and described by columns of NumPy.
+"""Bulks of encoded records from a producer: checked, completed and described by columns of NumPy.
 
 Rules kept here:
-- A record that is not what it says is refused, and all that came with it: whoever walks over the log has to
-  find each of them, with the right checksum, and its topic.
-- What the writer says of tags and keys is believed: if it is wrong, its own messages are not found.
-- Records of one size with bodies of one size, as most topics have them, are the same in all that is checked;
-  they are looked at together.
+- One malformed record refuses the whole bulk: a walk over the log has to find each record, with the right
+  checksum and topic.
+- The producer's tags codes and key hashes are believed. If they are wrong, its own messages are not found.
+- Records of one size with bodies of one size, as most topics have them, are checked together.
+- Bodies of one length are sliced together for their checksums: for short ones, a slice each takes longer than
+  the CRC-32.
 - NumPy is no requirement of a broker; one without it does not know such requests.
 """
 
@@ -14,9 +15,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from zlib_ng.zlib_ng import crc32
+
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import CRC32
-from cometmq.store.put.body_checksums import body_checksums, even_checksums
+from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, resembles_crc_property
 from cometmq.wire.record.layout import (
@@ -33,13 +36,22 @@ from cometmq.wire.record.layout import (
 from cometmq.wire.record.preencoded import CODE_BYTES, HASH_BYTES, SIZE_BYTES
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NumPy is no requirement of a broker
+    from collections.abc import Iterator
     from typing import Any
 
     import numpy as np
+    import numpy.typing as npt
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
     Table = np.ndarray[tuple[int], np.dtype[Any]]
+    Bytes = npt.NDArray[np.uint8]
+
+_SHORT: Final = 1024
+"""Longer bodies are not copied."""
+_FEW: Final = 8
+"""Fewer bodies of one length are not worth slicing together."""
+
 
 RECORD_HEAD: Final = numpy_fields("V8")
 _LAST: Final = struct.Struct(packed_format("reconsume_times", "prepared_transaction_offset", "body_length"))
@@ -47,15 +59,61 @@ _LAST: Final = struct.Struct(packed_format("reconsume_times", "prepared_transact
 _BEFORE_VALUE: Final = 12
 """So far from the end of a record is what divides name and value of a checksum."""
 _PROPERTY_END: Final = b"\x02"
-_UNIT: Final = [("place", ">i8"), ("size", ">i4"), ("code", ">i8")]
+_UNIT: Final = [("physical_offset", ">i8"), ("size", ">i4"), ("code", ">i8")]
 _HOST_BYTES: Final = 8
 
 
-class RecordBulk:
-    """Records for one queue, behind one another.
+def body_checksums(content: Bytes, starts: Numbers, ends: Numbers) -> Numbers:
+    """The record checksums (CRC-32 without the sign) of bodies, none of which is empty."""
+    import numpy as np
 
-    They are filled in where they are, if the body can be written to.
-    """
+    found = np.empty(len(starts), np.int64)
+    view = content.data
+    for length, rows in _by_length(ends - starts):
+        if length > _SHORT or len(rows) < _FEW:
+            ranges = zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
+            found[rows] = [crc32(view[start:end]) for start, end in ranges]
+        else:
+            windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))
+            found[rows] = _each(windows[starts[rows]])
+    found &= SIGN_CLEARED
+    return found
+
+
+def even_checksums(content: Bytes, start: int, length: int, step: int) -> Numbers:
+    """The checksums of bodies of one length that begin every `step` bytes."""
+    import numpy as np
+
+    count = len(content) // step
+    if length > _SHORT:
+        starts = np.arange(start, start + count * step, step)
+        return body_checksums(content, starts, starts + length)
+    return _each(np.ndarray((count,), f"V{length}", content, start, (step,))) & SIGN_CLEARED
+
+
+def _each(bodies: np.ndarray[tuple[int], np.dtype[np.void]]) -> Numbers:
+    import numpy as np
+
+    return np.fromiter(map(crc32, bodies.tolist()), np.int64, len(bodies))
+
+
+def _by_length(lengths: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Group rows by length."""
+    import numpy as np
+
+    if not len(lengths):
+        return
+    if (lengths == lengths[0]).all():
+        yield int(lengths[0]), np.arange(len(lengths))
+        return
+    order = np.argsort(lengths, kind="stable")
+    edges = np.flatnonzero(np.diff(lengths[order])) + 1
+    for rows in np.split(order, edges):
+        yield int(lengths[rows[0]]), rows
+
+
+class RecordBulk:
+    """Encoded records for one queue. They are completed in place if the body is writable."""
 
     __slots__ = (
         "_common_body",
@@ -72,7 +130,7 @@ class RecordBulk:
     def __init__(
         self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
     ) -> None:
-        """Raises `MessageError` if these are not such records of this topic."""
+        """Raises `MessageError` if these are not records of this topic."""
         import numpy as np
 
         columns = count * (SIZE_BYTES + CODE_BYTES + (HASH_BYTES if keyed else 0))
@@ -102,40 +160,40 @@ class RecordBulk:
         if self.hashes is not None and int(self.hashes.min()) < 0:
             raise MessageError("the hash of a key is negative")
 
-    def _table(self, kind: list[tuple[str, str]]) -> Table:
-        """The fixed parts of the records: themselves if all are of one size, else a copy."""
+    def _table(self, dtype: list[tuple[str, str]]) -> Table:
+        """The fixed parts of the records: a view if all have one size, else a copy."""
         import numpy as np
 
         if self._common_size:
-            return np.ndarray((self.count,), kind, self.data, strides=(self._common_size,))
-        return self._rows(FIXED_V4.size, self.starts).view(kind).reshape(-1)
+            return np.ndarray((self.count,), dtype, self.data, strides=(self._common_size,))
+        return self._rows(FIXED_V4.size, self.starts).view(dtype).reshape(-1)
 
     def _rows(self, width: int, starts: Numbers) -> Table:
-        """A copy of so many bytes from each place on."""
+        """Copy `width` bytes from each start."""
         import numpy as np
 
         rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
         return rows
 
     def _body_of_all(self, topic: bytes, max_size: int) -> int:
-        """The size of the body that each has, if they are of one size and right; 0 if they are not."""
+        """The common body size of records of one size; 0 if they differ, or one is malformed."""
         size, name = self._common_size, topic_field(topic, MAGIC_V1)
         length = int(self.heads["body_length"][0])
-        behind = FIXED_V4.size + length
-        rest = size - behind - len(name) - 2
+        body_end = FIXED_V4.size + length
+        rest = size - body_end - len(name) - 2
         if not 0 < length <= max_size or not 0 <= rest <= MAX_PROPERTIES_LENGTH:
             return 0
         is_right = (
             self._all_have(0, HEAD.pack(size, MAGIC_V1))
             and self._all_have(SYS_FLAG_AT, bytes(4))
             and self._all_have(FIXED_V4.size - _LAST.size, _LAST.pack(0, 0, length))
-            and self._all_have(behind, name + rest.to_bytes(2, "big"))
+            and self._all_have(body_end, name + rest.to_bytes(2, "big"))
             and (not rest or self._all_have(size - 1, _PROPERTY_END))
         )
         return length if is_right else 0
 
     def _all_have(self, at: int, wanted: bytes) -> bool:
-        """Whether all records, which are of one size, have these bytes at this place of them."""
+        """Whether all records, which have one size, contain these bytes at a position."""
         import numpy as np
 
         found = np.ndarray((self.count,), f"V{len(wanted)}", self.data, at, (self._common_size,))
@@ -167,7 +225,7 @@ class RecordBulk:
             is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != _PROPERTY_END[0])
         if is_wrong.any():
             number = int(np.flatnonzero(is_wrong)[0])
-            raise MessageError(f"record {number} of {len(sizes)} is none of this topic")
+            raise MessageError(f"record {number} of {len(sizes)} is not one of this topic")
         if int(lengths.max()) > max_size:
             raise MessageError(f"a record has {lengths.max()} bytes; msg body length limit {max_size}B")
 
@@ -194,15 +252,15 @@ class RecordBulk:
         return len(self.data)
 
     def fill(
-        self, queue_offset: int, place: int, born_host: bytes, stored_ms: int, store_host: bytes
+        self, queue_offset: int, born_host: bytes, physical_offset: int, stored_ms: int, store_host: bytes
     ) -> memoryview:
-        """The bytes of the records at a place of the log."""
+        """Complete the records for a physical offset, and return their bytes."""
         import numpy as np
 
         heads, data = self.heads, self.data.data
         heads["queue_id"] = self.queue_id
         heads["queue_offset"] = queue_offset + np.arange(self.count)
-        heads["physical_offset"] = place + self.starts
+        heads["physical_offset"] = physical_offset + self.starts
         heads["store_timestamp_ms"] = stored_ms
         heads["born_host"] = np.void(born_host)
         heads["store_host"] = np.void(store_host)
@@ -219,12 +277,13 @@ class RecordBulk:
             windows[self.starts] = rows
         return data
 
-    def units(self, place: int) -> bytes:
-        """What a queue says of the records that are at a place of the log."""
+    def units(self, physical_offset: int) -> bytes:
+        """The queue units of the records, packed."""
         import numpy as np
 
         units = np.empty(self.count, _UNIT)
-        units["place"], units["size"], units["code"] = place + self.starts, self.sizes, self.codes
+        units["physical_offset"] = physical_offset + self.starts
+        units["size"], units["code"] = self.sizes, self.codes
         return units.tobytes()
 
     def blocks(self) -> list[memoryview]:
@@ -241,5 +300,5 @@ class RecordBulk:
 
 
 def can_take(born_host: bytes, store_host: bytes) -> bool:
-    """Whether records with these hosts are of the kind that comes as such."""
+    """Whether records with these hosts can be put as a bulk: both are IPv4."""
     return len(born_host) == len(store_host) == _HOST_BYTES

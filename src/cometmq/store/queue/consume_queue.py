@@ -1,12 +1,11 @@
-"""One consume queue: where the messages of a topic's queue are in the commit log, in order.
+"""One consume queue: the physical offsets of a queue's messages, in order.
 
 Rules kept here:
-- The unit of queue offset n is at byte 20 × n of the queue's files. A unit is written once; writing it again
-  only repairs what a crash tore, so that a recovery may dispatch records that were dispatched before.
-- A queue that begins with another offset than 0 has blank units before it in its first file, and its smallest
-  offset is behind them. Nobody ever reads a blank unit.
-- One thread writes, reads and takes files out of the queue. `sync` and `erase` block and belong on another,
-  one after the other; what else blocks belongs into start and stop.
+- The unit of queue offset n is at byte 20 × n of the files. A unit is written once; writing it again only
+  repairs what a crash tore, so that recovery may dispatch a record twice.
+- A queue that does not begin with offset 0 has blank units before its first message. Nobody reads them.
+- One thread writes, reads and detaches files. `sync` and `erase` block and belong on another, one after the
+  other; everything else that blocks belongs to start and stop.
 """
 
 from __future__ import annotations
@@ -21,26 +20,37 @@ from typing import Final
 from cometmq.ports.disk import Disk
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.queue.extension import ConsumeQueueExt, is_ext_address
-from cometmq.store.queue.files import FolderFiles, QueueFiles, Unit
+from cometmq.store.queue.files import (
+    BLANK_SIZE,
+    LOST_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    FolderFiles,
+    QueueFiles,
+    Unit,
+    sum_of_sizes,
+)
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, sizes_of
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.layout import MIN_RECORD_SIZE
 
 log = logging.getLogger("cometmq.store")
 
+_SHORT: Final = 2048
+"""Up to this size, units are written in memory: a system call would cost more."""
+
 _LOST = "the commit log has lost them"
 
 StoreTime = Callable[[int, int], int]
-"""When the record at this physical offset, of this size, was stored; -1 if it is gone."""
+"""The store time of the record at a physical offset, of a size; -1 if it is gone."""
 
-_BEHIND_EVERYTHING: Final = 2**63 - 1
+_AFTER_EVERYTHING: Final = 2**63 - 1
 UnitCheck = Callable[[int, Unit], bool]
-"""Whether the record that a unit refers to has this offset in this queue."""
+"""Whether the record of a unit has this queue offset."""
 
 
 class Boundary(Enum):
-    """Which of the messages around a point in time is meant."""
+    """Which message around a point in time is meant."""
 
     LOWER = "LOWER"
     """The first at or after it."""
@@ -82,21 +92,21 @@ class ConsumeQueue:
         self.topic = folder.parent.name
         self.queue_id = int(folder.name)
         self.min_offset = 0
-        """The offset of the first unit whose message is still there."""
+        """The offset of the first unit whose message still exists."""
         self._min_physical_offset = -1
-        """Where the record of that unit is in the commit log; -1 if that is not known."""
+        """The physical offset of that message; -1 if unknown."""
         self._found_last: tuple[int, Unit] | None = None
-        """The last unit that a start found, with its offset."""
+        """The last unit found at the start, with its offset."""
         self.max_offset = 0
-        """The offset behind the last unit."""
+        """The offset after the last unit."""
         self.next_offset = 0
-        """The offset that the next message gets; ahead of `max_offset` while units are to be written."""
+        """The offset of the next message; ahead of `max_offset` while units wait to be written."""
         self.max_physical_offset = -1
-        """Where the record of the last unit ends in the commit log; -1 without a unit."""
+        """Where the record of the last unit ends in the log; -1 without a unit."""
         self.written_size = 0
-        """How large the messages are, together, whose units were written here since the start."""
+        """The total size of the messages queued since the start."""
         self.shift = 0
-        """By how much more the offsets of records are than those of their units, which Apache's can be."""
+        """Offsets in records minus those of their units; Apache's queues can have such a shift."""
         self.ext = ext
         self._skipped = skipped
         self._files = QueueFiles(disk, folder, file_size, writable=writable, open_files=open_files)
@@ -112,15 +122,14 @@ class ConsumeQueue:
             return False
         last = files.last
         if last is None or queue_offset != self.max_offset or last.wrote >= files.full_at:
-            last = self._make_place(queue_offset, (physical_offset, size, tags_code))
+            last = self._make_room(queue_offset, (physical_offset, size, tags_code))
             if last is None:
                 return False
         at = last.wrote
-        behind = at + UNIT_SIZE
         UNIT.pack_into(last.buffer, at, physical_offset, size, tags_code)
-        last.wrote = behind
+        last.wrote = after = at + UNIT_SIZE
         if last.report is not None:
-            last.report(at, behind)
+            last.report(at, after)
         self.max_offset += 1
         self.max_physical_offset = end
         self.written_size += size
@@ -129,11 +138,11 @@ class ConsumeQueue:
     def append_many(
         self, queue_offset: int, starts: Sequence[int], sizes: Sequence[int], tags_codes: Sequence[int]
     ) -> None:
-        """Write the units of messages with offsets one behind the other, by columns."""
+        """Write the units of messages with consecutive offsets, by columns."""
         self.append_packed(queue_offset, b"".join(map(UNIT.pack, starts, sizes, tags_codes)))
 
     def append_packed(self, queue_offset: int, units: bytes) -> None:
-        """The same for units that are packed already, as they are in the files."""
+        """Write packed units."""
         done, count = 0, len(units) // UNIT_SIZE
         while done < count:
             last = self._files.last
@@ -149,35 +158,27 @@ class ConsumeQueue:
                 done += 1
                 continue
             upto = min(done + room, count)
-            at = last.wrote
-            behind = at + (upto - done) * UNIT_SIZE
-            written = units[done * UNIT_SIZE : upto * UNIT_SIZE]
-            last.file.write_through(at, written)
-            last.wrote = behind
-            self.written_size += sizes_of(written)
+            at, written = last.wrote, units[done * UNIT_SIZE : upto * UNIT_SIZE]
+            last.wrote = after = at + len(written)
+            if len(written) <= _SHORT:
+                last.buffer[at:after] = written
+                last.file.wrote(at, after)
+            else:
+                last.file.write_through(at, written)
+            self.written_size += sum_of_sizes(written)
             self.max_offset += upto - done
             physical_offset, size, _ = UNIT.unpack_from(units, (upto - 1) * UNIT_SIZE)
             self.max_physical_offset = physical_offset + size
             done = upto
 
-    def append_extended(
-        self, unit: Unit, queue_offset: int, *, store_time_ms: int, filter_bits: bytes
-    ) -> bool:
-        """Write a unit that refers to an extension, which has the bits of the filters that matched."""
-        physical_offset, size, tags_code = unit
-        if physical_offset + size <= self.max_physical_offset:
-            return False
-        address = None if self.ext is None else self.ext.put(tags_code, store_time_ms, filter_bits)
-        return self.append(physical_offset, size, tags_code if address is None else address, queue_offset)
-
-    def _make_place(self, queue_offset: int, unit: Unit) -> MappedFile | None:
-        """The file with room for a unit of this offset; None if the queue has that offset already."""
+    def _make_room(self, queue_offset: int, unit: Unit) -> MappedFile | None:
+        """The file with room for a unit of a queue offset; None if the queue has that offset already."""
         if queue_offset != self.max_offset:
             if self.max_physical_offset < 0:
                 self._files.begin_at(queue_offset)
                 self._min_physical_offset = -1
                 self.min_offset = self.max_offset = queue_offset
-            elif queue_offset == 0:  # the topic was deleted here, and made anew
+            elif queue_offset == 0:  # the topic was deleted and made anew
                 self._files.remove_all()
                 self._min_physical_offset = -1
                 self.min_offset = self.max_offset = 0
@@ -189,20 +190,20 @@ class ConsumeQueue:
             elif 0 < queue_offset - self.max_offset <= self._could_be_lost(unit[0]) and not self.shift:
                 self.lose_up_to(queue_offset)
             elif queue_offset - self.max_offset != self.shift:
-                # The peers' queues take such a unit at their end, whatever its offset is.
+                # Apache's queues append such a unit, whatever its offset is.
                 self.shift = queue_offset - self.max_offset
                 log.error(
                     "queue %s-%d expected the unit of offset %d and got that of %d",
                     *(self.topic, self.queue_id, self.max_offset, queue_offset),
                 )
-        return self._files.make_place()
+        return self._files.make_room()
 
     def _could_be_lost(self, physical_offset: int) -> int:
-        """How many messages can have been between the last one and a place in the log."""
+        """How many messages can have been between the last one and a physical offset."""
         return (physical_offset - self.max_physical_offset) // MIN_RECORD_SIZE
 
     def lose_up_to(self, queue_offset: int) -> None:
-        """Let the queue end at an offset, with lost units where it has none."""
+        """Extend the queue to an offset with lost units."""
         if self._skipped is not None:
             count = queue_offset - self.max_offset
             self._skipped.message(self.topic, self.queue_id, self.max_offset, _LOST, count=count)
@@ -213,7 +214,7 @@ class ConsumeQueue:
             return
         unit = UNIT.pack(self.max_physical_offset, LOST_SIZE, 0)
         while self.max_offset < queue_offset:
-            last = self._files.make_place()
+            last = self._files.make_room()
             at = last.wrote
             last.buffer[at : at + UNIT_SIZE] = unit
             last.wrote = at + UNIT_SIZE
@@ -221,13 +222,13 @@ class ConsumeQueue:
             self.max_offset += 1
 
     def detach(self) -> None:
-        """Take no more units: the files are about to go, and whoever knows the queue still writes nothing."""
-        self.max_physical_offset = _BEHIND_EVERYTHING
+        """Take no more units, because the files are about to be removed."""
+        self.max_physical_offset = _AFTER_EVERYTHING
 
     # Reading
 
     def read(self, queue_offset: int, count: int) -> bytes | bytearray:
-        """The bytes of at most `count` units from an offset on, up to the end of the file that it is in."""
+        """The packed units from an offset on, at most `count`, up to the end of their file."""
         if not self.min_offset <= queue_offset < self.max_offset:
             return b""
         at = queue_offset * UNIT_SIZE
@@ -237,21 +238,21 @@ class ConsumeQueue:
         at -= mapped.start
         try:
             return mapped.buffer[at : min(at + count * UNIT_SIZE, mapped.wrote)]
-        except ValueError:  # this is not the thread that writes, which has just unmapped the file
+        except ValueError:  # the writing thread, which is another one, has just unmapped the file
             return b""
 
     def units(self, queue_offset: int, count: int) -> Iterator[Unit]:
-        """The same, as numbers."""
+        """The units from an offset on, as `read` returns them."""
         return UNIT.iter_unpack(self.read(queue_offset, count))
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """The unit of an offset; None if there is none."""
+        """The unit of an offset; None without one."""
         return next(self.units(queue_offset, 1), None)
 
     def offset_by_time(self, time_ms: int, store_time: StoreTime, boundary: Boundary = Boundary.LOWER) -> int:
         """The offset of the message at a point in time.
 
-        With all messages before it, LOWER is the offset that comes next; with all behind it, UPPER is 0.
+        If all messages are before it, LOWER is the next offset; if all are after it, UPPER is 0.
         """
         offsets = range(self.min_offset, self.max_offset)
 
@@ -269,9 +270,9 @@ class ConsumeQueue:
     # Retention
 
     def correct_min_offset(self, log_start: int) -> None:
-        """Let the queue begin with the first message that is still in the commit log."""
+        """Let the queue begin with its first message that is still in the commit log."""
         if 0 <= log_start <= self._min_physical_offset:
-            return  # without a look at the files, which may not be mapped
+            return  # without touching the files, which may not be mapped
         if 0 <= self.max_physical_offset <= log_start:
             self.min_offset = self.max_offset
             return
@@ -283,7 +284,7 @@ class ConsumeQueue:
             self._min_physical_offset = self._files.physical_offset(self.min_offset)
 
     def detach_expired(self, log_start: int) -> list[MappedFile]:
-        """Take out the files that have only messages from before the commit log's start; erase them later."""
+        """Detach the files whose messages are all before the start of the log; `erase` deletes them."""
         self.correct_min_offset(log_start)
         expired = []
         for mapped in self._files.files[:-1]:
@@ -294,7 +295,7 @@ class ConsumeQueue:
         return expired
 
     def erase(self, expired: Iterable[MappedFile]) -> None:
-        """Take detached files off the disk; blocks."""
+        """Delete detached files; blocks."""
         for mapped in expired:
             self._files.erase(mapped)
         unit = self.unit(self.min_offset)
@@ -304,21 +305,21 @@ class ConsumeQueue:
     # Upkeep: everything below blocks
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map the files and find the end of the queue; what is behind it is forgotten."""
+        """Map the files and find the end of the queue; anything after it is dropped."""
         if crashed:
-            self._files.forget_behind_hole()
+            self._files.forget_after_hole()
         self._files.load()
         self._end_at(self._files.find_end())
         if self.ext is not None:
             self.ext.load()
-            self.ext.cut_behind(self._last_ext_address())
+            self.ext.cut_after(self._last_ext_address())
         self.correct_min_offset(0)
 
     def truncate(self, log_end: int, is_right: UnitCheck | None = None) -> None:
-        """Forget the units of all records that begin at or behind this end of the commit log.
+        """Drop the units of all records from the end of the commit log on.
 
-        The units before it are in order. Behind it they may be torn, so that one seems to be before it: with
-        `is_right`, the last unit that stays is one that the record which it refers to agrees with.
+        The units before it are in order. Units after it may be torn, so that one seems to be before it: with
+        `is_right`, the last unit that stays is one that its record agrees with.
         """
         found = self._found_last
         if (
@@ -327,7 +328,7 @@ class ConsumeQueue:
             and self.max_physical_offset <= log_end
             and (is_right is None or is_right(*found))
         ):
-            return  # without a look at the files, which may not be mapped any more
+            return  # without touching the files, which may not be mapped any more
         files = self._files
         first = files.first_unit
         end = first + bisect_left(range(first, self.max_offset), log_end, key=files.physical_offset)
@@ -340,7 +341,7 @@ class ConsumeQueue:
             self._end_at(end * UNIT_SIZE)
             self.min_offset = min(self.min_offset, end)
             if self.ext is not None:
-                self.ext.cut_behind(self._last_ext_address())
+                self.ext.cut_after(self._last_ext_address())
 
     def _end_at(self, end: int) -> None:
         self._files.end_at(end)
@@ -367,9 +368,9 @@ class ConsumeQueue:
         return self._files.unsynced
 
     def sync(self, renamed: list[FolderFiles] | None = None) -> None:
-        """Put everything written so far on the disk; for `renamed` see `FolderFiles.sync`."""
+        """Sync everything written so far; for `renamed` see `FolderFiles.sync`."""
         if self.ext is not None:
-            self.ext.sync(renamed)  # first, because the units refer to it
+            self.ext.sync(renamed)  # first, because units refer to it
         self._files.sync(renamed)
 
     def close(self) -> None:

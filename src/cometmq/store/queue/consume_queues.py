@@ -1,13 +1,13 @@
 """All consume queues of a store, by topic and queue id.
 
 Rules kept here:
-- A queue comes into being when it is first asked for, and its files when the first unit is written.
-- The offset that a queue's next message gets is kept with the queue; after a start it follows from the units.
-- The folder of a topic is inside that of the queues, whatever the topic is called; a name that would lead
-  elsewhere raises `UnsafeNameError`.
-- Only the writing thread adds and removes queues; other threads look at copies of the tables.
-- A topic whose queues are being removed has none, and gets none, until the last of their files is gone.
-- Queues are synced side by side, and a folder that many of them are in is synced once, after all of them.
+- A queue is made when it is first asked for, its files when the first unit is written.
+- The queue keeps the offset of its next message; after a start it follows from the units.
+- The folder of a topic is inside that of the queues; a name that would lead elsewhere raises
+  `UnsafeNameError`.
+- Only the writing thread adds and removes queues; other threads use copies of the tables.
+- While the queues of a topic are being removed, the topic has none and gets none.
+- Queues are synced in parallel, and folders that they share once, after all of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import Final
 
 from cometmq.ports.disk import Disk
 from cometmq.ports.names import child
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import ConsumeQueueExt
-from cometmq.store.queue.files import FolderFiles, Unit
+from cometmq.store.queue.files import FolderFiles, Unit, whole_units
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import whole_units
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 
 _PAGE_SIZE: Final = 4096
 _QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")
@@ -44,14 +43,11 @@ class ConsumeQueues:
         ext_folder: Path | None = None,
         ext_file_size: int = 48 * 1024 * 1024,
         writable: bool = True,
-        side_by_side: SideBySide | None = None,
+        parallel_sync: ParallelSync | None = None,
         skipped: Skipped | None = None,
         most_open_files: int | None = None,
     ) -> None:
-        """With `ext_folder`, each queue has extensions there. What is not `writable` is left as it is.
-
-        Without `side_by_side` one queue is synced after the other.
-        """
+        """With `ext_folder`, each queue has extensions there. What is not `writable` is never changed."""
         self._disk = disk
         self._folder = folder
         self._file_size = whole_units(file_size)
@@ -59,14 +55,14 @@ class ConsumeQueues:
         self._ext_file_size = ext_file_size
         self._writable = writable
         self._skipped = skipped
-        self._side_by_side = side_by_side or SideBySide()
+        self._parallel_sync = parallel_sync or ParallelSync()
         self.open_files = OpenFiles(most_open_files)
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        """For those who look up a queue for every message; only this class changes it."""
+        """For look-ups on the hot path; only this class changes it."""
         self.leaving: Final[set[str]] = set()
-        """Topics whose files are being removed: no queue of theirs may be made meanwhile."""
+        """Topics whose files are being removed."""
         self.before_find: Callable[[], None] | None = None
-        """Brings in what consumers may see already, if anything can be left to be brought in."""
+        """Called before a look-up, to dispatch confirmed messages."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if need be."""
@@ -78,7 +74,7 @@ class ConsumeQueues:
             return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it is there."""
+        """The queue; None if it does not exist."""
         if self.before_find is not None:
             self.before_find()
         queues = self.by_topic.get(topic)
@@ -118,21 +114,21 @@ class ConsumeQueues:
 
     @property
     def max_physical_offset(self) -> int:
-        """Up to where records of the commit log are known to have units; -1 without any unit."""
+        """Where the last record with a unit ends in the log; -1 without any unit."""
         return max((queue.max_physical_offset for queue in self), default=-1)
 
     def reset_next_offsets(self) -> None:
-        """Let every queue go on behind its last unit."""
+        """Let every queue continue after its last unit."""
         for queue in self:
             queue.next_offset = queue.max_offset
 
     def correct_min_offsets(self, log_start: int) -> None:
-        """Let every queue begin with its first message that is still in the commit log."""
+        """Let every queue begin with its first message that is still in the log."""
         for queue in self:
             queue.correct_min_offset(log_start)
 
     def detach_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Forget the queues of a topic; their files are there until they are destroyed."""
+        """Forget the queues of a topic; `destroy` removes their files."""
         queues = list(self.by_topic.pop(topic, {}).values())
         for queue in queues:
             queue.detach()
@@ -143,7 +139,7 @@ class ConsumeQueues:
     # Everything below blocks
 
     def load(self, *, crashed: bool = False) -> None:
-        """Open every queue that has a folder, and find its end; after a crash, what is left of it."""
+        """Open every queue that has a folder, and find its end."""
         self.open_files.own()
         for topic in self._disk.entries(self._folder):
             if not topic.is_folder:
@@ -155,22 +151,22 @@ class ConsumeQueues:
     def truncate(
         self, log_end: int, is_right: Callable[[ConsumeQueue, int, Unit], bool] | None = None
     ) -> None:
-        """Forget the units of all records that begin at or behind this end of the commit log."""
+        """Drop the units of all records from the end of the commit log on."""
 
         def truncate(queue: ConsumeQueue) -> None:
             queue.truncate(log_end, None if is_right is None else partial(is_right, queue))
 
-        self._side_by_side.each(truncate, list(self))  # what is cut off is synced, queue by queue
+        self._parallel_sync.each(truncate, list(self))  # each queue syncs what it cuts off
 
     def sync(self, least_pages: int = 0) -> None:
-        """Put on the disk what was written to the queues that have so many pages to write, or anything."""
+        """Sync the queues that have at least `least_pages` to write, or anything at all."""
         least = max(least_pages * _PAGE_SIZE, 1)
         renamed: list[FolderFiles] = []
         try:
             dirty = [queue for queue in self if queue.unsynced >= least]
-            self._side_by_side.each(lambda queue: queue.sync(renamed), dirty)
+            self._parallel_sync.each(lambda queue: queue.sync(renamed), dirty)
             shared = {folder for files in renamed for folder in files.folders_above}
-            self._side_by_side.each(self._disk.sync_folder, sorted(shared))
+            self._parallel_sync.each(self._disk.sync_folder, sorted(shared))
         except OSError:
             for files in renamed:
                 files.names_changed = True

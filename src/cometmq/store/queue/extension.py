@@ -1,13 +1,12 @@
-"""Extensions of queue units: for each message, which of the registered filters it passes.
+"""Consume queue extensions: for each message, the bits of the registered filters that it passes.
 
 Rules kept here:
-- A unit of the queue refers to its extension by an address in place of its tags code. Addresses lie below
-  every hash that a tag can have, so the two cannot be taken for one another.
-- A unit is `i16 size, i64 tags code, i64 store time, i16 length, filter bits` and stays in one file; the size
+- A queue unit has the address of its extension in place of its tags code. Addresses are below every hash that
+  a tag can have, so the two cannot be confused.
+- A unit is `i16 size, i64 tags code, i64 store time, i16 length, filter bits` and lies in one file; the size
   -1 says that the rest of a file is empty.
-- An address that was given away is never given to another message, not even when a crash took what was there:
-  filter bits of another message would hide this one from its consumers.
-- Extensions only save work. Where one is missing, the filters are asked instead.
+- An address is never reused, not even after a crash: the filter bits of another message would hide this one.
+- Extensions only save work. If one is missing, the filter itself is applied.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _HEAD: Final = struct.Struct(">hqqh")
 _SIZE: Final = struct.Struct(">h")
 _END_OF_FILE: Final = -1
 _END_ROOM: Final = 4
-"""What a unit leaves free at the end of a file."""
+"""Every unit leaves this much of its file free."""
 
 MAX_UNIT_SIZE: Final = 0x7FFF
 _FIRST_ADDRESS: Final = -(1 << 63)
@@ -35,12 +34,12 @@ _RESERVE_STEP: Final = 64 * 1024
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether the tags code of a queue unit is the address of an extension."""
+    """Whether the tags code of a queue unit is an extension address."""
     return tags_code <= _LAST_ADDRESS
 
 
 class ExtUnit(NamedTuple):
-    """What is known about a message beyond its queue unit."""
+    """The extension of a queue unit."""
 
     tags_code: int
     store_time_ms: int
@@ -62,10 +61,10 @@ class ConsumeQueueExt:
         """The folder is `<topic>/<queue id>` in the folder of all extensions."""
         self._files = FolderFiles(disk, folder, file_size, writable=writable, open_files=open_files)
         self._next_start = 0
-        """Where the next file begins at the earliest."""
+        """The earliest start of the next file."""
 
     def put(self, tags_code: int, store_time_ms: int, filter_bits: bytes) -> int | None:
-        """Keep an extension; its address, or None if it is too long or there are no more addresses."""
+        """Write an extension; returns its address, or None if it is too long or no address is left."""
         size = _HEAD.size + len(filter_bits)
         if size > min(MAX_UNIT_SIZE, self._files.file_size - _END_ROOM):
             return None
@@ -94,7 +93,7 @@ class ConsumeQueueExt:
         return self._files.add(self._files.create(start))
 
     def _end(self, mapped: MappedFile) -> None:
-        """Say that the rest of a file is empty."""
+        """Mark the rest of a file as empty."""
         at = mapped.wrote
         mapped.reserve(at + _SIZE.size, _RESERVE_STEP)
         _SIZE.pack_into(mapped.buffer, at, _END_OF_FILE)
@@ -102,7 +101,7 @@ class ConsumeQueueExt:
         mapped.file.wrote(at, at + _SIZE.size)
 
     def get(self, address: int) -> ExtUnit | None:
-        """The extension at an address; None if there is none any more."""
+        """The extension at an address; None if it does not exist, or no longer."""
         offset = address - _FIRST_ADDRESS
         mapped = self._files.at(offset) if is_ext_address(address) else None
         if mapped is None:
@@ -118,7 +117,7 @@ class ConsumeQueueExt:
     # Upkeep: everything below blocks
 
     def load(self) -> None:
-        """Map the files and find the end; `cut_behind` has to follow."""
+        """Map the files and find the end; call `cut_after` next."""
         self._files.load()
         if self._files.files:
             last = self._files.map(self._files.files[-1])
@@ -127,8 +126,8 @@ class ConsumeQueueExt:
                 at += size
             last.wrote, last.flushed = at, 0
 
-    def cut_behind(self, address: int | None) -> None:
-        """Forget what is behind the last address that a queue unit refers to; everything, if none does."""
+    def cut_after(self, address: int | None) -> None:
+        """Drop everything after the last address that a queue unit refers to; all, if none does."""
         if address is None:
             self._files.remove_all()
             return
@@ -139,12 +138,12 @@ class ConsumeQueueExt:
             else _size_at(mapped, offset - mapped.start, mapped.wrote)
         )
         if mapped is None or unit_size == 0:
-            # A crash took it. The addresses up to there are in use; the next file is behind them.
+            # A crash took it. The addresses up to there are in use, so the next file begins after them.
             self._next_start = (offset // self._files.file_size + 1) * self._files.file_size
             return
         end = offset + unit_size
-        for behind in [each for each in self._files.files if each.start > offset]:
-            self._files.remove(behind)
+        for later in [each for each in self._files.files if each.start > offset]:
+            self._files.remove(later)
         mapped.wrote = end - mapped.start
         mapped.flushed = 0
 
@@ -154,7 +153,7 @@ class ConsumeQueueExt:
             self._files.remove(mapped)
 
     def sync(self, renamed: list[FolderFiles] | None = None) -> None:
-        """Put everything written so far on the disk; for `renamed` see `FolderFiles.sync`."""
+        """Sync everything written so far; for `renamed` see `FolderFiles.sync`."""
         self._files.sync(renamed)
 
     def close(self) -> None:
@@ -166,7 +165,7 @@ class ConsumeQueueExt:
 
 
 def _size_at(mapped: MappedFile, at: int, end: int) -> int:
-    """The size of the unit at a place; 0 if none that ends before `end` is there."""
+    """The size of the unit at a position; 0 without one that ends before `end`."""
     if not 0 <= at <= end - _HEAD.size:
         return 0
     size: int = _SIZE.unpack_from(mapped.buffer, at)[0]

@@ -1,45 +1,117 @@
-"""The files of one consume queue, as one stream of units.
+"""The files of one consume queue as a stream of units.
 
 Rules kept here:
-- A new or removed file is only there, or gone, once its folder is synced, too.
-- Room is reserved ahead of the units, with a place more than they need: behind the last unit is always one
-  that does not count.
-- What a crash or a cut left behind the end is erased before the units in front of it are written, so that it
-  can never come back as messages.
-- What was found at a start may be in the system's memory only, so it counts as not synced. A crash may have
-  taken a file, or its size, and left the one behind it; units are made anew from there on.
-- Files that are opened only to be read are never changed, whatever their state is.
-- A file may be unmapped while nobody uses it (`open_files.py`), and is mapped again by whoever needs it.
+- A unit has 20 bytes: `i64 physical offset, i32 size, i64 tags code`. It counts if the offset is not negative
+  and the size is positive; the first unit that does not count ends the queue.
+- A blank unit, with the largest possible size, precedes the first message of a queue that begins in the
+  middle of a file. A lost unit stands for a message that the log has lost, so that the ones after it keep
+  their offsets.
+- Creating or removing a file is complete once its folder is synced, too.
+- Room is reserved ahead, with one unit more than needed: after the last unit there is always one that does
+  not count. Leftovers after the end are erased before the units before them are written, so that they never
+  come back as messages.
+- What a start finds may be in memory only, so it counts as not synced. A crash may take a file, or its size,
+  and leave the next one; units are made anew from there on.
+- Files opened for reading are never changed.
+- A file may be unmapped while it is not used (`open_files.py`); whoever needs it maps it again.
 """
 
 from __future__ import annotations
 
 import errno
+import struct
+import sys
+from array import array
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from cometmq.ports.disk import Disk
+from cometmq.ports.disk import Buffer, Disk
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import BLANK_SIZE, BLANK_UNIT, UNIT, UNIT_SIZE, end_of_units
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_SIZE: Final = UNIT.size
+_SIZE_AT: Final = 8
+_WORD: Final = 4
+_SIZES: Final = slice(_SIZE_AT // _WORD, None, UNIT_SIZE // _WORD)
+"""The sizes of messages in units as 32-bit words."""
+
+BLANK_SIZE: Final = 0x7FFFFFFF
+BLANK_UNIT: Final = UNIT.pack(0, BLANK_SIZE, 0)
+
+LOST_SIZE: Final = 0x4000_0001
+"""The size in a lost unit: larger than a file of the log, so that it leads to nothing.
+
+Its physical offset is where the message before it ended, so that the units stay in order.
+"""
+
+_FIRST_READ: Final = 200 * UNIT_SIZE
+_LONGEST_READ: Final = 6400 * UNIT_SIZE
+
 
 Unit = tuple[int, int, int]
 """Physical offset, size and tags code."""
-
 _NEW_FILE_STEP: Final = 64 * 1024
 _OLD_FILE_STEP: Final = 4 * 1024
-"""How much room is reserved at a time at most; in a file of an earlier run that much is erased, too."""
-
+"""Room reserved at a time; in a file of an earlier process it is also erased."""
 _mapping = Lock()
-"""Held by whoever maps a file again, which is rare: two threads must not do it at once."""
-
+"""Held while a file is mapped again: two threads must not do that at once."""
 _MEASURED_FILES: Final = 3
-"""How many files, counted from the last, are looked through after a start."""
+"""How many files, counted from the last, are scanned after a start."""
+
+
+def whole_units(size: int) -> int:
+    """Round a file size up to whole units."""
+    return -(-size // UNIT_SIZE) * UNIT_SIZE
+
+
+def sum_of_sizes(units: bytes) -> int:
+    """The total size of the messages of packed units."""
+    words = array("I")
+    words.frombytes(units)
+    if sys.byteorder == "little":
+        words.byteswap()
+    return sum(words[_SIZES])
+
+
+def end_of_units(buffer: Buffer, start: int, end: int) -> int:
+    """Where the units that count end between two positions.
+
+    Starts with short reads, because most queues of a large store hold little. Checks whole byte columns at a
+    time: a start has to look at millions of units.
+    """
+    length = _FIRST_READ
+    while start < end:
+        stop = min(start + length, end)
+        units = bytes(buffer[start:stop])
+        if not _all_count(units):
+            return start + _end_of_good(units)
+        start = stop
+        length = min(length * 2, _LONGEST_READ)
+    return start
+
+
+def _all_count(units: bytes) -> bool:
+    # A number is negative if its first bit is set, which ASCII never has.
+    if not (units[::UNIT_SIZE].isascii() and units[_SIZE_AT::UNIT_SIZE].isascii()):
+        return False
+    columns = (units[column::UNIT_SIZE] for column in range(_SIZE_AT, _SIZE_AT + 4))
+    any_bit = 0
+    for column in columns:
+        any_bit |= int.from_bytes(column, "little")
+    return 0 not in any_bit.to_bytes(len(units) // UNIT_SIZE, "little")
+
+
+def _end_of_good(units: bytes) -> int:
+    for number, (physical_offset, size, _) in enumerate(UNIT.iter_unpack(units)):
+        if physical_offset < 0 or size <= 0:
+            return number * UNIT_SIZE
+    return len(units)
 
 
 class FolderFiles(MappedFiles):
-    """The files in a folder `<topic>/<queue id>`, which comes and goes with them."""
+    """The files in a folder `<topic>/<queue id>`, which is created and removed with them."""
 
     def __init__(
         self,
@@ -50,21 +122,20 @@ class FolderFiles(MappedFiles):
         writable: bool = True,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """With `open_files`, files are unmapped when too many of all queues are mapped."""
+        """Queues share `open_files`, which limits how many files are mapped."""
         super().__init__(disk, folder, file_size, writable=writable, scattered=True)
-        self._open_files = open_files
+        self._open_files = OpenFiles() if open_files is None else open_files
         self.names_changed = False
-        """Whether a name in the folder, or the way to it, may not be on the disk yet."""
+        """Whether a name in the folder, or in the folders above, may not be on the disk yet."""
 
     def load(self) -> None:
         super().load()
-        self.names_changed = bool(self.files)  # by the process before, and maybe in memory only
-        if self._open_files is not None:
-            for mapped in self.files:
-                self._open_files.add(self, mapped)
+        self.names_changed = bool(self.files)  # by an earlier process, and maybe in memory only
+        for mapped in self.files:
+            self._open_files.add(self, mapped)
 
     def at(self, offset: int) -> MappedFile | None:
-        # As in `MappedFiles`, without a call more for every read.
+        # A copy of `MappedFiles.at`, which saves every read a call.
         files = self.files
         index = (offset - files[0].start) // self.file_size if files else -1
         mapped = files[index] if 0 <= index < len(files) else None
@@ -76,7 +147,7 @@ class FolderFiles(MappedFiles):
         return mapped if mapped.is_mapped else self.map(mapped)
 
     def map(self, mapped: MappedFile) -> MappedFile:
-        """Map a file again if it was unmapped; the same file."""
+        """Map a file again if it was unmapped; returns it."""
         if mapped.is_mapped or mapped.is_gone:
             return mapped
         with _mapping:
@@ -89,34 +160,30 @@ class FolderFiles(MappedFiles):
                     errno.EIO, f"it has {file.size} bytes now, and had {mapped.size}", str(file.path)
                 )
             mapped.map(file)
-        if self._open_files is not None:
-            self._open_files.add(self, mapped)
+        self._open_files.add(self, mapped)
         return mapped
 
     def unmapped(self, mapped: MappedFile) -> None:
-        """A file was unmapped; nothing depends on it."""
+        """Called when `OpenFiles` has unmapped a file."""
 
     @property
     def unsynced(self) -> int:
-        """How many bytes may not be on the disk yet; a new or removed name counts as one."""
+        """How many bytes may not be on the disk yet; a changed name counts as one."""
         return self.max_offset - self.flushed_offset or int(self.names_changed)
 
     def add(self, mapped: MappedFile) -> MappedFile:
         self.names_changed = True
         super().add(mapped)
-        if self._open_files is not None:
-            self._open_files.add(self, mapped)
+        self._open_files.add(self, mapped)
         return mapped
 
     def detach(self, mapped: MappedFile) -> None:
         super().detach(mapped)
-        if self._open_files is not None:
-            self._open_files.forget(mapped)
+        self._open_files.forget(mapped)
 
     def close(self) -> None:
-        if self._open_files is not None:
-            for mapped in self.files:
-                self._open_files.forget(mapped)
+        for mapped in self.files:
+            self._open_files.forget(mapped)
         super().close()
 
     def erase(self, mapped: MappedFile) -> None:
@@ -128,14 +195,14 @@ class FolderFiles(MappedFiles):
 
     @property
     def folders_above(self) -> tuple[Path, Path]:
-        """Where the names of the folders of queue and topic are, which come and go with the files."""
+        """The folders of topic and queues, which contain the names of this folder and the one above."""
         return self.folder.parent, self.folder.parent.parent
 
     def sync(self, renamed: list[FolderFiles] | None = None) -> int:
-        """Put everything written so far on the disk, and every name; the answer is up to which offset.
+        """Sync everything written so far, and every name; returns up to which offset.
 
-        Many queues have the folders above in common. With `renamed`, those who need them add themselves to
-        it, and whoever gave it syncs each of these folders once, or says that names have changed still.
+        Many queues share the folders above. With `renamed`, files that need them synced add themselves to it,
+        and the caller syncs each of these folders once, or sets `names_changed` again.
         """
         names_changed, self.names_changed = self.names_changed, False
         try:
@@ -165,29 +232,19 @@ class FolderFiles(MappedFiles):
 class QueueFiles(FolderFiles):
     """The files of a consume queue."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        folder: Path,
-        file_size: int,
-        *,
-        writable: bool = True,
-        open_files: OpenFiles | None = None,
-    ) -> None:
-        super().__init__(disk, folder, file_size, writable=writable, open_files=open_files)
-        self.last: MappedFile | None = None
-        """The file that is written to."""
-        self.full_at = 0
-        """The place in it from which on no unit may be written before `reserve` was asked."""
-        self._step = _NEW_FILE_STEP
+    last: MappedFile | None = None
+    """The file that is written to."""
+    full_at = 0
+    """The position in it from which on a unit needs `make_room` first."""
+    _step = _NEW_FILE_STEP
 
     @property
     def first_unit(self) -> int:
-        """The offset of the first unit that there is a place for."""
+        """The queue offset of the first unit in the files."""
         return self.min_offset // UNIT_SIZE
 
     def unit(self, queue_offset: int) -> Unit:
-        """The unit of an offset; a blank one if its file was just deleted or unmapped."""
+        """The unit of a queue offset; a blank one if its file was just deleted or unmapped."""
         at = queue_offset * UNIT_SIZE
         mapped = self.at(at)
         if mapped is None:
@@ -199,14 +256,14 @@ class QueueFiles(FolderFiles):
         return physical_offset, size, tags_code
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Where the message of an offset is in the commit log; -1 for a blank unit."""
+        """The physical offset of a message; -1 for a blank unit."""
         physical_offset, size, _ = self.unit(queue_offset)
         return -1 if size == BLANK_SIZE else physical_offset
 
     # Writing
 
-    def make_place(self) -> MappedFile:
-        """The last file, or a new one behind it, with room for a unit."""
+    def make_room(self) -> MappedFile:
+        """The last file, or a new one after it, with room for a unit."""
         last = self.last
         if last is None or last.is_full:
             last = self._add_file(0 if last is None else last.end)
@@ -215,10 +272,10 @@ class QueueFiles(FolderFiles):
 
     def unmapped(self, mapped: MappedFile) -> None:
         if mapped is self.last:
-            self.full_at = 0  # so that the next append asks for a place
+            self.full_at = 0  # so that the next append calls `make_room`
 
     def begin_at(self, queue_offset: int) -> None:
-        """Start over, with blank units up to this offset; there must be nothing to lose."""
+        """Start over with blank units up to a queue offset; there must be nothing to lose."""
         blank = queue_offset * UNIT_SIZE % self.file_size
         start = queue_offset * UNIT_SIZE - blank
         last = self.last
@@ -232,7 +289,7 @@ class QueueFiles(FolderFiles):
             last.file.wrote(0, blank)
 
     def repair(self, queue_offset: int, unit: bytes) -> bool:
-        """Write a unit again of which a crash took a part; False if another one is there, which stays."""
+        """Write again a unit that a crash tore; False if another unit is there, which stays."""
         at = queue_offset * UNIT_SIZE
         mapped = self.at(at)
         if mapped is None or at - mapped.start >= mapped.wrote:
@@ -242,7 +299,7 @@ class QueueFiles(FolderFiles):
         if found != unit:
             if any(old not in (0, new) for old, new in zip(found, unit, strict=True)):
                 return False
-            mapped.file.reserve(at, at + UNIT_SIZE)  # what a crash took may be a hole of the file
+            mapped.file.reserve(at, at + UNIT_SIZE)  # a torn unit may be in a hole of the file
             mapped.buffer[at : at + UNIT_SIZE] = unit
             mapped.flushed = min(mapped.flushed, at)
             mapped.file.wrote(at, at + UNIT_SIZE)
@@ -255,9 +312,9 @@ class QueueFiles(FolderFiles):
         return self.last
 
     def _reserve(self, mapped: MappedFile, end: int) -> None:
-        """Make room up to a place, and for one more unit behind it."""
+        """Reserve room up to a position, and for one more unit."""
         known = mapped.reserved
-        # Small at first, and then twice as much each time: most queues of a large store hold little.
+        # Small at first, then doubling: most queues of a large store hold little.
         step = min(self._step, max(known, _OLD_FILE_STEP))
         mapped.reserve(min(end + UNIT_SIZE, mapped.size), step)
         if self._step == _OLD_FILE_STEP and mapped.reserved > known:
@@ -268,11 +325,11 @@ class QueueFiles(FolderFiles):
 
     # Upkeep: everything below blocks
 
-    def forget_behind_hole(self) -> None:
-        """Remove the files behind one that is missing or has lost its size, before they are loaded."""
+    def forget_after_hole(self) -> None:
+        """Before loading, remove the files after one that is missing or has lost its size."""
         found = self._found()
         if not all(entry.name.isdecimal() for _, entry in found):
-            return  # somebody else has been here
+            return  # files of somebody else
         kept = 0
         for path, entry in found:
             if kept and path != self.path_of(int(found[kept - 1][1].name) + self.file_size):
@@ -283,10 +340,12 @@ class QueueFiles(FolderFiles):
         if kept < len(found):
             for path, _ in reversed(found[kept:]):
                 self._disk.remove(path)
-            self._disk.sync_folder(self.folder)  # before an empty one goes, or there would be a hole again
+            self._disk.sync_folder(
+                self.folder
+            )  # before an empty file is removed, which would leave a hole again
 
     def find_end(self) -> int:
-        """Where the units end that a start finds, as a place in the stream."""
+        """Find the end of the units after a start, as a position in the stream."""
         files = self.files
         index = max(0, len(files) - _MEASURED_FILES)
         while index > 0 and _measure(self.map(files[index])) == 0:
@@ -296,7 +355,7 @@ class QueueFiles(FolderFiles):
         return files[index].start + files[index].wrote if index < len(files) else self.max_offset
 
     def end_at(self, end: int) -> None:
-        """Let the stream end at a place; an empty first file stays, it knows where the queue was."""
+        """Let the stream end at a position; an empty first file stays: its name tells where the queue was."""
         files = list(self.files)
         while len(files) > 1 and files[-1].start >= end:
             self.remove(files.pop())
@@ -310,7 +369,7 @@ class QueueFiles(FolderFiles):
         self._step = _OLD_FILE_STEP
         if self._writable and any(last.buffer[last.wrote : last.wrote + UNIT_SIZE]):
             self._reserve(last, last.wrote)
-            last.file.sync()  # now, because of an empty queue there will be nothing else to sync
+            last.file.sync()  # now, because an empty queue has nothing else to sync
 
     def remove_all(self) -> None:
         super().remove_all()
@@ -324,7 +383,7 @@ class QueueFiles(FolderFiles):
 
 
 def _measure(mapped: MappedFile) -> int:
-    """How much of a file are units that count."""
+    """Find how much of a file are units that count."""
     mapped.wrote = end_of_units(mapped.buffer, 0, mapped.size)
     mapped.flushed = 0
     return mapped.wrote

@@ -1,13 +1,13 @@
-"""How many files of consume queues are mapped at a time.
+"""Limiting the number of mapped consume queue files.
 
 A process may have some 65,000 mappings (`vm.max_map_count`), and a store can have more queues than that.
 
 Rules kept here:
-- A file is mapped when it is needed. When too many are, one that was neither written nor read for a while is
-  unmapped, whatever of it is not on the disk yet: a sync finds it by its path.
-- Only the thread that writes the queues unmaps. Others may map a file to read it, and read nothing if it is
-  unmapped meanwhile; the number is brought down again by the next file that the owner maps.
-- Appends and reads of mapped files do not come by here.
+- A file is mapped when it is needed. When too many are, one that was not used for a while is unmapped, synced
+  or not: a sync finds it by its path.
+- Only the writing thread unmaps. Another thread may map a file to read it, and reads nothing if it is
+  unmapped meanwhile; the next file that the writing thread maps restores the limit.
+- Appends to and reads of mapped files do not pass through here.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from cometmq.store.log.mapped_files import MappedFile
 _USUAL_MAX_MAP_COUNT: Final = 65_530
 _MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
 _SECOND_CHANCES: Final = 64
-"""How many files in use are passed over, at most, in search of one that is not."""
+"""How many used files are passed over, at most, in search of an unused one."""
 
 
 class Owner(Protocol):
-    """The sequence that a file belongs to."""
+    """The sequence of files that a file belongs to."""
 
     def unmapped(self, mapped: MappedFile) -> None:
         """A file was unmapped."""
 
 
 def most_files() -> int:
-    """How many files may be mapped on this machine; in memory, a file with a hole takes two mappings."""
+    """How many files may be mapped on this machine; a file with a hole takes two mappings."""
     try:
         mappings = int(_MAX_MAP_COUNT.read_text())
     except (OSError, ValueError):
@@ -41,17 +41,17 @@ def most_files() -> int:
 
 
 class OpenFiles:
-    """The mapped files of all queues of a store, those that were mapped first in front."""
+    """The mapped files of all queues of a store, oldest mapping first."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit or most_files()
         self._files: dict[MappedFile, tuple[Owner, int]] = {}
-        """Of each file whose it is, and how much was written when that was looked at last."""
+        """The owner of each file, and how much was written at the last check."""
         self._changing = Lock()
         self._thread = get_ident()
 
     def own(self) -> None:
-        """The thread that calls is the one that writes from now on."""
+        """Make the calling thread the writing thread."""
         self._thread = get_ident()
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class OpenFiles:
             self._files.pop(mapped, None)
 
     def _unmap_one(self, needed: MappedFile) -> None:
-        """Unmap a file that was not used since it was looked at last, or the next that there is."""
+        """Unmap a file that was not used since its last check, or else the next one."""
         chances = _SECOND_CHANCES
         while True:
             mapped = next(iter(self._files))

@@ -1,14 +1,12 @@
-"""Whether the entries of a consume queue lead to records of this queue, and of these offsets in it.
+"""Checking that the units of a consume queue lead to records of this queue and these offsets.
 
 Rules kept here:
-- A record belongs to an entry if it is where the entry says, as long as it says, and has the queue's topic,
-  its id and the entry's offset; or if it names the queue among its further ones, as those of light consumers
-  do.
-- Queues of Apache can have messages at other offsets than their records say, after a loss: all from some
-  place on by the same number. One that its neighbour agrees with belongs there, too.
-- The lengths in a record have to add up, so that whoever reads several of them finds the next one. Of the
-  thousands of a bulk read, topic and lengths are looked at in one of 16, fewer than the entries that lie in
-  one sector of a disk.
+- A record belongs to a unit if it has the unit's physical offset and size, and the queue's topic, id and
+  offset; or if it names the queue in its multi-dispatch properties.
+- After a loss, Apache's queues can have messages at other offsets than their records say, all shifted by the
+  same number. A record whose neighbour has the same shift belongs there, too.
+- The lengths in a record have to add up, so that a reader of several finds the next one. In a bulk read,
+  topic and lengths are checked in one of 16 records: fewer than the units in one disk sector.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from operator import sub
 from typing import Final, Protocol
 
 from cometmq.model.sysflag import HOST_V6_MASK
-from cometmq.store.dispatch.rules import QueuePlace
-from cometmq.store.log.record_check import is_in_queue
+from cometmq.store.dispatch_rules import QueuePosition, is_in_queue
 from cometmq.store.queue.files import Unit
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import (
@@ -48,7 +45,7 @@ _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 class NamedQueue(Protocol):
-    """What a check has to know of a queue."""
+    """The name of a queue."""
 
     topic: str
     queue_id: int
@@ -57,7 +54,7 @@ class NamedQueue(Protocol):
 def all_belong(
     queue: NamedQueue, offsets: Iterable[int], starts: Sequence[int], records: Sequence[memoryview]
 ) -> bool:
-    """Whether records, at these places of the log, are those of these offsets of a queue."""
+    """Whether records at these physical offsets belong to these offsets of a queue."""
     try:
         offsets, sizes = list(offsets), list(map(len, records))
         if _are_alike(queue, offsets, starts, sizes, records):
@@ -71,7 +68,7 @@ def all_belong(
 def all_lie_in(
     view: memoryview, base: int, queue: NamedQueue, offset: int, starts: Sequence[int], sizes: Sequence[int]
 ) -> bool:
-    """The same for records from an offset on that are in one view, which begins at `base` of the log."""
+    """Whether records belong to a queue from an offset on; they are in one view that begins at `base`."""
     try:
         found: list[Fields] = list(map(FIELDS.unpack_from, repeat(view), map(sub, starts, repeat(base))))
         some = (*zip(starts[::_EVERY], sizes[::_EVERY], strict=True), (starts[-1], sizes[-1]))
@@ -83,7 +80,7 @@ def all_lie_in(
 
 
 def belongs(queue: NamedQueue, offset: int, start: int, record: memoryview) -> bool:
-    """The same for one record."""
+    """Whether one record belongs to an offset of a queue."""
     return all_belong(queue, (offset,), (start,), (record,))
 
 
@@ -104,9 +101,9 @@ def _are_alike(
     sizes: Sequence[int],
     records: Sequence[memoryview],
 ) -> bool:
-    """The same for records with bodies and properties of one size, at half the cost: one look at each.
+    """Whether records with bodies and properties of one size belong to the queue, at half the cost.
 
-    False says nothing about them but that they are not all alike.
+    False if they do not, or are not alike.
     """
     if sizes.count(sizes[0]) != len(sizes):
         return False
@@ -124,20 +121,20 @@ def _are_alike(
 
 @lru_cache(256)
 def _whole_head(body_length: int, tail_length: int) -> struct.Struct:
-    """`FIELDS`, flags, length of the body, and what follows the body up to the properties."""
+    """`FIELDS`, system flag, body length, and the bytes from the body to the properties."""
     return struct.Struct(f"{_V4_HEAD}{body_length}x{tail_length}s")
 
 
 @lru_cache(256)
 def _encoded_name(topic: str, magic: int) -> bytes:
-    """A topic with its length, as a record of this version has it."""
+    """The length-prefixed topic in a record of this version."""
     if magic not in _MAGICS:
         raise KeyError(magic)
     return topic_field(topic.encode("utf-8", "surrogatepass"), magic)
 
 
 def _have_tails(records: Iterable[memoryview], topic: str, magic: int) -> bool:
-    """Whether the topic is behind the body of each record, and properties up to its end."""
+    """Whether each body is followed by the topic, and by properties up to the end of the record."""
     name = _encoded_name(topic, magic)
     length = len(name) + 2
     for record in records:
@@ -158,14 +155,14 @@ def misplaced_record(
     record: memoryview,
     neighbours: Callable[[int], Iterable[tuple[int, memoryview]]],
 ) -> Record | None:
-    """The record of an entry that is stored under another name, or offset; None if it is not its own.
+    """The record of a unit if it belongs there by multi-dispatch or by a shift; otherwise None.
 
-    `neighbours` gives the offsets and records beside an offset of the queue.
+    `neighbours` returns the offsets and records next to a queue offset.
     """
     found = _decoded(unit[0], record)
     if found is None:
         return None
-    if is_in_queue(found, QueuePlace(queue.topic, queue.queue_id, offset)):
+    if is_in_queue(found, QueuePosition(queue.topic, queue.queue_id, offset)):
         return found
     if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
         return None

@@ -1,10 +1,10 @@
-"""Finding single messages: at a place in the log, by time, by key and by unique key.
+"""Looking up single messages by physical offset, time, key or unique key.
 
 Rules kept here:
-- A place that comes from outside is believed only if a record begins there.
-- The index knows hashes, so what it finds may be another message; who asked compares the keys.
-- The index is asked once. It names the newest messages first, so where none of them is there any more, no
-  older one is; asking again for those before, as the peers do, finds nothing.
+- A physical offset from outside counts only if a record begins there.
+- The index knows hashes, so it may find another message; the caller compares the keys.
+- The index is asked once. It returns the newest messages first, so if none of them exists any more, no older
+  one does.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import msgspec
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.index.index import Index
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queue import Boundary
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 
 NO_TIME: Final = -1
-"""The store time of a message that is not there."""
+"""The store time of a message that does not exist."""
 
 
 class QueryResult(msgspec.Struct):
-    """What a question for a key found."""
+    """The messages found for a key."""
 
     records: list[memoryview]
     """In the order of the log."""
     size: int = 0
     """The bytes of all records."""
     index_last_time_ms: int = 0
-    """When the last message that was indexed was stored."""
+    """The store time of the last indexed message."""
     index_last_offset: int = 0
-    """Where it is in the log."""
+    """Its physical offset."""
 
 
 class MessageLookup:
-    """Finds messages in the log, through queues and index where need be."""
+    """Finds messages in the log through queues and index."""
 
     def __init__(
         self,
@@ -58,10 +58,7 @@ class MessageLookup:
         self._max_unique_matches = config.default_query_max_num
 
     def at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at a place of the log; None if none does, or none that is whole.
-
-        How much of it is looked at is a setting.
-        """
+        """The record at a physical offset; None without one, or if records are checked and it is damaged."""
         record = self._log.record_at(physical_offset)
         if record is None or (self._checks and whole_record(record, physical_offset, sealed=True) is None):
             return None
@@ -70,23 +67,18 @@ class MessageLookup:
     def offset_by_time(
         self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """The offset of the message at a point in time; 0 for a queue that is not there."""
+        """The offset of the message at a point in time; 0 for a missing queue."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.offset_by_time(time_ms, self._store_time, boundary)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at an offset of a queue was stored; -1 if it is not there."""
+        """The store time of the message at a queue offset; -1 without one."""
         queue = self._queues.find(topic, queue_id)
         unit = None if queue is None else queue.unit(queue_offset)
         return NO_TIME if unit is None else self._store_time(unit[0], unit[1])
 
-    def earliest_in_queue(self, topic: str, queue_id: int) -> int:
-        """When the first message of a queue was stored; -1 if there is none."""
-        queue = self._queues.find(topic, queue_id)
-        return NO_TIME if queue is None else self.store_time(topic, queue_id, queue.min_offset)
-
     def earliest(self) -> int:
-        """When the first message of the log was stored; -1 if there is none."""
+        """The store time of the first message of the log; -1 without one."""
         return self._store_time(self._log.min_offset, 0)
 
     def _store_time(self, physical_offset: int, _: int) -> int:
@@ -96,7 +88,7 @@ class MessageLookup:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, unique: bool = False
     ) -> QueryResult:
-        """Messages with a key, or with a unique key, that were stored in a span of time."""
+        """Messages with a key, or a unique key, that were stored in a time range."""
         max_count = min(self._max_unique_matches if unique else max_count, self._max_matches)
         matches = self._index.find(topic, key, max_count, begin_ms, end_ms)
         records = []

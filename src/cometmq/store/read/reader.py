@@ -1,27 +1,29 @@
-"""Reading messages: from an offset of a queue on, at a place in the log, by time, and by key.
+"""Reading messages from a queue offset on, for pulls and, thousands at a time, for bulk reads.
 
 Rules kept here:
-- Messages are handed out as views of the mapped files, without a copy; they stay good when a file is removed.
-- Status and next offset of a read are those of RocketMQ in every case, and so are the places where a read
-  stops: enough messages, enough bytes, or enough units looked at. A read with a filter also stops when it has
-  taken long: the next one goes on where it was.
-- Where the file of a record was removed, all units that refer to it are passed over. A unit that refers to
+- Messages are views of the mapped files, without a copy; they stay valid when a file is removed.
+- Status and next offset of a read are RocketMQ's in every case, and so is where a read stops: enough
+  messages, enough bytes, or enough units scanned. A filtered read also stops after 50 ms; the next one
+  continues there.
+- If the file of a record was removed, all units that refer to it are passed over. A unit that refers to
   nothing for another reason is passed over alone.
-- What lies further back in the log than fits into memory is cold. Such a read may wait for the disk and hold
-  up everybody, so whoever runs an event loop asks for `cold_places` first and has them fetched beside it.
-- A record that is not of this offset of the queue is never handed out; it is skipped, noted, and it alone. So
-  that reading the same messages again costs nothing, what was looked at once is not looked at again for a
-  while, nor is what was just appended: the store calls `look_again` every second.
-- With `check_crc`, every record has to be whole, too, and an entry has to say the code of its record's tags.
+- Records further back in the log than fits into memory are cold. Reading them may wait for the disk and block
+  everybody, so an event loop asks for `cold_ranges` first and fetches them on another thread.
+- A record that does not belong to the queue offset is never returned; it alone is skipped and noted. A
+  checked range is not checked again for a second, nor are records that were just appended: see `look_again`.
+- With `check_crc`, every record also has to be whole, and its tags count instead of the unit's code.
+- A bulk read differs in its limits, and in that adjacent records of the log are one view. It ends with the
+  log file that it began in.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice, pairwise
+from operator import add, ne
 from struct import Struct
 from time import perf_counter
 from typing import Final, Protocol
@@ -30,29 +32,35 @@ import msgspec
 
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import put_values
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.extension import ConsumeQueueExt, ExtUnit, is_ext_address
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import LOST_SIZE, UNIT, UNIT_SIZE
-from cometmq.store.read.entry_check import all_belong, belongs, misplaced_record
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.queue.files import LOST_SIZE, UNIT, UNIT_SIZE, Unit
+from cometmq.store.read.entry_check import all_belong, all_lie_in, belongs, misplaced_record
+from cometmq.store.skipped import Skipped
 
 MAX_READ_BYTES: Final = 128 * 1024 * 1024
-"""More is not read at once, whatever is asked for."""
+"""No read returns more."""
 MIN_READ_BYTES: Final = 100
 MAX_SCAN: Final = 16_384
-"""More units are not looked at for one read, whatever is asked for."""
+"""No read scans more units."""
 FILTER_S: Final = 0.05
-"""So long a read looks for messages that are wanted; what it has found by then is what it found."""
+"""How long a filtered read scans for matching messages."""
 
-_MOST_LOOKED_AT: Final = 16_384
-"""So many reads are remembered; with one more all are forgotten, and are looked at again."""
+_MAX_CHECKED: Final = 16_384
+"""How many checked reads are remembered."""
 _NO_QUEUE_FILE: Final = "a file of the consume queue is missing"
 _NOT_THERE: Final = "their entries lead to no record of the commit log"
 _NOT_ITS_OWN: Final = "their entries lead to other records, or to none"
 _NOT_WHOLE: Final = "their records are damaged"
+
+
+BULK_COUNT: Final = 4096
+BULK_BYTES: Final = 4 * 1024 * 1024
+"""The limits of a bulk read; the first message may exceed the bytes."""
+_NEAR_BYTES: Final = 64 * 1024
+"""Cold records up to this far apart are fetched together."""
 
 
 class GetStatus(Enum):
@@ -70,25 +78,25 @@ class GetStatus(Enum):
 
 
 class GetResult(msgspec.Struct):
-    """What a read found."""
+    """The result of a read."""
 
     status: GetStatus
     next_offset: int
-    """Where the next read is to begin."""
+    """Where the next read begins."""
     min_offset: int
     max_offset: int
     records: list[memoryview]
-    """One a message, except from a bulk read, where it is one for each run of records in the log."""
+    """One view per message; a bulk read joins adjacent records."""
     queue_offsets: Sequence[int]
-    """The offset of each message in the queue."""
+    """The queue offset of each message."""
     size: int = 0
-    """The bytes of all records."""
-    is_far_behind: bool = False
-    """Whether the reader is so far behind that it should rather ask a replica."""
+    """The total size of the records."""
+    suggest_pulling_from_slave: bool = False
+    """Whether the reader lags so far that it should ask a replica."""
 
 
 class ReadableQueue(Protocol):
-    """What a read needs of a consume queue."""
+    """The part of a consume queue that a read needs."""
 
     topic: str
     queue_id: int
@@ -102,22 +110,24 @@ class ReadableQueue(Protocol):
 
 
 class MessageFilter(Protocol):
-    """Which messages are wanted."""
+    """Selects messages."""
 
     def wants_unit(self, tags_code: int, ext: ExtUnit | None) -> bool:
-        """Whether a message may be wanted, by what its queue unit says."""
+        """Whether a message may match, by its queue unit."""
 
     def wants_record(self, record: memoryview) -> bool:
-        """Whether it is, by what the record says."""
+        """Whether a message matches, by its record."""
 
 
+Limits = tuple[int, int]
+"""The number of messages and of bytes that a read returns at most."""
 FindQueue = Callable[[str, int], ReadableQueue | None]
-"""The queue of a topic and a queue id, if it is there."""
+"""Finds the queue of a topic and a queue id."""
 
 
 @lru_cache(64)
-def _places_of(unit_bytes: int) -> Struct:
-    """Places and sizes of the records of so many bytes of units: one call for all of them."""
+def _offsets_and_sizes(unit_bytes: int) -> Struct:
+    """Unpacks the physical offsets and sizes of that many bytes of units in one call."""
     return Struct(">" + "qi8x" * (unit_bytes // UNIT_SIZE))
 
 
@@ -138,23 +148,27 @@ class MessageReader:
         self._find_queue = find_queue
         self._check_crc = check_crc
         self._skipped = skipped or Skipped()
-        self._looked_at: dict[tuple[ReadableQueue, int], int] = {}
-        """Where reads began whose entries were found to be right a moment ago, and where they ended."""
+        self._checked: dict[tuple[ReadableQueue, int], int] = {}
+        """Where reads began and ended whose units were found right a moment ago."""
         self._fresh_from = log.max_offset
-        """Where the log ended a moment ago: what is behind was written since, by this process."""
+        """Where the log ended a moment ago: this process wrote everything after it."""
         self._hot_bytes = int(memory_bytes * (config.access_message_in_memory_max_ratio / 100))
-        self._hot_limits = (
-            config.max_transfer_count_on_message_in_memory,
-            config.max_transfer_bytes_on_message_in_memory,
-        )
-        self._cold_limits = (
-            config.max_transfer_count_on_message_in_disk,
-            config.max_transfer_bytes_on_message_in_disk,
-        )
+        self._hot_limits, self._cold_limits = self._limits(config)
         self._max_scan_bytes = config.max_filter_message_size
         self._max_files = config.travel_cq_file_num_when_get_message
         self._units_per_file = config.consume_queue_file_size // UNIT_SIZE
         self._corrects = config.broker_role != "SLAVE" or config.offset_check_in_slave
+
+    @staticmethod
+    def _limits(config: StoreConfig) -> tuple[Limits, Limits]:
+        """The limits of a read from memory, and of one from the disk."""
+        return (
+            (
+                config.max_transfer_count_on_message_in_memory,
+                config.max_transfer_bytes_on_message_in_memory,
+            ),
+            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
+        )
 
     def get(
         self,
@@ -166,7 +180,7 @@ class MessageReader:
         max_bytes: int = MAX_READ_BYTES,
         wanted: MessageFilter | None = None,
     ) -> GetResult:
-        """The messages of a queue from an offset on, as many as may be handed out at once."""
+        """Read the messages of a queue from an offset on, as many as the limits allow."""
         queue = self._find_queue(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return self._outside(queue, offset)
@@ -178,31 +192,31 @@ class MessageReader:
         return self._get_wanted(queue, offset, max_count, max_bytes, wanted)
 
     def look_again(self) -> None:
-        """Look at entries again from now on: files can be damaged at any time."""
-        self._looked_at.clear()
+        """Check units again from now on: files can be damaged at any time."""
+        self._checked.clear()
         self._fresh_from = self._log.max_offset
 
     def _are_right(
         self, queue: ReadableQueue, offset: int, starts: Sequence[int], records: Sequence[memoryview]
     ) -> bool:
-        """Whether the entries from an offset on lead to these records, and rightly so."""
-        behind = offset + len(records)
-        if not all_belong(queue, range(offset, behind), starts, records):
+        """Whether the units from an offset on rightly lead to these records."""
+        end_offset = offset + len(records)
+        if not all_belong(queue, range(offset, end_offset), starts, records):
             return False
-        self._note_right(queue, offset, behind)
+        self._note_right(queue, offset, end_offset)
         return True
 
-    def _note_right(self, queue: ReadableQueue, offset: int, behind: int) -> None:
-        if len(self._looked_at) >= _MOST_LOOKED_AT:
-            self._looked_at.clear()
-        self._looked_at[queue, offset] = behind
+    def _note_right(self, queue: ReadableQueue, offset: int, end_offset: int) -> None:
+        if len(self._checked) >= _MAX_CHECKED:
+            self._checked.clear()
+        self._checked[queue, offset] = end_offset
 
-    def cold_places(
+    def cold_ranges(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
     ) -> list[tuple[int, int]]:
-        """Offset and size of the records that such a read may have to wait for, because they are far back.
+        """Offset and size of the cold records that a read may have to wait for.
 
-        A reader that is up to date asks this, too, so that the answer for it has to cost next to nothing.
+        Also asked by readers that are up to date, for which it has to cost next to nothing.
         """
         queue = self._find_queue(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
@@ -212,12 +226,12 @@ class MessageReader:
             return []
         most = max(min(max_count, self._cold_limits[0]), 1)
         count = most if wanted is None else self._max_scan(max_count)
-        places = (
+        ranges = (
             (physical_offset, size)
             for physical_offset, size, code in UNIT.iter_unpack(queue.read(offset, count))
             if physical_offset < coldest and (wanted is None or wanted.wants_unit(code, None))
         )
-        return list(islice(places, most))
+        return list(islice(ranges, most))
 
     def _max_scan(self, max_count: int) -> int:
         return min(-(-max(self._max_scan_bytes, max_count * UNIT_SIZE) // UNIT_SIZE), MAX_SCAN)
@@ -237,17 +251,17 @@ class MessageReader:
         return GetResult(status, self._corrected(offset, right_offset), first, end, [], ())
 
     def _corrected(self, offset: int, right_offset: int) -> int:
-        """Where to go on; a replica that may lack messages does not send anybody elsewhere."""
+        """The corrected next offset; a replica that may lack messages corrects nothing."""
         return right_offset if self._corrects else offset
 
     def _get_hot(self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int) -> GetResult | None:
-        """The common case, where all are wanted, in memory and in one file; None for every other."""
+        """The common case: no filter, all in memory and in one file; None for every other."""
         most, most_bytes = self._hot_limits
         max_bytes = min(max_bytes, most_bytes)
         units = queue.read(offset, max(min(max_count, most), 1))
         if not units:
             return None
-        flat = _places_of(len(units)).unpack(units)
+        flat = _offsets_and_sizes(len(units)).unpack(units)
         starts, sizes = flat[::2], flat[1::2]
         total = sum(sizes)
         if total > max_bytes:
@@ -265,16 +279,22 @@ class MessageReader:
         records = [
             view[(at := start - file_start) : at + size] for start, size in zip(starts, sizes, strict=True)
         ]
-        behind = offset + len(records)
-        # What was appended just now is as it was written.
+        end_offset = offset + len(records)
+        # Records that were just appended need no check.
         if (
             first_start < self._fresh_from
-            and self._looked_at.get((queue, offset), 0) < behind
+            and self._checked.get((queue, offset), 0) < end_offset
             and not self._are_right(queue, offset, starts, records)
         ):
             return None
         return GetResult(
-            GetStatus.FOUND, behind, queue.min_offset, queue.max_offset, records, range(offset, behind), total
+            GetStatus.FOUND,
+            end_offset,
+            queue.min_offset,
+            queue.max_offset,
+            records,
+            range(offset, end_offset),
+            total,
         )
 
     def _get_wanted(
@@ -301,7 +321,7 @@ class MessageReader:
         *,
         careful: bool,
     ) -> tuple[GetResult, list[int]]:
-        """What a read finds, and where the records are; if `careful`, each is looked at."""
+        """Collect messages and their physical offsets; if `careful`, each record is checked."""
         max_scan = self._max_scan(max_count)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset, [], [])
         starts: list[int] = []
@@ -314,10 +334,10 @@ class MessageReader:
             units = queue.read(first, max_scan - scanned)
             if not units:
                 result.status = GetStatus.OFFSET_FOUND_NULL
-                behind_file = first - first % self._units_per_file + self._units_per_file
-                count = min(behind_file, queue.max_offset) - first
+                file_end = first - first % self._units_per_file + self._units_per_file
+                count = min(file_end, queue.max_offset) - first
                 self._skipped.message(queue.topic, queue.queue_id, first, _NO_QUEUE_FILE, count=count)
-                result.next_offset = self._corrected(first, behind_file)
+                result.next_offset = self._corrected(first, file_end)
                 break
             starts = self._scan(
                 queue, units, result, max_count, max_bytes, wanted, careful=careful, until=until
@@ -338,9 +358,9 @@ class MessageReader:
         careful: bool,
         until: float,
     ) -> list[int]:
-        """Look at units from the next offset of a result on, until it is full or the time is over.
+        """Scan units from the next offset of a result on, until it is full or the time is over.
 
-        Returns where the records are.
+        Returns the physical offsets of the records.
         """
         coldest = self._log.max_offset - self._hot_bytes
         records, offsets, starts = result.records, [], []
@@ -353,7 +373,7 @@ class MessageReader:
                 if len(records) >= min(max_count, most) or result.size + size > min(max_bytes, most_bytes):
                     break
             result.next_offset = queue_offset + 1
-            result.is_far_behind = physical_offset < coldest
+            result.suggest_pulling_from_slave = physical_offset < coldest
             if 0 <= physical_offset < gone_until:
                 continue
             unit = physical_offset, size, code
@@ -366,7 +386,7 @@ class MessageReader:
                 result.size += size
                 gone_until = 0
             elif status is GetStatus.MESSAGE_WAS_REMOVING and self._is_expired(queue, physical_offset):
-                gone_until = self._behind_file(physical_offset)
+                gone_until = self._next_file(physical_offset)
             if record is not None or not records:
                 result.status = status
             if wanted is not None and perf_counter() > until:
@@ -381,7 +401,7 @@ class MessageReader:
         unit: Unit,
         wanted: MessageFilter | None,
     ) -> tuple[GetStatus, memoryview | None]:
-        """The record of one unit, if it is wanted and there."""
+        """The record of one unit, if it exists and matches."""
         physical_offset, size, code = unit
         if wanted is not None and not self._wants_unit(queue, code, wanted):
             return GetStatus.NO_MATCHED_MESSAGE, None
@@ -396,7 +416,7 @@ class MessageReader:
     def _look_closely(
         self, queue: ReadableQueue, queue_offset: int, unit: Unit, wanted: MessageFilter | None
     ) -> tuple[GetStatus, memoryview | None]:
-        """The same; the record has to be of this offset and, if that is wanted, whole."""
+        """The record of one unit, if it also belongs to the queue offset and, with `check_crc`, is whole."""
         physical_offset, size, code = unit
         record = self._log.view(physical_offset, size)
         if record is None:
@@ -412,7 +432,7 @@ class MessageReader:
             self._note(queue, queue_offset, _NOT_ITS_OWN)
             return GetStatus.MESSAGE_WAS_REMOVING, None
         if whole is not None and queue.topic != DELAY_TOPIC and not is_ext_address(code):
-            code = put_values(bytes(whole.properties_block))[0]  # whatever the entry says
+            code = put_values(bytes(whole.properties_block))[0]  # whatever the unit says
         if wanted is not None and not (self._wants_unit(queue, code, wanted) and wanted.wants_record(record)):
             return GetStatus.NO_MATCHED_MESSAGE, None
         return GetStatus.FOUND, record
@@ -425,7 +445,7 @@ class MessageReader:
         return wanted.wants_unit(code, ext)
 
     def _neighbours(self, queue: ReadableQueue, queue_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """The records beside an offset of a queue, with their offsets."""
+        """The records before and after a queue offset, with their offsets."""
         for offset in (queue_offset - 1, queue_offset + 1):
             for physical_offset, size, _ in UNIT.iter_unpack(queue.read(offset, 1)):
                 record = self._log.view(physical_offset, size)
@@ -433,7 +453,7 @@ class MessageReader:
                     yield offset, record
 
     def _is_expired(self, queue: ReadableQueue, physical_offset: int) -> bool:
-        """Whether a message is gone because it is old, and not because its entry is damaged."""
+        """Whether a message is gone because it expired, and not because its unit is damaged."""
         log_start = self._log.min_offset
         if physical_offset >= log_start:
             return False
@@ -441,14 +461,81 @@ class MessageReader:
         return first is None or first[0] < log_start
 
     def _note_missing(self, queue: ReadableQueue, queue_offset: int, unit: Unit) -> None:
-        """Note an entry that leads to nothing, unless its message is expired or was known to be lost."""
+        """Note a unit that leads to nothing, unless its message expired or is known to be lost."""
         if unit[1] != LOST_SIZE and not self._is_expired(queue, unit[0]):
             self._note(queue, queue_offset, _NOT_THERE)
 
     def _note(self, queue: ReadableQueue, queue_offset: int, why: str) -> None:
         self._skipped.message(queue.topic, queue.queue_id, queue_offset, why)
 
-    def _behind_file(self, physical_offset: int) -> int:
-        """Where the file begins that follows the one of an offset."""
+    def _next_file(self, physical_offset: int) -> int:
+        """Where the file after that of a physical offset begins."""
         size = self._log.files.file_size
         return physical_offset - physical_offset % size + size
+
+
+class BulkReader(MessageReader):
+    """Reads the messages of queues with larger limits, adjacent records as one view."""
+
+    @staticmethod
+    def _limits(_: StoreConfig) -> tuple[Limits, Limits]:
+        return (BULK_COUNT, BULK_BYTES), (BULK_COUNT, BULK_BYTES)
+
+    def cold_ranges(
+        self, topic: str, queue_id: int, offset: int, max_count: int, wanted: MessageFilter | None = None
+    ) -> list[tuple[int, int]]:
+        """As in `MessageReader`, with close ranges joined."""
+        together: list[tuple[int, int]] = []
+        file_size = self._log.files.file_size
+        for start, size in super().cold_ranges(topic, queue_id, offset, max_count, wanted):
+            first, length = together[-1] if together else (start, 0)
+            is_near = 0 <= start - first - length <= _NEAR_BYTES
+            if together and is_near and first // file_size == start // file_size:
+                together[-1] = first, start + size - first
+            else:
+                together.append((start, size))
+        return together
+
+    def _get_hot(self, queue: ReadableQueue, offset: int, max_count: int, max_bytes: int) -> GetResult | None:
+        units = queue.read(offset, max(min(max_count, BULK_COUNT), 1))
+        numbers = _units(len(units) // UNIT_SIZE).unpack(units)
+        starts, sizes = numbers[::3], numbers[1::3]
+        mapped = None if not starts else self._log.files.at(starts[0])
+        if mapped is None:
+            return None
+        totals = list(accumulate(sizes))
+        count = min(
+            bisect_left(starts, mapped.start + mapped.wrote),
+            max(bisect_right(totals, min(max_bytes, BULK_BYTES)), 1),
+        )
+        ends = list(map(add, starts[:count], sizes))
+        edges = [0, *compress(range(1, count), map(ne, ends, starts[1:count])), count]
+        view, base = mapped.view, mapped.start
+        if len(edges) > count // 2:  # hardly any are adjacent
+            views = [view[start - base : end - base] for start, end in zip(starts, ends, strict=False)]
+        else:
+            views = [view[starts[i] - base : ends[j - 1] - base] for i, j in pairwise(edges)]
+        total = sum(map(len, views))
+        if not count or ends[-1] - base > mapped.wrote or total != totals[count - 1]:
+            return None  # left to the general case
+        end_offset = offset + count
+        if starts[0] < self._fresh_from and self._checked.get((queue, offset), 0) < end_offset:
+            if not all_lie_in(view, base, queue, offset, starts[:count], sizes[:count]):
+                return None
+            self._note_right(queue, offset, end_offset)
+        return GetResult(
+            GetStatus.FOUND,
+            end_offset,
+            queue.min_offset,
+            queue.max_offset,
+            views,
+            range(offset, end_offset),
+            total,
+            starts[count - 1] < self._log.max_offset - self._hot_bytes,
+        )
+
+
+@lru_cache(maxsize=64)
+def _units(count: int) -> Struct:
+    """Unpacks `count` units into one flat tuple."""
+    return Struct(">" + "qiq" * count)

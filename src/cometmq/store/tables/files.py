@@ -1,13 +1,12 @@
-"""The files in `config/`: tables of the managers, each read at the start and replaced whole.
+"""The files in `config/`: JSON tables, read at the start and replaced as a whole.
 
 Rules kept here:
 - A file is replaced in one step, and the previous one stays beside it as `<name>.bak`; at every instant one
   of the two is whole.
-- A file that is missing, empty or unreadable is read from its back-up. It is moved away then, to
-  `<name>.unreadable`, because the next save would make a back-up of it.
-- What cannot be read from either stops the start: it is never taken for an empty table. Only a table that is
-  derived from something else is begun anew then.
-- A folder in the place of a file is moved away like a file that cannot be read.
+- A missing, empty or unreadable file is read from its back-up. It is moved away to `<name>.unreadable`,
+  because the next save would make a back-up of it. So is a folder in the place of a file.
+- If neither can be read, the start fails: that is never taken for an empty table. Only a derived table starts
+  empty then.
 - Everything here blocks, and belongs on a worker thread.
 """
 
@@ -17,9 +16,9 @@ import logging
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from cometmq.model.errors import HeaderError, StoreError
+from cometmq.model.errors import CometError, HeaderError, StoreError
 from cometmq.ports.disk import Disk
-from cometmq.store.tables.tables import ConfigTable
+from cometmq.store.tables.tables import ConfigTable, TopicTable
 from cometmq.wire.json.pretty import dumps_table, loads_table
 
 CONFIG_FOLDER: Final = "config"
@@ -31,7 +30,7 @@ Table = TypeVar("Table", bound=ConfigTable)
 
 
 def move_away(disk: Disk, path: Path) -> None:
-    """Let a file, or a folder in its place, make way for a new one; it stays beside it under another name."""
+    """Rename a file, or a folder in its place, to make way for a new file."""
     taken = {entry.name for entry in disk.entries(path.parent) if entry.is_folder}
     names = (f"{path.name}.unreadable{number}" for number in ("", *range(2, 100)))
     disk.rename(path, next(name for name in names if name not in taken))
@@ -46,15 +45,12 @@ class ConfigFile(Generic[Table]):
         self._kind = kind
         self._saved: bytes | None = None
         self.is_begun_anew = False
-        """Whether there was something that could not be read, and is done without."""
+        """Whether an unreadable file was replaced by an empty table."""
         self.path = folder / kind.file_name
         self._backup_path = self.path.with_name(self.path.name + ".bak")
 
     def load(self, *, repair: bool = True) -> Table | None:
-        """The table, from the file or its back-up; None if there is neither.
-
-        Without `repair` nothing is changed on the disk.
-        """
+        """The table from the file or its back-up; None without either. `repair` moves bad files away."""
         table, trouble = self._read(self.path)
         if trouble is None and table is not None:
             return table
@@ -76,7 +72,7 @@ class ConfigFile(Generic[Table]):
         return backup
 
     def save(self, table: Table) -> bool:
-        """Put a table in place; the answer is whether it differed from what was saved last."""
+        """Save a table; returns whether it differed from the last one."""
         data = dumps_table(table.completed(), pretty=self._kind.is_pretty)
         if data == self._saved:
             return False
@@ -85,7 +81,7 @@ class ConfigFile(Generic[Table]):
         return True
 
     def _read(self, path: Path) -> tuple[Table | None, str | None]:
-        """The table of a file, or why it cannot be read; neither, if there is no file."""
+        """The table of a file, or why it cannot be read; neither without a file."""
         try:
             data = self._disk.read(path)
         except IsADirectoryError:
@@ -100,7 +96,7 @@ class ConfigFile(Generic[Table]):
             return None, error.message
 
     def _refuse(self, trouble: str | None, backup_trouble: str | None) -> None:
-        """Stop at what cannot be read from either file, if it cannot be done without."""
+        """Raise if neither file can be read and the table is not derived."""
         if self._kind.is_derived or not {trouble, backup_trouble} - {None, _EMPTY}:
             return
         if trouble is not None and backup_trouble is not None:
@@ -116,3 +112,12 @@ class ConfigFile(Generic[Table]):
 
     def _decode(self, data: bytes) -> Table:
         return loads_table(self._kind, data)
+
+
+def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
+    """The topics in the table of a broker; None without a readable table."""
+    try:
+        table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
+    except CometError:
+        return None
+    return None if table is None else frozenset(table.topic_config_table)

@@ -1,7 +1,7 @@
-"""What the files in `config/` hold: one struct a file, with the members that RocketMQ gives it.
+"""The tables in `config/`: one struct per file, with RocketMQ's members.
 
 Rules kept here: a tuple stands for a Java set or array, a list for a Java list, because they are written
-differently; members that older or newer versions leave out have Java's defaults.
+differently; members that other versions leave out have Java's defaults.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ConfigTable(msgspec.Struct, rename="camel"):
     file_name: ClassVar[str]
     is_pretty: ClassVar[bool] = True
     is_derived: ClassVar[bool] = False
-    """Whether the broker goes on without it: numbers for people, or what can be found out again."""
+    """Whether the broker works without it: statistics, or data that consumers send again."""
 
     def completed(self) -> Self:
-        """The same with everything that is derived from the rest, as it is written."""
+        """The table with its derived members, as it is written."""
         return self
 
 
@@ -51,7 +51,7 @@ class TopicQueueMappingTable(ConfigTable):
 
 
 class ConsumerOffsetTable(ConfigTable):
-    """How far each group is in each queue; keys are `topic@group`."""
+    """Consumer offsets by `topic@group` and queue id."""
 
     file_name: ClassVar[str] = "consumerOffset.json"
 
@@ -72,7 +72,7 @@ class ConsumerOffsetTable(ConfigTable):
 
 
 class LmqConsumerOffsetTable(ConsumerOffsetTable):
-    """The same with the offsets of light queues, which are numbers by `topic@group`."""
+    """Consumer offsets with those of light queues, by `topic@group`."""
 
     file_name: ClassVar[str] = "lmqConsumerOffset.json"
 
@@ -80,7 +80,7 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
 
 
 class SubscriptionGroupTable(ConfigTable):
-    """The groups of this broker, and what they may not do with single topics."""
+    """The groups of this broker, and what they may not do with a topic."""
 
     file_name: ClassVar[str] = "subscriptionGroup.json"
 
@@ -124,7 +124,7 @@ class BloomFilterData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConsumerFilterData(msgspec.Struct, frozen=True, rename="camel"):
-    """An expression that a group filters a topic with, and from when to when it did."""
+    """The filter expression of a group for a topic, and when it was in use."""
 
     topic: str
     consumer_group: str
@@ -155,7 +155,7 @@ class ConsumerFilterTable(ConfigTable):
 
 
 class OrderInfo(msgspec.Struct):
-    """What a group popped from a queue in order, and what of it is acknowledged."""
+    """Messages that a group popped from a queue in order, and their acknowledgements."""
 
     pop_time_ms: int = msgspec.field(default=0, name="popTime")
     invisible_ms: int | None = msgspec.field(default=None, name="i")

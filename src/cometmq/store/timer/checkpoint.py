@@ -1,7 +1,7 @@
-"""The file `config/timercheck`: how far the timers are.
+"""The timer checkpoint (`config/timercheck`): the progress of the timers.
 
-Rules kept here: the values are written together, within one sector of the disk; what is saved is on the disk
-when `save` returns.
+Rules kept here: the values are written together, within one disk sector, and are on the disk when `save`
+returns.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MOVE_AWAY: Final = "move it away, and timers are read again from the beginning 
 
 
 class TimerProgress(msgspec.Struct, frozen=True):
-    """How far the timers are; also what a slave asks its master for."""
+    """The progress of the timers; a slave also asks its master for it."""
 
     last_read_time_ms: int = 0
-    """Up to which moment timers were delivered."""
+    """The moment up to which timers were delivered."""
     last_timer_log_flush_pos: int = 0
-    """Up to which position the timer log is on the disk."""
+    """The flushed position of the timer log."""
     last_timer_queue_offset: int = 0
     """The next offset to read from the queue of the timer topic."""
     master_timer_queue_offset: int = 0
-    """The same, of the master."""
+    """That of the master."""
     data_version: DataVersion = DataVersion()
 
     def pack(self) -> bytes:
-        """The form that file and answer have."""
+        """Encode for the file and for a slave."""
         version = self.data_version
         return _PROGRESS.pack(
             self.last_read_time_ms,
@@ -50,7 +50,7 @@ class TimerProgress(msgspec.Struct, frozen=True):
 
     @classmethod
     def unpack(cls, data: bytes) -> TimerProgress:
-        """Read that form; an answer of an older master may end before the version."""
+        """Decode; the answer of an older master may end before the version."""
         read_time_ms, flush_pos, offset, master_offset, state_version, timestamp, counter = _PROGRESS.unpack(
             data.ljust(_PROGRESS.size, b"\0")
         )
@@ -67,12 +67,12 @@ class TimerCheckpoint:
         self._file: DiskFile | None = None
 
     def load(self) -> TimerProgress:
-        """What was saved last; a file that is not there is made."""
+        """Load the progress; a missing file is made."""
         self._file = file = self._open()
         return TimerProgress.unpack(bytes(file.buffer[: _PROGRESS.size]))
 
     def save(self, progress: TimerProgress) -> None:
-        """Write to the file, and to the disk; belongs on a worker thread."""
+        """Write and sync; belongs on a worker thread."""
         file = self._file
         if file is None:
             raise StoreError(f"{self._path} is not open")
@@ -92,7 +92,7 @@ class TimerCheckpoint:
             return self._create()
         except IsADirectoryError:
             raise StoreError(f"{self._path} is a folder, and has to be a file; {_MOVE_AWAY}") from None
-        if file.size == 0:  # what a crash may leave of a new file
+        if file.size == 0:  # left by a crash
             file.close()
             self._disk.remove(self._path)
             return self._create()

@@ -2,14 +2,15 @@
 
 Rules kept here:
 - A record has 52 bytes and lies in one file. It leaves at least 16 bytes of it free; a filler there says that
-  the log goes on in the next file.
-- What makes bytes a record is its size, and the size is written last, so that a process killed at any instant
-  leaves a whole record or none. A record whose second half was lost by the disk has no message size, and
-  counts as none.
-- What lies behind the end is erased, on the disk too, before anything is appended there: records of a former
-  life can never come back between those of this one.
-- One thread appends and reads; `sync` and `erase` block and belong on a worker thread, `load`, `scan` and
-  `truncate` into the start.
+  the log continues in the next file.
+- The size makes a record and is written last, so that a process killed at any instant leaves a whole record
+  or none. A record whose second half was lost by the disk has no message size, and does not count.
+- Anything after the end is erased, on the disk too, before something is appended there: old records never
+  come back between new ones.
+- At a start the log counts as far as its records are whole and their messages exist; the wheel is made to
+  contain exactly these.
+- One thread appends and reads; `sync` and `erase` block and belong on a worker thread; `load`, `scan`,
+  `truncate` and `recover_timers` belong to the start.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final, NamedTuple
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.store.timer.wheel import TimerWheel
 from cometmq.wire.record.layout import MAGIC_FILLER
 
 RECORD_SIZE: Final = 52
@@ -30,9 +32,9 @@ NO_POSITION: Final = -1
 
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message is not due then, but put into the wheel once more: it was too far away."""
+"""The message is too far away, and is put into the wheel once more."""
 MAGIC_DELETE: Final = 4
-"""The message takes another one back."""
+"""The message cancels another one."""
 
 _MAGIC_BITS: Final = 0xF
 _FILLER_SIZE: Final = 16
@@ -44,12 +46,16 @@ _NO_END: Final = 2**63
 _SIZE: Final = Struct(">i")
 _RECORD: Final = Struct(">iqIqiqii8x")
 _FIELDS: Final = Struct(">qIqiqii8x")
-"""All of a record behind its size."""
+"""A record after its size."""
 _FILLER: Final = Struct(">qI")
 
 
+MARGIN: Final = 1024 * 1024
+"""How far before the position of the checkpoint the wheel is revised."""
+
+
 class TimerRecord(NamedTuple):
-    """A timer, as the log has it."""
+    """A timer in the log."""
 
     position: int
     previous: int
@@ -57,11 +63,11 @@ class TimerRecord(NamedTuple):
     magic: int
     write_time_ms: int
     delay_ms: int
-    """How long after its write time it is due."""
+    """The time from its write time until it is due."""
     commit_log_offset: int
     message_size: int
     topic_hash: int
-    """Java's hash of the topic that the message is meant for."""
+    """Java's hash of the real topic of the message."""
 
     @property
     def due_ms(self) -> int:
@@ -69,7 +75,7 @@ class TimerRecord(NamedTuple):
 
 
 class TimerLog:
-    """All timers that were ever set, as far as their messages are still there."""
+    """All timers whose messages still exist."""
 
     def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
         if file_size < RECORD_SIZE + _FILLER_SIZE:
@@ -85,19 +91,14 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """The position behind the last record."""
+        """The position after the last record."""
         return self._files.max_offset
-
-    @property
-    def flushed_to(self) -> int:
-        """The position up to which everything is on the disk."""
-        return self._files.flushed_offset
 
     def load(self) -> None:
         """Map the files; where the log ends is known after `scan` and `truncate`."""
         self._files.load()
         for mapped in self._files.files:
-            mapped.flushed = 0  # what a process left behind may be in the system's memory only
+            mapped.flushed = 0  # an earlier process may have left them in memory only
         self._last = self._files.files[-1] if self._files.files else None
 
     def append(
@@ -110,7 +111,7 @@ class TimerLog:
         message_size: int,
         topic_hash: int,
     ) -> int:
-        """Add a record; the answer is its position."""
+        """Append a record; returns its position."""
         mapped = self._last
         if mapped is None or mapped.wrote + RECORD_SIZE + _FILLER_SIZE > mapped.size:
             mapped = self._roll(mapped)
@@ -146,7 +147,7 @@ class TimerLog:
         return fresh
 
     def read(self, position: int) -> TimerRecord | None:
-        """The record at a position; None if none is there, or no longer."""
+        """The record at a position; None without one."""
         mapped = self._files.at(position)
         if mapped is None:
             return None
@@ -158,7 +159,7 @@ class TimerLog:
         return record if _is_record(size, record.magic, record.message_size) else None
 
     def last(self) -> TimerRecord | None:
-        """The newest record; None if there is none."""
+        """The newest record; None without one."""
         for mapped in reversed(self._files.files):
             count = min(mapped.wrote, mapped.size - _FILLER_SIZE) // RECORD_SIZE
             if count:
@@ -166,7 +167,7 @@ class TimerLog:
         return None
 
     def walk(self, last: int) -> Iterator[TimerRecord]:
-        """The timers of one moment, from the last to the first; those in deleted files are left out."""
+        """The timers of one moment, from the last to the first, without those in deleted files."""
         position = last
         while position >= self._files.min_offset:
             record = self.read(position)
@@ -178,20 +179,20 @@ class TimerLog:
             position = record.previous
 
     def scan(self, start: int, message_end: int | None = None) -> TimerLogScan:
-        """All records from the file on that a position lies in, oldest first.
+        """All records from the file of a position on, oldest first.
 
-        With `message_end`, the end of the commit log, they end before the first one whose message is not
-        there: the machine stopped before it was on the disk.
+        With `message_end`, the end of the commit log, the scan ends before the first record whose message was
+        lost.
         """
         return TimerLogScan(self._files, start, message_end)
 
     def truncate(self, end: int) -> None:
-        """Let the log end at a position, and erase what is behind it; its first file stays, even empty."""
-        behind = [mapped for mapped in self._files.files[1:] if mapped.start >= end]
-        for mapped in behind:
+        """Let the log end at a position, and erase the rest; the first file stays, even empty."""
+        later = [mapped for mapped in self._files.files[1:] if mapped.start >= end]
+        for mapped in later:
             self._files.remove(mapped)
-        if behind:
-            self._disk.sync_folder(self._files.folder)  # none of them may come back under a new one's name
+        if later:
+            self._disk.sync_folder(self._files.folder)  # none may come back under the name of a new one
         self._last = last = self._files.files[-1] if self._files.files else None
         if last is not None:
             last.wrote = min(last.wrote, max(end - last.start, 0))
@@ -201,7 +202,7 @@ class TimerLog:
                 last.flushed = last.wrote
 
     def sync(self) -> int:
-        """Put everything appended so far on the disk; the answer is up to which position that is."""
+        """Sync everything appended so far; returns up to which position."""
         newest = self._files.files[-1:]
         synced = self._files.sync()
         if newest and newest[0].start >= self._named_to:
@@ -211,7 +212,7 @@ class TimerLog:
         return synced
 
     def detach_expired(self, min_commit_log_offset: int) -> list[MappedFile]:
-        """Take out the oldest files whose messages are all deleted, but never the last one."""
+        """Detach the oldest files whose messages are all deleted, never the last one."""
         at = ((self._files.file_size - _FILLER_SIZE) // RECORD_SIZE - 1) * RECORD_SIZE
         expired: list[MappedFile] = []
         for mapped in self._files.files[:-1]:
@@ -224,7 +225,7 @@ class TimerLog:
         return expired
 
     def erase(self, detached: Iterable[MappedFile]) -> None:
-        """Take files off the disk that were taken out of the log."""
+        """Delete detached files."""
         for mapped in detached:
             self._files.erase(mapped)
 
@@ -234,7 +235,7 @@ class TimerLog:
 
 
 class TimerLogScan:
-    """Iterate over `(position, due_ms, magic)`; `end` is behind the last good record seen so far."""
+    """Iterate over `(position, due_ms, magic)`; `end` is after the last good record so far."""
 
     def __init__(self, files: MappedFiles, start: int, message_end: int | None) -> None:
         self._message_end = _NO_END if message_end is None else message_end
@@ -276,9 +277,9 @@ def _is_record(size: int, magic: int, message_size: int) -> bool:
 
 
 def _erase(mapped: MappedFile, start: int) -> bool:
-    """Make everything behind a place zeros; the answer is whether it was not.
+    """Zero everything from a position on; returns whether something was there.
 
-    Only pages are touched that hold something, so that it takes no room on the disk.
+    Only pages with content are written, so that it takes no room on the disk.
     """
     erased = False
     for first in range(start - start % _PAGE_SIZE, mapped.size, _PAGE_SIZE):
@@ -289,3 +290,20 @@ def _erase(mapped: MappedFile, start: int) -> bool:
             mapped.file.wrote(at, end)
             erased = True
     return erased
+
+
+def recover_timers(log: TimerLog, wheel: TimerWheel, start: int, message_end: int | None = None) -> int:
+    """Find the end of the log from a position on, and bring the wheel up to it; blocks.
+
+    `message_end` is the end of the commit log.
+    """
+    scan = log.scan(start, message_end)
+    for _ in scan:
+        pass
+    log.truncate(scan.end)
+    cut_from = wheel.cut(log.end)
+    unsure_from = max(start - MARGIN, 0) if cut_from is None else min(start, cut_from)
+    for position, due_ms, magic in log.scan(unsure_from):
+        if position >= unsure_from:
+            wheel.revise(due_ms, position, -1 if magic & MAGIC_DELETE else 1)
+    return log.end

@@ -1,12 +1,11 @@
-"""The timer wheel: for each moment of the next days, where its timers are in the timer log.
+"""The timer wheel: for each moment of the next days, the positions of its timers in the timer log.
 
 Rules kept here:
-- The file has a slot for each moment of two rounds; a slot that holds another moment than the wanted one is
-  empty.
-- Changes are made in memory. They reach the file together, after the log that they point into was synced: a
-  slot on the disk never points at a record that a crash can take. So: `take_changes` by the thread that
-  writes, then on a worker thread the sync of the log and `write_back`.
-- Memory and writes follow what is used, in blocks of 128 slots: an idle wheel costs next to nothing.
+- The file has a slot for each moment of two rounds; a slot with another moment than the wanted one is empty.
+- Changes are made in memory and written together, after the timer log was synced: a slot on the disk never
+  points at a record that a crash can take. So the writing thread calls `take_changes`, then a worker thread
+  syncs the log and calls `write_back`.
+- Memory and writes are used in blocks of 128 slots: an idle wheel costs next to nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _RESERVE_STEP: Final = 16 * _BLOCK_SIZE
 _ZEROS: Final = bytes(_BLOCK_SIZE)
 
 Changes = list[tuple[int, bytes]]
-"""Where in the file something changed, and what stands there now."""
+"""Positions of changed blocks in the file, and their content."""
 
 
 class Slot(NamedTuple):
@@ -45,9 +44,9 @@ class Slot(NamedTuple):
     first: int
     """The position of the oldest one in the timer log."""
     last: int
-    """The position of the newest one; the others follow from record to record."""
+    """The position of the newest one, which leads to the others."""
     num: int
-    """How many timers there are; one that takes another back counts -1."""
+    """The number of timers; one that cancels another counts -1."""
     magic: int = 0
 
 
@@ -65,7 +64,7 @@ class TimerWheel:
         self._path = path
         self._slots = 2 * slots_per_round
         self._size = self._slots * SLOT_SIZE
-        self._memory = mmap.mmap(-1, self._size)  # the system gives a page when it is first written to
+        self._memory = mmap.mmap(-1, self._size)  # pages are allocated on first write
         self._used: set[int] = set()
         self._changed: set[int] = set()
         self._taken: set[int] = set()
@@ -74,7 +73,7 @@ class TimerWheel:
         self.precision_ms = precision_ms
 
     def load(self) -> bool:
-        """Read the file, or make it; the answer is whether it was made."""
+        """Read the file, or make it; returns whether it was made."""
         self._file = self._open()
         if self._file is None:
             self._file = self._create()
@@ -98,7 +97,7 @@ class TimerWheel:
         if file.size == self._size:
             return file
         file.close()
-        if file.size == 0:  # what a crash may leave of a new file
+        if file.size == 0:  # left by a crash
             self._disk.remove(self._path)
             return None
         log.warning(
@@ -121,20 +120,20 @@ class TimerWheel:
         return Slot(first, last, num, magic) if found == time else None
 
     def last(self, time_ms: int) -> int:
-        """Where the newest timer of a moment is in the log; -1 if there is none."""
+        """The position of the newest timer of a moment; -1 without one."""
         time = time_ms // self.precision_ms
         found, _, last, _, _ = _SLOT.unpack_from(self._memory, time % self._slots * SLOT_SIZE)
         return int(last) if found == time else -1
 
     def put(self, time_ms: int, first: int, last: int, num: int, magic: int = 0) -> None:
-        """Set the timers of a moment; whatever moment the slot held before is forgotten."""
+        """Set the timers of a moment, in place of any other moment in the slot."""
         time = time_ms // self.precision_ms
         index = time % self._slots
         _SLOT.pack_into(self._memory, index * SLOT_SIZE, time, first, last, num, magic)
         self._changed.add(index // _BLOCK_SLOTS)
 
     def add(self, time_ms: int, position: int, counts: int = 1) -> None:
-        """One more record in the log is of this moment; a record that takes a timer back counts -1."""
+        """Add a record to a moment; one that cancels a timer counts -1."""
         time = time_ms // self.precision_ms
         index = time % self._slots
         at = index * SLOT_SIZE
@@ -146,7 +145,7 @@ class TimerWheel:
         self._changed.add(index // _BLOCK_SLOTS)
 
     def revise(self, time_ms: int, position: int, counts: int = 1) -> None:
-        """See a record of the log again: add it if the slot does not know it, and is not in use for later."""
+        """Add a record of the log if its slot does not know it, and is not in use for a later moment."""
         time = time_ms // self.precision_ms
         at = time % self._slots * SLOT_SIZE
         found, first, last, num, magic = _SLOT.unpack_from(self._memory, at)
@@ -156,10 +155,9 @@ class TimerWheel:
             self.put(time_ms, first if first >= 0 else position, position, num + counts, magic)
 
     def cut(self, end: int) -> int | None:
-        """Empty all slots that point behind the end of the log.
+        """Empty all slots that point after the end of the log.
 
-        The answer is where their first timers are, from where on the log has to be seen again; None if there
-        was no such slot.
+        Returns the position of their first timer, from which on `revise` is needed; None without such a slot.
         """
         lost: list[tuple[int, int]] = [
             (time, first) for time, first, last, _, _ in self._slots_in_use() if last >= end
@@ -169,18 +167,18 @@ class TimerWheel:
         return min((first for _, first in lost), default=None)
 
     def count(self, from_ms: int, to_ms: int | None = None) -> int:
-        """How many timers are set from one moment on, up to another."""
+        """The number of timers from one moment up to another."""
         first = from_ms // self.precision_ms
         last = first + self._slots if to_ms is None else -(-to_ms // self.precision_ms)
         return sum(num for time, _, _, num, _ in self._slots_in_use() if first <= time < last)
 
     def latest(self) -> int:
-        """The last moment that timers are, or were, set for; -1 if there is none."""
+        """The last moment that timers are, or were, set for; -1 without one."""
         times = (time for time, first, _, _, _ in self._slots_in_use() if first >= 0)
         return max((time * self.precision_ms for time in times), default=-1)
 
     def lies_within(self, from_ms: int, to_ms: int) -> bool:
-        """Whether all moments that timers are, or were, set for lie in this span."""
+        """Whether all moments that timers are, or were, set for lie in a time range."""
         first, last = from_ms // self.precision_ms, to_ms // self.precision_ms
         return all(first <= time <= last for time, *_ in self._slots_in_use())
 
@@ -200,7 +198,7 @@ class TimerWheel:
                     yield slot
 
     def take_changes(self) -> Changes:
-        """Everything that changed since the last time, and what could not be written then."""
+        """The blocks that changed since the last call, or could not be written since."""
         blocks = self._taken | self._changed
         self._used |= self._changed
         self._taken, self._changed = blocks, set()
@@ -208,7 +206,7 @@ class TimerWheel:
         return [(start, self._memory[start : min(start + _BLOCK_SIZE, self._size)]) for start in starts]
 
     def write_back(self, changes: Changes) -> None:
-        """Put changes into the file and on the disk; if that fails, the next changes include them."""
+        """Write and sync changes; if that fails, the next changes include them."""
         file = self._file
         if file is None:
             raise StoreError(f"{self._path} is not open")
@@ -224,7 +222,7 @@ class TimerWheel:
         self._taken = set()
 
     def close(self) -> None:
-        """Let go of the file; changes that were not written back are lost."""
+        """Close the file; changes that were not written back are lost."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,10 +1,9 @@
-"""The messages of a topic as plain values, for people and programs to read.
+"""Dumping the messages of a topic as plain values.
 
 Rules kept here:
-- Names and forms are those in which RocketMQ's own tools show a message. A body comes decompressed, as
-  base64, and as text if it is UTF-8.
-- The store is only read. A message whose record is not whole is not shown as if it were: it comes with an
-  `error` in place of its content.
+- Names and formats are those of RocketMQ's own tools. A body is decompressed, as base64, and as text if it is
+  UTF-8.
+- The store is only read. A message whose record is damaged has an `error` in place of its content.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from cometmq.model.errors import ProtocolError, StoreError
 from cometmq.model.message import Host, StoredMessage
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import QueuePlace
+from cometmq.store.dispatch_rules import QueuePosition, is_in_queue
+from cometmq.store.log.damage import whole_record
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_in_queue, whole_record
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.files import Unit
 from cometmq.store.tools.survey import Survey, open_log, open_queue, survey_store
@@ -87,22 +86,22 @@ def _units(queue: ConsumeQueue, from_offset: int) -> Iterator[tuple[int, Unit]]:
 
 
 def _message(log: LogReader, topic: str, queue_id: int, queue_offset: int, unit: Unit) -> MessageDict:
-    """The message that a unit refers to."""
-    place: MessageDict = {"topic": topic, "queueId": queue_id, "queueOffset": queue_offset}
-    place |= {"commitLogOffset": unit[0], "storeSize": unit[1]}
+    """The message of a unit."""
+    position: MessageDict = {"topic": topic, "queueId": queue_id, "queueOffset": queue_offset}
+    position |= {"commitLogOffset": unit[0], "storeSize": unit[1]}
     view = log.view(unit[0], unit[1])
     if view is None:
-        return place | {"error": "the commit log has no such place"}
+        return position | {"error": "the commit log has no such offset"}
     if whole_record(view, unit[0]) is None:
-        return place | {"error": "the record is damaged"}
+        return position | {"error": "the record is damaged"}
     try:
         record = decode_record(view, decompress_body=True)
     except ProtocolError as error:
-        return place | {"error": str(error)}
-    if not is_in_queue(record, QueuePlace(topic, queue_id, queue_offset)):
+        return position | {"error": str(error)}
+    if not is_in_queue(record, QueuePosition(topic, queue_id, queue_offset)):
         found = f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
-        return place | {"error": f"the record there is that of {found}"}
-    return message_dict(to_stored_message(record, "")) | place
+        return position | {"error": f"the record there is that of {found}"}
+    return message_dict(to_stored_message(record, "")) | position
 
 
 def message_dict(message: StoredMessage) -> MessageDict:

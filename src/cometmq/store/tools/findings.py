@@ -1,4 +1,4 @@
-"""What a verification finds: where, what was expected there, and what is there instead."""
+"""Findings of a verification: where, what was expected, and what was found instead."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import msgspec
 from cometmq.ports.disk import Buffer
 
 MAX_FINDINGS: Final = 1000
-"""How many findings are kept; one broken disk can have millions."""
+"""How many findings are kept; a broken disk can have millions."""
 
-_LOOK: Final = 1024 * 1024
-_EMPTY: Final = bytes(_LOOK)
+_CHUNK: Final = 1024 * 1024
+_EMPTY: Final = bytes(_CHUNK)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it has to be."""
+    """One difference between expectation and file."""
 
     file: Path
     offset: int
-    """The place in the file, in bytes."""
+    """The position in the file, in bytes."""
     expected: str
     found: str
 
@@ -50,10 +50,10 @@ class Findings:
 
 
 def first_set_byte(buffer: Buffer, start: int, end: int) -> int | None:
-    """The first place from one to another that is not 0; None if all are."""
+    """The position of the first byte that is not 0; None if all are."""
     while start < end:
-        look = bytes(buffer[start : min(start + _LOOK, end)])
-        if look != _EMPTY[: len(look)]:
-            return start + len(look) - len(look.lstrip(b"\0"))
-        start += len(look)
+        chunk = bytes(buffer[start : min(start + _CHUNK, end)])
+        if chunk != _EMPTY[: len(chunk)]:
+            return start + len(chunk) - len(chunk.lstrip(b"\0"))
+        start += len(chunk)
     return None

@@ -1,7 +1,7 @@
-"""What is in a store: files, topics, queues, offsets, times and sizes.
+"""Inspecting a store: files, topics, queues, offsets, times and sizes.
 
-Rules kept here: the store is only read, also while a broker uses it; then the figures are those of the moment
-at which each was read. Only the last file of the log is walked, so that a large store is shown at once.
+Rules kept here: the store is only read, also while a broker uses it; each figure is that of the moment it was
+read. Only the last file of the log is walked, so that a large store is shown at once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import msgspec
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
+from cometmq.store.checkpoint import CHECKPOINT_FIELDS
 from cometmq.store.config import StoreConfig
-from cometmq.store.index.layout import HEADER, read_header
+from cometmq.store.index.file import HEADER, read_header
 from cometmq.store.log.reader import LogReader
 from cometmq.store.tools.survey import (
     CHECKPOINT,
@@ -24,7 +25,6 @@ from cometmq.store.tools.survey import (
     open_queue,
     survey_store,
 )
-from cometmq.store.tools.verify import CHECKPOINT_FIELDS
 
 
 class LogSummary(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,13 +1,12 @@
-"""Making queues and index again from the log.
+"""Rebuilding queues and index from the log.
 
 Rules kept here:
-- The new files are made beside the old ones and synced; only when all of them are complete do they take the
-  place of the old ones. Up to then nothing that was there is touched.
-- Should the machine stop in the very moment of the exchange, the folder may be missing; the next start of a
-  broker then makes it from the log, too.
+- New files are made beside the old ones and synced. They reposition the old ones when all are complete; until
+  then nothing is touched.
+- If the machine stops during the exchange, a folder may be missing; the next start of a broker makes it anew.
 - A log that is damaged in the middle, or whose queues have gaps, is refused: messages would be lost unseen.
 - A queue whose messages are all expired keeps its end, because its next message continues from there.
-- Topics that the broker does not know any more stay without queues.
+- Topics that the broker does not know stay without queues.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from cometmq.ports.disk import Disk
 from cometmq.ports.folders import Folders
 from cometmq.ports.names import child, is_file_name
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import (
+from cometmq.store.dispatch_rules import (
     DelayLevels,
-    QueuePlace,
+    QueuePosition,
     delay_level,
-    further_places,
+    further_positions,
     index_keys,
     is_indexed,
     is_queued,
     unit_code,
 )
+from cometmq.store.index.file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexLayout
 from cometmq.store.index.index import Index
-from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
 from cometmq.store.log.reader import LogReader
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.files import QueueFiles
@@ -55,16 +54,16 @@ from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of the log are done, and of how many."""
+"""Called with how many bytes of the log are done, and of how many."""
 
 NEW: Final = ".rebuilt"
-"""What the name of a folder of new files ends with, until it takes the place of the old one."""
-_OLD: Final = ".replaced"
+"""The suffix of a folder of new files until it repositions the old one."""
+_OLD: Final = ".repositiond"
 _PROGRESS_STEP: Final = 1024
 
 
 class Rebuilt(msgspec.Struct, frozen=True, rename="camel"):
-    """What was made."""
+    """The result of a rebuild."""
 
     root: str
     messages: int
@@ -90,7 +89,7 @@ def rebuild_store(
         raise StoreError(f"{root / LOCK} is held by another process: stop the broker of this store first")
     try:
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
-            folders.remove_tree(root / (name + NEW))  # of a rebuild that did not come to its end
+            folders.remove_tree(root / (name + NEW))  # left by an interrupted rebuild
         log = open_log(disk, survey)
         try:
             rebuilt = _Rebuild(disk, clock, survey, log, config).run(progress)
@@ -104,7 +103,7 @@ def rebuild_store(
 
 
 def exchange(disk: Disk, folders: Folders, root: Path, name: str) -> None:
-    """Put a new folder in the place of the old one."""
+    """Reposition a folder by the new one."""
     current, new, old = root / name, root / (name + NEW), root / (name + _OLD)
     if not disk.entries(new):
         return
@@ -125,7 +124,7 @@ class _Rebuild:
         self, disk: Disk, clock: Clock, survey: Survey, log: LogReader, config: StoreConfig | None
     ) -> None:
         settings = config or StoreConfig(store_path_root_dir=str(survey.root))
-        shape = survey.index_shape or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        layout = survey.index_layout or IndexLayout(DEFAULT_SLOTS, DEFAULT_ENTRIES)
         self._disk = disk
         self._survey = survey
         self._log = log
@@ -135,7 +134,7 @@ class _Rebuild:
         self._open_files = OpenFiles()
         has_index = config is None or config.message_index_enable
         index_folder = survey.root / (INDEX_FOLDER + NEW)
-        self._index = Index(disk, clock, index_folder, *shape) if has_index else None
+        self._index = Index(disk, clock, index_folder, *layout) if has_index else None
         self._levels = DelayLevels(settings.message_delay_level)
         self._seen_delays = {} if config is not None else seen_delays(disk, survey, log)
         self._old_topics = {found.topic for found in survey.queues}
@@ -143,7 +142,7 @@ class _Rebuild:
         self._messages = self._indexed = 0
 
     def run(self, progress: Progress | None) -> Rebuilt:
-        """Dispatch every record, and put everything on the disk."""
+        """Dispatch every record, and sync everything."""
         total = sum(mapped.size for mapped in self._log.files.files)
         try:
             for record in self._records():
@@ -179,19 +178,19 @@ class _Rebuild:
             return
         is_last = mapped is files.files[-1]
         rest = first_set_byte(mapped.buffer, walk.position - mapped.start, mapped.size)
-        # After a crash something may be left behind the end of the log; a recovery cuts it off.
+        # After a crash something may be left after the end of the log; recovery cuts it off.
         if not is_last or (rest is not None and self._survey.stopped_in_order):
-            raise StoreError(f"{mapped.file.path} is damaged, and the log goes on behind it: {walk.error}")
+            raise StoreError(f"{mapped.file.path} is damaged, and the log continues after it: {walk.error}")
 
     def _dispatch(self, record: Record) -> None:
         topic = record.topic
         if is_queued(record.sys_flag) and topic not in self._survey.batch_topics:
             if self._is_known(topic):
                 code = self._code(record)
-                self._append(record, QueuePlace(topic, record.queue_id, record.queue_offset), code)
-                for place in further_places(record.properties_block, record.queue_id):
-                    if place.topic in self._old_topics:
-                        self._append(record, place, code)
+                self._append(record, QueuePosition(topic, record.queue_id, record.queue_offset), code)
+                for position in further_positions(record.properties_block, record.queue_id):
+                    if position.topic in self._old_topics:
+                        self._append(record, position, code)
             else:
                 self._left_out.add(topic)
         self._messages += 1
@@ -209,34 +208,34 @@ class _Rebuild:
         delay_ms = self._seen_delays.get(delay_level(record.topic, record.properties_block))
         return unit_code(record, self._levels) if delay_ms is None else record.store_timestamp_ms + delay_ms
 
-    def _append(self, record: Record, place: QueuePlace, code: int) -> None:
-        queue = self._queues.get(place[:2])
+    def _append(self, record: Record, position: QueuePosition, code: int) -> None:
+        queue = self._queues.get(position[:2])
         if queue is None:
-            queue = self._new_queue(place)
-        elif place.queue_offset != queue.max_offset:
-            if place.queue_offset != 0:
+            queue = self._new_queue(position)
+        elif position.queue_offset != queue.max_offset:
+            if position.queue_offset != 0:
                 raise StoreError(
-                    f"the record at {record.physical_offset} of the log has offset {place.queue_offset} in "
-                    f"queue {place.queue_id} of {place.topic!r}, expected {queue.max_offset}"
+                    f"the record at {record.physical_offset} of the log has offset {position.queue_offset} "
+                    f"in queue {position.queue_id} of {position.topic!r}, expected {queue.max_offset}"
                 )
-            # The topic was deleted and made anew: what was before it belongs to nobody.
+            # The topic was deleted and made anew: older units belong to nobody.
             queue.destroy()
-            queue = self._new_queue(place)
-        queue.append(record.physical_offset, record.total_size, code, place.queue_offset)
+            queue = self._new_queue(position)
+        queue.append(record.physical_offset, record.total_size, code, position.queue_offset)
 
-    def _new_queue(self, place: QueuePlace) -> ConsumeQueue:
-        folder = child(self._folder, place.topic, str(place.queue_id))
+    def _new_queue(self, position: QueuePosition) -> ConsumeQueue:
+        folder = child(self._folder, position.topic, str(position.queue_id))
         queue = ConsumeQueue(self._disk, folder, self._file_size, open_files=self._open_files)
-        self._queues[place[:2]] = queue
+        self._queues[position[:2]] = queue
         return queue
 
 
 def keep_ends(
     disk: Disk, survey: Survey, folder: Path, file_size: int, made: Collection[tuple[str, int]]
 ) -> int:
-    """Give queues whose messages are all expired the end that they had; the answer is how many.
+    """Keep the ends of queues whose messages are all expired; returns how many.
 
-    The new queues are in `folder`; those that were made have messages.
+    The new queues are in `folder`; those in `made` have messages.
     """
     kept = 0
     for found in survey.queues:
@@ -255,7 +254,7 @@ def keep_ends(
 
 
 def seen_delays(disk: Disk, survey: Survey, log: LogReader) -> dict[int, int]:
-    """The delays of the levels, as the old queues of delayed messages show them."""
+    """The delays of the levels, read from the old queues of delayed messages."""
     delays: dict[int, int] = {}
     for found in survey.queues:
         if found.topic != DELAY_TOPIC:

@@ -1,9 +1,9 @@
-"""What files a store directory has, told from the files themselves.
+"""Survey of a store directory: which files it has.
 
 Rules kept here:
-- Nothing is changed, no configuration is needed: how large the files are is seen, and how many slots an index
-  file has follows from where its first entry is.
-- A file that does not belong where it is does not stop a survey; it is kept apart and named.
+- Nothing is changed, and no configuration is needed: file sizes are seen, and the layout of an index file
+  follows from its content.
+- A misplaced file does not stop a survey; it is listed apart.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from typing import Final
 
 import msgspec
 
-from cometmq.model.errors import CometError, StoreError
+from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.index.layout import IndexShape, find_shape
+from cometmq.store.index.file import IndexLayout, find_layout
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile, MappedFiles
 from cometmq.store.log.reader import LogReader
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
-from cometmq.store.tables.tables import TopicTable
+from cometmq.store.tables.files import CONFIG_FOLDER, known_topics
 
 LOG_FOLDER: Final = "commitlog"
 QUEUE_FOLDER: Final = "consumequeue"
@@ -55,7 +54,7 @@ _KNOWN_FOLDERS: Final = frozenset(
 
 
 class FoundFile(msgspec.Struct, frozen=True):
-    """A file with a name that belongs where it is."""
+    """A file with a name that fits its folder."""
 
     path: Path
     size: int
@@ -71,7 +70,7 @@ class FoundQueue(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The files of a store."""
 
     root: Path
     log_files: list[FoundFile]
@@ -81,14 +80,14 @@ class Survey(msgspec.Struct, frozen=True):
     ext_queues: list[FoundQueue]
     """The extensions of queues."""
     index_files: list[FoundFile]
-    index_shape: IndexShape | None
+    index_layout: IndexLayout | None
     """Slots and entries of the index files; None if no file tells."""
     batch_topics: frozenset[str]
     """The topics with batch consume queues, which are left alone."""
     known_topics: frozenset[str] | None
     """The topics that the broker knows; None if it left no table of them."""
     misplaced: list[Path]
-    """What does not belong where it is."""
+    """Files and folders that do not belong where they are."""
     others: list[FoundFile]
     """The files of the root itself."""
 
@@ -98,7 +97,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> Survey:
-    """Look at a store directory; a configuration says where else the log may be."""
+    """Survey a store directory; a configuration says where else the log may be."""
     entries = disk.entries(root)
     misplaced: list[Path] = []
     log_folders = [root / LOG_FOLDER]
@@ -127,7 +126,7 @@ def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> S
         queue_file_size=_usual_size([file for queue in queues for file in queue.files]),
         ext_queues=list(_queues(disk, root / EXT_FOLDER, misplaced)),
         index_files=index_files,
-        index_shape=_index_shape(disk, index_files, config),
+        index_layout=_index_layout(disk, index_files, config),
         batch_topics=frozenset(batch_topics),
         known_topics=known_topics(disk, root),
         misplaced=misplaced,
@@ -136,7 +135,7 @@ def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> S
 
 
 def open_log(disk: Disk, survey: Survey) -> LogReader:
-    """The log for reading, to the ends of its files, whatever their sizes are."""
+    """Open the log for reading, whatever the sizes of its files are."""
     files = MappedFiles(disk, survey.root / LOG_FOLDER, survey.log_file_size, writable=False)
     for found in survey.log_files:
         if found.size:
@@ -149,7 +148,7 @@ def open_log(disk: Disk, survey: Survey) -> LogReader:
 def open_queue(
     disk: Disk, survey: Survey, found: FoundQueue, open_files: OpenFiles | None = None
 ) -> ConsumeQueue:
-    """One queue for reading; those that are open at the same time have `open_files` in common."""
+    """Open a queue for reading; queues open at the same time share `open_files`."""
     queue = ConsumeQueue(disk, found.folder, survey.queue_file_size, writable=False, open_files=open_files)
     queue.load()
     return queue
@@ -157,7 +156,7 @@ def open_queue(
 
 @contextmanager
 def alone_with(disk: Disk, root: Path) -> Iterator[bool]:
-    """Keep others out of a store while it is read; False if another process has it.
+    """Lock a store while it is read; False if another process has it.
 
     A store without a lock file is not in use, and gets none.
     """
@@ -167,7 +166,7 @@ def alone_with(disk: Disk, root: Path) -> Iterator[bool]:
         return
     try:
         lock = disk.lock(root / LOCK)
-    except OSError:  # it may only be read, so nobody can use it
+    except OSError:  # read-only, so nobody can use it
         yield True
         return
     if lock is None:
@@ -180,12 +179,12 @@ def alone_with(disk: Disk, root: Path) -> Iterator[bool]:
 
 
 def named_files(disk: Disk, folder: Path, misplaced: list[Path]) -> list[FoundFile]:
-    """The files of a folder that are named after offsets, and what else is there."""
+    """The files of a folder that are named after offsets; adds others to `misplaced`."""
     return _named(disk, folder, _OFFSET_NAME, misplaced)
 
 
 def _named(disk: Disk, folder: Path, name: re.Pattern[str], misplaced: list[Path]) -> list[FoundFile]:
-    """The files of a folder that have the right kind of name."""
+    """The files of a folder whose names match."""
     found = []
     for entry in disk.entries(folder):
         if entry.is_folder or not name.fullmatch(entry.name):
@@ -211,28 +210,19 @@ def _queues(disk: Disk, folder: Path, misplaced: list[Path]) -> Iterator[FoundQu
 
 
 def _usual_size(files: Sequence[FoundFile]) -> int:
-    """The size that most files have; 0 without files."""
+    """The most common file size; 0 without files."""
     sizes = Counter(file.size for file in files if file.size)
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
-def _index_shape(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexShape | None:
-    likely = [] if config is None else [IndexShape(config.max_hash_slot_num, config.max_index_num)]
+def _index_layout(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexLayout | None:
+    likely = [] if config is None else [IndexLayout(config.max_hash_slot_num, config.max_index_num)]
     for found in files:
         file = disk.open(found.path, writable=False, scattered=True)
         try:
-            shape = find_shape(file.buffer, found.size, likely)
+            layout = find_layout(file.buffer, found.size, likely)
         finally:
             file.close()
-        if shape is not None:
-            return shape
+        if layout is not None:
+            return layout
     return likely[0] if likely else None
-
-
-def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:
-    """The topics that a broker knows; None if it left no table of them."""
-    try:
-        table = ConfigFile(disk, root / CONFIG_FOLDER, TopicTable).load(repair=False)
-    except CometError:
-        return None
-    return None if table is None else frozenset(table.topic_config_table)

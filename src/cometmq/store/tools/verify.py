@@ -1,17 +1,16 @@
-"""Verifying a store: every file of it is read, none is changed.
+"""Verifying a store: reads every file, changes none.
 
 Rules kept here:
-- Names and sizes of files, every record with its checksums, every unit of every queue, every entry of the
-  index, checkpoint and timers are looked at. A finding says where, what was expected and what was found.
+- Checked are names and sizes of files, every record with its checksums, every queue unit, every index entry,
+  checkpoint and timers. A finding says where, what was expected and what was found.
 - One walk through the log compares it with queues and index at the same time.
-- Not everything can be told: a record without a checksum of its own may have, say, another born time than it
-  was given, and nothing contradicts.
-- A store in use changes while it is looked at; the caller makes sure that it is not.
+- Not every damage can be found: nothing contradicts a wrong born time, say, in a record without a checksum
+  property.
+- The caller makes sure that the store is not in use.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,12 +19,13 @@ import msgspec
 
 from cometmq.model.errors import CometError, StoreError
 from cometmq.ports.disk import Disk
+from cometmq.store.checkpoint import CHECKPOINT_FIELDS, CHECKPOINT_SIZE
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import DelayLevels
-from cometmq.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexShape
+from cometmq.store.dispatch_rules import DelayLevels
+from cometmq.store.index.file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexLayout
 from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.store.queue.files import UNIT_SIZE
 from cometmq.store.queue.open_files import OpenFiles
-from cometmq.store.queue.units import UNIT_SIZE
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import (
     ConfigTable,
@@ -53,10 +53,8 @@ from cometmq.store.tools.verify_queues import QueueCheck, QueueName
 from cometmq.store.tools.verify_timers import check_timers
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of the log are done, and of how many."""
+"""Called with how many bytes of the log are done, and of how many."""
 
-_CHECKPOINT_SIZE: Final = 4096
-CHECKPOINT_FIELDS: Final = struct.Struct(">qqqqq")
 _PROGRESS_STEP: Final = 1024
 _TABLES: Final[tuple[type[ConfigTable], ...]] = (
     TopicTable,
@@ -70,11 +68,11 @@ _TABLES: Final[tuple[type[ConfigTable], ...]] = (
 
 
 class Verification(msgspec.Struct, frozen=True, rename="camel"):
-    """What was looked at, and what was found."""
+    """The result of a verification."""
 
     root: Path
     stopped_in_order: bool
-    """If not, the next start of a broker recovers the store, and findings are to be expected."""
+    """If not, findings are to be expected, and the next start of a broker recovers the store."""
     records: int
     queues: int
     index_entries: int
@@ -87,7 +85,7 @@ class Verification(msgspec.Struct, frozen=True, rename="camel"):
 def verify_store(
     disk: Disk, root: Path, config: StoreConfig | None = None, progress: Progress | None = None
 ) -> Verification:
-    """Look at every file of a store."""
+    """Verify every file of a store."""
     survey = survey_store(disk, root, config)
     findings = Findings()
     _check_names(survey, findings)
@@ -139,8 +137,8 @@ def _check_names(survey: Survey, findings: Findings) -> None:
     if survey.queue_file_size % UNIT_SIZE:
         path = survey.queues[0].files[0].path
         findings.add(path, 0, f"files of whole units of {UNIT_SIZE} bytes", survey.queue_file_size)
-    if survey.index_shape is not None:
-        _check_sizes(survey.index_files, survey.index_shape.file_size, findings)
+    if survey.index_layout is not None:
+        _check_sizes(survey.index_files, survey.index_layout.file_size, findings)
 
 
 def _check_sizes(files: list[FoundFile], size: int, findings: Findings) -> None:
@@ -153,7 +151,7 @@ def _check_sizes(files: list[FoundFile], size: int, findings: Findings) -> None:
 
 
 def _open_queues(disk: Disk, survey: Survey, findings: Findings) -> dict[QueueName, ConsumeQueue]:
-    """The queues that can be read at all; what is wrong with the others was found by their files."""
+    """Open the readable queues; the files of the others have findings already."""
     queues: dict[QueueName, ConsumeQueue] = {}
     open_files = OpenFiles()
     for found in survey.queues:
@@ -168,13 +166,13 @@ def _open_queues(disk: Disk, survey: Survey, findings: Findings) -> dict[QueueNa
 
 def _index_check(disk: Disk, survey: Survey, log_start: int, findings: Findings) -> IndexCheck | None:
     used = [found for found in survey.index_files if found.size]
-    shape = survey.index_shape
-    if shape is None:
+    layout = survey.index_layout
+    if layout is None:
         if any(_has_entries(disk, found) for found in used):
-            findings.add(used[0].path, 0, "an index file with slots and entries", "no shape that fits")
+            findings.add(used[0].path, 0, "an index file with slots and entries", "no layout that fits")
             return None
-        used, shape = [], IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
-    return IndexCheck(disk, survey.root / INDEX_FOLDER, used, shape, log_start, findings)
+        used, layout = [], IndexLayout(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+    return IndexCheck(disk, survey.root / INDEX_FOLDER, used, layout, log_start, findings)
 
 
 def _has_entries(disk: Disk, found: FoundFile) -> bool:
@@ -192,8 +190,8 @@ def _check_checkpoint(disk: Disk, survey: Survey, log_check: LogCheck, findings:
         if log_check.records:
             findings.add(path, 0, "a checkpoint", "none")
         return
-    if len(data) != _CHECKPOINT_SIZE:
-        findings.add(path, len(data), f"a file of {_CHECKPOINT_SIZE} bytes", len(data))
+    if len(data) != CHECKPOINT_SIZE:
+        findings.add(path, len(data), f"a file of {CHECKPOINT_SIZE} bytes", len(data))
         return
     fields = CHECKPOINT_FIELDS.unpack_from(data)
     for number, field in enumerate(fields[:3]):
@@ -204,15 +202,15 @@ def _check_checkpoint(disk: Disk, survey: Survey, log_check: LogCheck, findings:
     for number, field in enumerate(fields[3:], 3):
         if not 0 <= field <= log_check.end:
             findings.add(path, number * 8, f"an offset up to {log_check.end}, the end of the log", field)
-    behind = data[CHECKPOINT_FIELDS.size :]
-    if behind.strip(b"\0"):
-        place = len(data) - len(behind.lstrip(b"\0"))
-        findings.add(path, place, "nothing behind the five numbers", f"{data[place]:#04x}")
+    rest = data[CHECKPOINT_FIELDS.size :]
+    if rest.strip(b"\0"):
+        at = len(data) - len(rest.lstrip(b"\0"))
+        findings.add(path, at, "nothing after the five numbers", f"{data[at]:#04x}")
 
 
 def _check_tables(disk: Disk, survey: Survey, findings: Findings) -> None:
-    for kind in _TABLES:
-        file: ConfigFile[ConfigTable] = ConfigFile(disk, survey.root / CONFIG_FOLDER, kind)
+    for table in _TABLES:
+        file: ConfigFile[ConfigTable] = ConfigFile(disk, survey.root / CONFIG_FOLDER, table)
         try:
             file.load(repair=False)
         except CometError as error:

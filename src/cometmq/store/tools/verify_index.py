@@ -1,13 +1,12 @@
-"""Verifying index files: header, slots and chains of each, and their entries against the records of the log.
+"""Verifying index files: header, slots and chains, and the entries against the records of the log.
 
 Rules kept here:
-- The entries of a file, taken in their order, lead to exactly the slots and links that the file has: each
-  refers to the one before it in its slot, and a slot to the last. Nothing else is in the file.
-- Entries have the order of the records. Every record of the log has an entry for each of its keys: files of
-  the index go only when all records that they lead to are gone, and what was stored without an index is
-  indexed by the next start with one.
-- A record may have its entries again, from the first on: Apache's recovery does that to the one that was
-  indexed last.
+- The entries of a file, in order, determine its slots and links: each entry refers to the one before it in
+  its slot, and a slot to the last. Nothing else is in the file.
+- Entries have the order of the records, and every record of the log has an entry for each of its keys.
+  Retention deletes an index file only after all of its records; records stored without an index are indexed
+  by the next start with one.
+- A record may have its entries twice: Apache's recovery repeats those of the last indexed one.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cometmq.ports.disk import Buffer, Disk
-from cometmq.store.dispatch.rules import index_keys, is_indexed
+from cometmq.store.dispatch_rules import index_keys, is_indexed
+from cometmq.store.index.file import ENTRY, HEADER, SLOT, IndexHeader, IndexLayout, read_header
 from cometmq.store.index.key_hash import key_hashes
-from cometmq.store.index.layout import ENTRY, HEADER, SLOT, IndexHeader, IndexShape, read_header
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
@@ -36,36 +35,36 @@ _MAX_SECONDS: Final = 0x7FFFFFFF
 
 
 class IndexEntry(NamedTuple):
-    """An entry, and where it is."""
+    """An entry and its position."""
 
     physical_offset: int
     key_hash: int
     path: Path
-    place: int
+    position: int
     number: int
     seconds: int
     header: IndexHeader
     previous_end_ms: int | None
-    """The time at which the file before it ends; None if that is not there."""
+    """The end time of the file before it; None without one."""
 
 
 class IndexCheck:
-    """Compares the index with the records of the log, which have to come in their order."""
+    """Compares the index with the records of the log, given in order."""
 
     def __init__(
         self,
         disk: Disk,
         folder: Path,
         files: list[FoundFile],
-        shape: IndexShape,
+        layout: IndexLayout,
         log_start: int,
         findings: Findings,
     ) -> None:
         self._findings = findings
         self._folder = folder
         self._log_start = log_start
-        self._files = [found for found in files if found.size == shape.file_size]
-        self._shape = shape
+        self._files = [found for found in files if found.size == layout.file_size]
+        self._layout = layout
         self._disk = disk
         self.entries = 0
         for found in self._files:
@@ -84,7 +83,7 @@ class IndexCheck:
         self._compare(record, _hashes(record))
 
     def _compare(self, record: Record, hashes: list[int]) -> None:
-        """Take the entries of a record, and note those that are missing."""
+        """Compare the entries of a record, and note missing ones."""
         at = 0
         while True:
             entry = self._next
@@ -104,12 +103,12 @@ class IndexCheck:
                 return
 
     def finish(self) -> None:
-        """Report what no record has asked for, and what is missing."""
+        """Report entries without a record, and missing entries."""
         self._pass_over(None)
         self._report_missing()
 
     def _check_time(self, entry: IndexEntry, store_time_ms: int) -> None:
-        """Compare what an entry and the header say about the time of a message with its record."""
+        """Compare the times in an entry and in the header with the record."""
         header = entry.header
         begin_ms, end_ms = header.begin_time_ms, header.end_time_ms
         if entry.number == 1 and begin_ms != store_time_ms:
@@ -122,8 +121,8 @@ class IndexCheck:
             return
         seconds = min(max((store_time_ms - base_ms) // 1000, 0), _MAX_SECONDS) if base_ms > 0 else 0
         if seconds != entry.seconds:
-            place = entry.place + _SECONDS_AT
-            self._findings.add(entry.path, place, f"a time of {seconds} seconds", entry.seconds)
+            position = entry.position + _SECONDS_AT
+            self._findings.add(entry.path, position, f"a time of {seconds} seconds", entry.seconds)
 
     def _take(self) -> None:
         self._last = self._next
@@ -131,17 +130,17 @@ class IndexCheck:
         self._next = next(self._coming, None)
 
     def _pass_over(self, physical_offset: int | None) -> None:
-        """Go on to the entries of a record; those before it belong to none."""
+        """Move on to the entries of a record; report those before it."""
         while (entry := self._next) is not None:
             if physical_offset is not None and entry.physical_offset >= physical_offset:
                 return
             if entry.physical_offset >= self._log_start:
                 found = f"one of {entry.physical_offset} with hash {entry.key_hash}"
-                self._findings.add(entry.path, entry.place, "an entry of a message in the log", found)
+                self._findings.add(entry.path, entry.position, "an entry of a message in the log", found)
             self._take()
 
     def _miss(self, physical_offset: int) -> None:
-        """Note a missing entry; those that are missing at one place are reported together."""
+        """Note a missing entry; adjacent ones are reported together."""
         after, first, count = self._missing
         if count and after is not self._last:
             self._report_missing()
@@ -152,24 +151,24 @@ class IndexCheck:
         after, first, count = self._missing
         if count:
             first_path = self._files[0].path if self._files else self._folder
-            first_place = self._shape.entries_at + ENTRY.size if self._files else 0
+            first_position = self._layout.entries_at + ENTRY.size if self._files else 0
             path = first_path if after is None else after.path
-            place = first_place if after is None else after.place + ENTRY.size
+            position = first_position if after is None else after.position + ENTRY.size
             expected = f"entries for {count} keys of messages from {first} on"
-            self._findings.add(path, place, expected, "none of them")
+            self._findings.add(path, position, expected, "none of them")
         self._missing = (None, 0, 0)
 
     def _all_entries(self) -> Iterator[IndexEntry]:
-        # Without a file before it, the first one counts from nothing; expired ones are not known any more.
+        # The first file ever counts from 0; the end of an expired file is unknown.
         end_ms = 0 if self._log_start == 0 else None
         for found in self._files:
             file = self._disk.open(found.path, writable=False)
             try:
                 header = read_header(file.buffer)
-                for number, place, (key_hash, offset, seconds, _) in _entries(
-                    file.buffer, self._shape, header
+                for number, position, (key_hash, offset, seconds, _) in _entries(
+                    file.buffer, self._layout, header
                 ):
-                    yield IndexEntry(offset, key_hash, found.path, place, number, seconds, header, end_ms)
+                    yield IndexEntry(offset, key_hash, found.path, position, number, seconds, header, end_ms)
                 end_ms = header.end_time_ms
             finally:
                 file.close()
@@ -178,15 +177,15 @@ class IndexCheck:
         file = self._disk.open(found.path, writable=False)
         try:
             header = read_header(file.buffer)
-            if not 0 <= header.next_number <= self._shape.entries:
-                expected = f"a number of entries up to {self._shape.entries}"
+            if not 0 <= header.next_number <= self._layout.entries:
+                expected = f"a number of entries up to {self._layout.entries}"
                 self._findings.add(found.path, HEADER.size - SLOT.size, expected, header.next_number)
             slots = self._check_chains(found.path, file.buffer, header)
             self._check_slots(found.path, file.buffer, slots, header)
-            behind = self._shape.entries_at + max(header.next_number, 1) * ENTRY.size
+            end_of_entries = self._layout.entries_at + max(header.next_number, 1) * ENTRY.size
             for start, end in (
-                (self._shape.entries_at, self._shape.entries_at + ENTRY.size),
-                (behind, file.size),
+                (self._layout.entries_at, self._layout.entries_at + ENTRY.size),
+                (end_of_entries, file.size),
             ):
                 found_at = first_set_byte(file.buffer, start, min(end, file.size))
                 if found_at is not None:
@@ -196,26 +195,26 @@ class IndexCheck:
             file.close()
 
     def _check_chains(self, path: Path, buffer: Buffer, header: IndexHeader) -> array[int]:
-        """Follow the entries in their order; the answer is what the slots have to say."""
-        slots = array("i", bytes(self._shape.slots * SLOT.size))
+        """Follow the entries in order; returns the expected slots."""
+        slots = array("i", bytes(self._layout.slots * SLOT.size))
         last_offset = header.begin_offset
-        for number, place, (key_hash, physical_offset, seconds, previous) in _entries(
-            buffer, self._shape, header
+        for number, position, (key_hash, physical_offset, seconds, previous) in _entries(
+            buffer, self._layout, header
         ):
             if number == 1 and physical_offset != header.begin_offset:
                 expected = f"the offset {physical_offset} of the first entry"
                 self._findings.add(path, _BEGIN_OFFSET_AT, expected, header.begin_offset)
             if key_hash < 0 or seconds < 0:
                 expected = "an entry with a hash and a time that are not negative"
-                self._findings.add(path, place, expected, f"{key_hash} and {seconds}")
-            slot = key_hash % self._shape.slots
+                self._findings.add(path, position, expected, f"{key_hash} and {seconds}")
+            slot = key_hash % self._layout.slots
             if previous != slots[slot]:
                 expected = f"a link to entry {slots[slot]} of slot {slot}"
-                self._findings.add(path, place + ENTRY.size - SLOT.size, expected, previous)
+                self._findings.add(path, position + ENTRY.size - SLOT.size, expected, previous)
             slots[slot] = number
             if not last_offset <= physical_offset <= header.end_offset:
                 expected = f"an offset from {last_offset} to {header.end_offset}"
-                self._findings.add(path, place + SLOT.size, expected, physical_offset)
+                self._findings.add(path, position + SLOT.size, expected, physical_offset)
             else:
                 last_offset = physical_offset
         if header.next_number > 1 and last_offset != header.end_offset:
@@ -227,32 +226,32 @@ class IndexCheck:
         expected_slots = array("i", slots)
         if sys.byteorder == "little":
             expected_slots.byteswap()
-        end = self._shape.entries_at
+        end = self._layout.entries_at
         if bytes(buffer[HEADER.size : end]) != expected_slots.tobytes():
             for slot, (number,) in enumerate(SLOT.iter_unpack(buffer[HEADER.size : end])):
                 if number != slots[slot]:
-                    place = HEADER.size + slot * SLOT.size
-                    self._findings.add(path, place, f"entry {slots[slot]} in slot {slot}", number)
-        used = self._shape.slots - slots.count(0)
+                    position = HEADER.size + slot * SLOT.size
+                    self._findings.add(path, position, f"entry {slots[slot]} in slot {slot}", number)
+        used = self._layout.slots - slots.count(0)
         if header.used_slots != used:
             self._findings.add(path, _USED_SLOTS_AT, f"{used} slots in use", header.used_slots)
 
 
 def _entries(
-    buffer: Buffer, shape: IndexShape, header: IndexHeader
+    buffer: Buffer, layout: IndexLayout, header: IndexHeader
 ) -> Iterator[tuple[int, int, tuple[int, int, int, int]]]:
-    """Number, place and fields of every entry."""
-    end = shape.entries_at + min(header.next_number, shape.entries) * ENTRY.size
+    """Number, position and fields of every entry."""
+    end = layout.entries_at + min(header.next_number, layout.entries) * ENTRY.size
     number = 1
-    for start in range(shape.entries_at + ENTRY.size, end, _BYTES_AT_ONCE):
-        piece = buffer[start : min(start + _BYTES_AT_ONCE, end)]
-        for entry in ENTRY.iter_unpack(piece):
-            yield number, shape.entries_at + number * ENTRY.size, entry
+    for start in range(layout.entries_at + ENTRY.size, end, _BYTES_AT_ONCE):
+        chunk = buffer[start : min(start + _BYTES_AT_ONCE, end)]
+        for entry in ENTRY.iter_unpack(chunk):
+            yield number, layout.entries_at + number * ENTRY.size, entry
             number += 1
 
 
 def _in_order(entries: Iterator[IndexEntry]) -> Iterator[IndexEntry]:
-    """Without those that are out of order, which are damaged: nothing could be compared behind them."""
+    """Leave out damaged entries that are out of order: nothing after them could be compared."""
     last_offset = -1
     current = next(entries, None)
     while current is not None:

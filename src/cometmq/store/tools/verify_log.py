@@ -1,33 +1,22 @@
-"""Verifying the commit log: every record of every file, and what is between and behind them.
+"""Verifying the commit log: every record of every file, and the bytes between and after them.
 
 Rules kept here:
-- A file has records from its beginning on, then a filler of just the size that is left, or, only in the last
-  file, nothing. What is behind is zeros.
-- Behind bytes that are not a record the next record is looked for, so that one damaged place is one finding.
-- Every record that is whole is handed on, to be compared with queues and index.
+- A file has records from its beginning on, then a filler for the rest or, only in the last file, nothing. All
+  other bytes are zeros.
+- After damage the check continues with the next record, so that one damaged range is one finding.
+- Every whole record is returned, to be compared with queues and index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
+from cometmq.store.log.damage import is_intact, next_in_file
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_intact
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.wire.record.codec import Record, decode_record
-from cometmq.wire.record.layout import (
-    HEAD,
-    MAGIC_AT,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    FillerError,
-    RecordError,
-)
-
-_MAGICS: Final = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+from cometmq.wire.record.layout import HEAD, FillerError, RecordError
 
 
 class LogCheck:
@@ -62,10 +51,10 @@ class LogCheck:
                 self._check_filler(mapped, position)
                 return
             except RecordError as error:
-                behind = self._behind_damage(mapped, position, error)
-                if behind is None:
+                following = self._after_damage(mapped, position, error)
+                if following is None:
                     return
-                position = behind
+                position = following
                 continue
             position += record.total_size
             yield record
@@ -91,32 +80,17 @@ class LogCheck:
         found_at = first_set_byte(mapped.buffer, position, mapped.size)
         if found_at is not None:
             found = f"{mapped.buffer[found_at]:#04x}"
-            self._findings.add(mapped.file.path, found_at, "nothing behind the end of the log", found)
+            self._findings.add(mapped.file.path, found_at, "nothing after the end of the log", found)
 
-    def _behind_damage(self, mapped: MappedFile, position: int, error: RecordError) -> int | None:
-        """Where the next record is behind bytes that are none; None if there are no more."""
+    def _after_damage(self, mapped: MappedFile, position: int, error: RecordError) -> int | None:
+        """Report damage; returns the position of the next record, or None without one."""
         is_last = mapped is self._files.files[-1]
         if is_last and first_set_byte(mapped.buffer, position, mapped.size) is None:
             return None
         if mapped.size - position < HEAD.size and not is_last:
-            return None  # a log that another broker wrote may leave too little for a filler
+            return None  # the log of another broker may leave too little for a filler
         self._findings.add(mapped.file.path, error.offset, error.expected, _found(error))
-        place = self._next_magic(mapped, position + 1)
-        while place is not None:
-            try:
-                self._record(mapped, place)
-            except RecordError:
-                place = self._next_magic(mapped, place + 1)
-            else:
-                break
-        return place
-
-    def _next_magic(self, mapped: MappedFile, start: int) -> int | None:
-        """The next place where a record could begin."""
-        found = [mapped.buffer.find(magic, start + MAGIC_AT, mapped.size) for magic in _MAGICS]
-        places = [at - MAGIC_AT for at in found if at >= 0]
-        place = min(places, default=None)
-        return None if place is None or place > mapped.size - MIN_RECORD_SIZE else place
+        return next_in_file(mapped, position + 1)
 
 
 def _found(error: RecordError) -> str:

@@ -1,14 +1,14 @@
 """Verifying consume queues: every unit against its record, every record against its unit.
 
 Rules kept here:
-- The units of a queue are, in this order: blanks, units of records that are expired, and one unit for each of
-  the queue's records in the log. Behind them there is nothing.
-- The records of a queue have offsets without a gap, except where its units say that messages are lost, as
-  after a start with `--recover-what-is-left`. They begin again with 0 where a topic was deleted and
-  made anew; then the queue has units of the newer messages only.
-- A topic that the broker does not know any more has no queues, although the log may still have its records.
-- Units that a filter's extension belongs to say nothing about tags; those of delayed messages are compared
-  with each other where the delays of the levels are not known.
+- The units of a queue are, in this order: blanks, units of expired records, and one unit for each record of
+  the queue in the log. Nothing follows them.
+- The records of a queue have offsets without a gap, except for lost units, as after a start with
+  `--recover-what-is-left`. Offsets restart at 0 where a topic was deleted and made anew; then the queue has
+  units of the newer messages only.
+- A topic that the broker does not know has no queues, although the log may still have its records.
+- Units with an extension say nothing about tags. Units of delayed messages are compared with each other if
+  the delays of the levels are not known.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from typing import Final
 
 from cometmq.model.message_properties import TAGS
 from cometmq.ports.disk import Buffer, Disk
-from cometmq.store.dispatch.rules import DelayLevels, QueuePlace, delay_level, further_places, is_queued
+from cometmq.store.dispatch_rules import (
+    DelayLevels,
+    QueuePosition,
+    delay_level,
+    further_positions,
+    is_in_queue,
+    is_queued,
+)
 from cometmq.store.log.reader import LogReader
-from cometmq.store.log.record_check import is_in_queue
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue.files import BLANK_SIZE, LOST_SIZE, UNIT, UNIT_SIZE, Unit
 from cometmq.store.tools.findings import Findings, first_set_byte
 from cometmq.store.tools.survey import QUEUE_FOLDER, FoundQueue, Survey
 from cometmq.wire.java_hash import tags_code
@@ -36,13 +41,13 @@ from cometmq.wire.record.properties import find_property
 QueueName = tuple[str, int]
 
 _EXT_ADDRESSES: Final = 1 << 63
-"""What is to be added to the address of an extension to have its place in the files of extensions."""
+"""Added to the address of an extension, this is its position in the files."""
 _BLANK: Final = (0, BLANK_SIZE, 0)
 _BYTES_AT_ONCE: Final = 4096 * UNIT_SIZE
 
 
 class _Progress:
-    """What the log said so far about one queue."""
+    """Counts for one queue."""
 
     __slots__ = ("first_missing", "matched", "missing", "next_offset", "reported")
 
@@ -55,7 +60,7 @@ class _Progress:
 
 
 class QueueCheck:
-    """Compares queues with the records of the log, which have to come in their order."""
+    """Compares queues with the records of the log, given in order."""
 
     def __init__(
         self,
@@ -79,58 +84,64 @@ class QueueCheck:
         """Compare a record with its units."""
         if not is_queued(record.sys_flag) or record.topic in self._survey.batch_topics:
             return
-        self._see_at(record, QueuePlace(record.topic, record.queue_id, record.queue_offset))
-        for place in further_places(record.properties_block, record.queue_id):
-            if place[:2] in self._queues:
-                self._see_at(record, place)
+        self._see_at(record, QueuePosition(record.topic, record.queue_id, record.queue_offset))
+        for position in further_positions(record.properties_block, record.queue_id):
+            if position[:2] in self._queues:
+                self._see_at(record, position)
 
-    def _see_at(self, record: Record, place: QueuePlace) -> None:
-        queue = self._queues.get(place[:2])
+    def _see_at(self, record: Record, position: QueuePosition) -> None:
+        queue = self._queues.get(position[:2])
         known = self._survey.known_topics
-        if queue is None and known is not None and place.topic not in known:
+        if queue is None and known is not None and position.topic not in known:
             return
-        progress = self._progress.get(place[:2])
+        progress = self._progress.get(position[:2])
         if progress is None:
-            progress = self._progress[place[:2]] = _Progress()
-        self._check_density(record, place, progress)
-        unit = None if queue is None else queue.unit(place.queue_offset)
+            progress = self._progress[position[:2]] = _Progress()
+        self._check_density(record, position, progress)
+        unit = None if queue is None else queue.unit(position.queue_offset)
         if unit is None:
             progress.missing += 1
             if progress.first_missing < 0:
-                progress.first_missing = place.queue_offset
-        elif unit[:2] == (record.physical_offset, record.total_size) and self._is_code(record, place, unit):
+                progress.first_missing = position.queue_offset
+        elif unit[:2] == (record.physical_offset, record.total_size) and self._is_code(
+            record, position, unit
+        ):
             progress.matched += 1
-        elif not (unit[0] > record.physical_offset and self._agrees(place[:2], place.queue_offset, unit)):
-            progress.reported.add(place.queue_offset)
-            self._report(place, f"a unit of {record.physical_offset}, {record.total_size}", unit)
+        elif not (
+            unit[0] > record.physical_offset and self._agrees(position[:2], position.queue_offset, unit)
+        ):
+            progress.reported.add(position.queue_offset)
+            self._report(position, f"a unit of {record.physical_offset}, {record.total_size}", unit)
 
-    def _check_density(self, record: Record, place: QueuePlace, progress: _Progress) -> None:
+    def _check_density(self, record: Record, position: QueuePosition, progress: _Progress) -> None:
         expected = progress.next_offset
-        if place.queue_offset == 0 and expected > 0:  # the topic was deleted and made anew
+        if position.queue_offset == 0 and expected > 0:  # the topic was deleted and made anew
             progress.matched = progress.missing = 0
             progress.first_missing = -1
-        elif expected >= 0 and place.queue_offset != expected and not self._are_lost(place, expected):
+        elif expected >= 0 and position.queue_offset != expected and not self._are_lost(position, expected):
             mapped = self._log.files.at(record.physical_offset)
             if mapped is not None:
                 self._findings.add(
                     mapped.file.path,
                     record.physical_offset - mapped.start,
-                    f"offset {expected} in queue {place.queue_id} of {place.topic}",
-                    place.queue_offset,
+                    f"offset {expected} in queue {position.queue_id} of {position.topic}",
+                    position.queue_offset,
                 )
-        progress.next_offset = place.queue_offset + 1
+        progress.next_offset = position.queue_offset + 1
 
-    def _are_lost(self, place: QueuePlace, first: int) -> bool:
+    def _are_lost(self, position: QueuePosition, first: int) -> bool:
         """Whether the queue says that the messages from an offset up to a record are lost."""
-        queue = self._queues.get(place[:2])
-        units = [] if queue is None else [queue.unit(first), queue.unit(place.queue_offset - 1)]
-        return first < place.queue_offset and all(unit is not None and unit[1] == LOST_SIZE for unit in units)
+        queue = self._queues.get(position[:2])
+        units = [] if queue is None else [queue.unit(first), queue.unit(position.queue_offset - 1)]
+        return first < position.queue_offset and all(
+            unit is not None and unit[1] == LOST_SIZE for unit in units
+        )
 
-    def _is_code(self, record: Record, place: QueuePlace, unit: Unit) -> bool:
-        """Whether a unit may say what it says in the place of its record's tags."""
+    def _is_code(self, record: Record, position: QueuePosition, unit: Unit) -> bool:
+        """Whether the tags code of a unit is right."""
         code = unit[2]
         if is_ext_address(code):
-            return code + _EXT_ADDRESSES < self._ext_ends.get(place[:2], 0)
+            return code + _EXT_ADDRESSES < self._ext_ends.get(position[:2], 0)
         level = delay_level(record.topic, record.properties_block)
         if level:
             delay_ms = code - record.store_timestamp_ms
@@ -141,7 +152,7 @@ class QueueCheck:
         return code == (tags_code(tags) if tags else 0)
 
     def _agrees(self, name: QueueName, queue_offset: int, unit: Unit) -> bool:
-        """Whether the record that a unit refers to is of this offset of the queue."""
+        """Whether the record of a unit has this queue offset."""
         view = self._log.record_at(unit[0])
         if view is None or len(view) != unit[1]:
             return False
@@ -149,16 +160,16 @@ class QueueCheck:
             record = decode_record(view)
         except RecordError:
             return False
-        place = QueuePlace(*name, queue_offset)
-        return is_in_queue(record, place) and self._is_code(record, place, unit)
+        position = QueuePosition(*name, queue_offset)
+        return is_in_queue(record, position) and self._is_code(record, position, unit)
 
     def finish(self, disk: Disk) -> None:
-        """Report what is missing, and what no record has asked for."""
+        """Report missing units, and units without a record."""
         for name, progress in self._progress.items():
             if progress.missing:
-                place = QueuePlace(*name, progress.first_missing)
+                position = QueuePosition(*name, progress.first_missing)
                 self._report(
-                    place, f"units of {progress.missing} messages in the log", "the end of the queue"
+                    position, f"units of {progress.missing} messages in the log", "the end of the queue"
                 )
         for found in self._survey.queues:
             queue = self._queues.get((found.topic, found.queue_id))
@@ -166,7 +177,7 @@ class QueueCheck:
                 self._check_units(disk, found, queue)
 
     def _check_units(self, disk: Disk, found: FoundQueue, queue: ConsumeQueue) -> None:
-        """Look at every unit; only where their number is not that of the messages, at the records again."""
+        """Check every unit; if their number differs from that of the records, against the records again."""
         name = found.topic, found.queue_id
         progress = self._progress.get(name) or _Progress()
         last, live = -1, 0
@@ -193,7 +204,7 @@ class QueueCheck:
                 self._report_unit(name, queue_offset, "a unit of a message in the log", unit)
 
     def _units(self, disk: Disk, found: FoundQueue, queue: ConsumeQueue) -> Iterator[tuple[int, Unit]]:
-        """Every unit of a queue with its offset; what is behind the last is reported unless it is nothing."""
+        """Every unit of a queue with its offset; reports bytes after the last one."""
         end = queue.max_offset * UNIT_SIZE
         for each in found.files:
             if not each.size:
@@ -203,8 +214,8 @@ class QueueCheck:
                 start = int(each.path.name)
                 wrote = min(max(end - start, 0), file.size)
                 for at in range(0, wrote, _BYTES_AT_ONCE):
-                    piece = file.buffer[at : min(at + _BYTES_AT_ONCE, wrote)]
-                    yield from enumerate(UNIT.iter_unpack(piece), (start + at) // UNIT_SIZE)
+                    chunk = file.buffer[at : min(at + _BYTES_AT_ONCE, wrote)]
+                    yield from enumerate(UNIT.iter_unpack(chunk), (start + at) // UNIT_SIZE)
                 self._expect_nothing(each.path, file.buffer, wrote, file.size)
             finally:
                 file.close()
@@ -214,20 +225,20 @@ class QueueCheck:
         if found_at is not None and (path, found_at) not in self._leftovers:
             self._leftovers.add((path, found_at))
             found = f"{buffer[found_at]:#04x}"
-            self._findings.add(path, found_at, "nothing behind the end of the queue", found)
+            self._findings.add(path, found_at, "nothing after the end of the queue", found)
 
     def _report_unit(self, name: QueueName, queue_offset: int, expected: str, unit: Unit) -> None:
         self._progress.setdefault(name, _Progress()).reported.add(queue_offset)
-        self._report(QueuePlace(*name, queue_offset), expected, unit)
+        self._report(QueuePosition(*name, queue_offset), expected, unit)
 
-    def _report(self, place: QueuePlace, expected: str, found: object) -> None:
-        at = place.queue_offset * UNIT_SIZE
+    def _report(self, position: QueuePosition, expected: str, found: object) -> None:
+        at = position.queue_offset * UNIT_SIZE
         size = self._survey.queue_file_size
         start = at - at % size if size else 0
-        folder = self._survey.root / QUEUE_FOLDER / place.topic / str(place.queue_id)
+        folder = self._survey.root / QUEUE_FOLDER / position.topic / str(position.queue_id)
         self._findings.add(folder / f"{start:020}", at - start, expected, found)
 
 
 def _end_of(found: FoundQueue) -> int:
-    """The place behind the last file."""
+    """The end of the last file."""
     return max((int(file.path.name) + file.size for file in found.files), default=0)

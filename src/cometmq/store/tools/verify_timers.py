@@ -1,9 +1,9 @@
 """Verifying the timer log and the timer wheel.
 
 Rules kept here:
-- A timer log has records of 52 bytes, then a filler or, in the last file, nothing. A record refers to an
-  earlier one of the same moment, or to none, and to a message that the commit log has or had.
-- A slot of the wheel stands where its time belongs, and refers to records that the timer log has or had.
+- A file of the timer log has records of 52 bytes, then a filler or, in the last file, nothing. A record
+  refers to an earlier one of the same moment, or to none, and to a message that the commit log has or had.
+- A slot of the wheel has the position of its time, and refers to records that the timer log has or had.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EMPTY_BLOCK: Final = bytes(_BLOCK_SIZE)
 
 
 def check_timers(disk: Disk, root: Path, log_end: int, findings: Findings) -> None:
-    """Look at all records and slots; `log_end` is the end of the commit log."""
+    """Check all records and slots; `log_end` is the end of the commit log."""
     misplaced: list[Path] = []
     files = [file for file in named_files(disk, root / TIMER_LOG_FOLDER, misplaced) if file.size]
     for path in misplaced:
@@ -45,22 +45,22 @@ def check_timers(disk: Disk, root: Path, log_end: int, findings: Findings) -> No
 
 
 def _check_file(disk: Disk, found: FoundFile, log_end: int, findings: Findings, *, is_last: bool) -> int:
-    """Look at the records of one file; the answer is the position behind the last of them."""
+    """Check the records of one file; returns the position after the last one."""
     file = disk.open(found.path, writable=False)
     try:
         start, at = int(found.path.name), 0
         while at + RECORD_SIZE <= file.size and _is_record(file.buffer, at, start, log_end):
             at += RECORD_SIZE
         end = start + at
-        behind = at
+        rest = at
         if at + _FILLER.size <= file.size:
             size, _, magic = _FILLER.unpack_from(file.buffer, at)
             if magic == MAGIC_FILLER and size == file.size - at:
-                behind, end = at + _FILLER.size, start + file.size
-        if behind == at and not is_last:
+                rest, end = at + _FILLER.size, start + file.size
+        if rest == at and not is_last:
             findings.add(found.path, at, "a timer record or a filler", _head(file.buffer, at))
         else:
-            found_at = first_set_byte(file.buffer, behind, file.size)
+            found_at = first_set_byte(file.buffer, rest, file.size)
             if found_at is not None:
                 findings.add(
                     found.path, at, "a timer record, or nothing from here on", _head(file.buffer, at)
@@ -97,16 +97,16 @@ def _check_wheel(disk: Disk, path: Path, log_end: int, findings: Findings) -> No
                 continue
             for at, slot in enumerate(_SLOT.iter_unpack(block), start // SLOT_SIZE):
                 if any(slot) and not _is_slot(slot, at, slots, log_end):
-                    expected = f"a slot of this place with records before {log_end}"
+                    expected = f"a slot of this position with records before {log_end}"
                     findings.add(path, at * SLOT_SIZE, expected, slot)
     finally:
         file.close()
 
 
-def _is_slot(slot: tuple[int, ...], place: int, slots: int, log_end: int) -> bool:
-    # How many timers it has may be negative: each cancellation takes one off, also one that comes too late.
+def _is_slot(slot: tuple[int, ...], index: int, slots: int, log_end: int) -> bool:
+    # The number of timers may be negative: a cancellation that comes too late counts, too.
     time, first, last, _, _ = slot
-    return time % slots == place and NO_POSITION <= first <= last < log_end
+    return time % slots == index and NO_POSITION <= first <= last < log_end
 
 
 def _head(buffer: Buffer, at: int) -> str:

@@ -16,8 +16,8 @@ from cometmq.model.errors import CometError
 from cometmq.ports.disk import DiskUsage
 from cometmq.remoting.metrics import exporter as prometheus
 from cometmq.store.message_store import MessageStore
-from cometmq.store.recovery import Recovered
-from cometmq.store.running_flags import Trouble
+from cometmq.store.recovery.recovery import Recovered
+from cometmq.store.status import Trouble
 from cometmq.wire.bodies.heartbeat import HeartbeatData, ProducerData, encode_heartbeat
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.offset import UpdateConsumerOffsetRequest

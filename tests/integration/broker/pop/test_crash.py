@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.remoting.client import RemotingClient
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.schema import Header
 from cometmq.wire.json import fastjson

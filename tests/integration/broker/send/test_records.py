@@ -132,7 +132,7 @@ async def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
         refused = [
             (await send(kit, body, 0), "bytes cannot be 0 records"),
             (await send(kit, body, 49), "the sizes of the records are not those of the request"),
-            (await send(kit, body.replace(b"orders", b"ordery")), "record 0 of 50 is none of this topic"),
+            (await send(kit, body.replace(b"orders", b"ordery")), "record 0 of 50 is not one of this topic"),
             (await send(kit, b""), "0 bytes cannot be 50 records"),
             (await send(kit, body, queue_id=-1), "records have to be for a queue"),
         ]

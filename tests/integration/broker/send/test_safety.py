@@ -16,8 +16,7 @@ import pytest
 from cometmq.broker.send.pressure import UNFLUSHED_SHARE
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.log.flush import Done
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.embedded import SMALL
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.record.ids import decode_offset_id

@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.broker.send.properties import PropertyShapes, java_order, stored_block
 from cometmq.model.message_properties import CLUSTER, MSG_REGION, TRACE_ON
-from cometmq.store.dispatch.rules import put_values
+from cometmq.store.dispatch_rules import put_values
 from cometmq.wire.record.properties import encode_properties
 from cometmq.wire.record.properties import parse_properties as parse_text
 from cometmq.wire.record.walk import RecordWalk

@@ -24,7 +24,7 @@ from cometmq.spark.log.chunks import LogFile, LogFileReader
 from cometmq.spark.log.options import log_options
 from cometmq.spark.log.partitions import LogRange, QueueParts
 from cometmq.spark.log.source import FilteringLogReader, RocketmqLogSource
-from cometmq.store.queue.units import UNIT
+from cometmq.store.queue.files import UNIT
 from cometmq.wire.record.compression import compress
 from cometmq.wire.record.layout import write_filler
 from tests.unit.spark.records_kit import consumer_row, placed, record

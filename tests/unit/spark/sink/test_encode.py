@@ -27,7 +27,7 @@ def stored(records: LogRecords, first: int, end: int, *, keyed: bool) -> list[Re
     bulk = RecordBulk(
         body, end - first, keyed=keyed, topic=TOPIC.encode(), queue_id=3, max_size=4 * 1024 * 1024
     )
-    data = bulk.fill(500, 10_000, HOST, 1_700_000_000_000, HOST)
+    data = bulk.fill(500, HOST, 10_000, 1_700_000_000_000, HOST)
     starts = bulk.starts.tolist()
     return [
         decode_record(bytes(data[start:behind]), check_crc=True)

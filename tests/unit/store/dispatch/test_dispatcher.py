@@ -8,9 +8,8 @@ import pytest
 
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.put.batch import MessageBatch
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.log.batch import MessageBatch
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.batch import BatchItem

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cometmq.store.dispatch.rules import put_values, unique_keys_of_all
+from cometmq.store.dispatch_rules import put_values, unique_keys_of_all
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import find_property
 

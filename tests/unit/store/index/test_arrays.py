@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.dispatch.rules import Keyed
+from cometmq.store.dispatch_rules import Keyed
 from cometmq.store.index import index as index_module
 from cometmq.store.index.arrays import AT_ONCE, LARGE_GROUP, key_hashes_of
 from cometmq.store.index.file import IndexFile

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.index.file import index_file_size
+from cometmq.store.index.file import IndexLayout
 from cometmq.store.index.index import Index
 from cometmq.store.index.key_hash import hashes_of_all, hashes_of_each, key_hash
 from cometmq.testing.clock import VirtualClock
@@ -76,7 +76,7 @@ def test_many_keys_have_the_same_hashes_as_each_of_them(beginning: int, keys: li
 
 def test_a_file_has_the_size_that_the_peers_give_it() -> None:
     """B10"""
-    assert index_file_size(5_000_000, 20_000_000) == 420_000_040
+    assert IndexLayout(5_000_000, 20_000_000).file_size == 420_000_040
 
 
 def test_header_slots_and_entries_are_where_the_peers_expect_them(disk: SimulatedDisk) -> None:

@@ -63,8 +63,8 @@ def test_a_prepared_file_is_made_elsewhere_and_taken_without_making_another(
     disk.on_point(lambda _: makers.add(threading.current_thread().name))
     allocator = FileAllocator(files_on(disk), worker)
 
-    allocator.prepare(SIZE)
-    allocator.prepare(SIZE)
+    allocator.request(SIZE)
+    allocator.request(SIZE)
     mapped = allocator.take(SIZE)
 
     assert mapped.start == SIZE
@@ -76,7 +76,7 @@ def test_who_takes_a_file_that_is_not_ready_waits_for_it(worker: ThreadPoolExecu
     disk, go_on = SimulatedDisk(), threading.Event()
     hold(disk, go_on)
     allocator = FileAllocator(files_on(disk), worker)
-    allocator.prepare(0)
+    allocator.request(0)
 
     threading.Timer(0.02, go_on.set).start()
 
@@ -149,7 +149,7 @@ def test_what_was_made_and_not_used_is_removed_at_the_end(worker: ThreadPoolExec
     disk = SimulatedDisk()
     allocator = FileAllocator(files_on(disk), worker)
     used = allocator.take(0)
-    allocator.prepare(SIZE)
+    allocator.request(SIZE)
 
     allocator.close()
 
@@ -159,7 +159,7 @@ def test_what_was_made_and_not_used_is_removed_at_the_end(worker: ThreadPoolExec
 def test_a_file_for_another_place_is_given_up_for_the_wanted_one() -> None:
     disk = SimulatedDisk()
     allocator = FileAllocator(files_on(disk), InPlace())
-    allocator.prepare(5 * SIZE)
+    allocator.request(5 * SIZE)
 
     assert allocator.take(SIZE).start == SIZE
     assert names_on(disk) == [f"{SIZE:020}"]

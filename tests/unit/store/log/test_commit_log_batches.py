@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem

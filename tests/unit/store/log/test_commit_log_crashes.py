@@ -60,7 +60,7 @@ def recovered(disk: SimulatedDisk, *, sealed: bool) -> list[Record]:
         record.body = bytes(record.body)
         record.properties_block = bytes(record.properties_block)
     log.truncate(walk.position)
-    log.clear_behind_end()
+    log.clear_after_end()
     assert log.append(message(b"after the crash")) is PutStatus.PUT_OK
     again = log.walk(0, log.max_offset, check_crc=True, verify_record_crc=sealed)
     assert [bytes(record.body) for record in again] == [*(r.body for r in found), b"after the crash"]

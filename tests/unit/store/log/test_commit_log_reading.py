@@ -194,8 +194,8 @@ def test_what_was_cut_off_does_not_come_back_to_life() -> None:
     log.sync()
     log.truncate(1000)
 
-    assert log.clear_behind_end() > 0
-    assert log.clear_behind_end() == 0
+    assert log.clear_after_end() > 0
+    assert log.clear_after_end() == 0
     log.append(message_of(1000, queue_offset=99))
     log.sync()
 
@@ -205,7 +205,7 @@ def test_what_was_cut_off_does_not_come_back_to_life() -> None:
 
 
 def test_nothing_is_cleared_in_a_log_without_files() -> None:
-    assert a_log(SimulatedDisk()).clear_behind_end() == 0
+    assert a_log(SimulatedDisk()).clear_after_end() == 0
 
 
 def test_the_log_begins_later_when_its_first_file_is_removed(tmp_path: Path) -> None:

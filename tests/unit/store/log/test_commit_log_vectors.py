@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.put.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk

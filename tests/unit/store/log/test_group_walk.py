@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cometmq.model.message import Host
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
-from cometmq.store.dispatch.rules import put_values
+from cometmq.store.dispatch_rules import put_values
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.status import PutStatus
@@ -84,7 +84,7 @@ def told_by_group(group: RecordGroup) -> list[Told]:
     keys = {place: (unique_key or None, keys or None) for _, unique_key, keys, place, _ in group.keyed}
     blocks = {arrival[:3]: bytes(arrival[5]) for arrival in group.arrivals}
     told = []
-    for run in group.runs:
+    for run in group.queues:
         units = zip(run.units[::3], run.units[1::3], run.units[2::3], strict=True)
         for queue_offset, (place, size, code) in enumerate(units, run.first_offset):
             where = run.topic, run.queue_id, queue_offset

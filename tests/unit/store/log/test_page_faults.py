@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.log.allocation import FileAllocator
+from cometmq.store.log.allocation import FileAllocator, make_writable
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
-from cometmq.store.log.page_faults import make_writable
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
@@ -65,12 +64,12 @@ def test_one_part_is_made_ready_at_a_time(worker: ThreadPoolExecutor) -> None:
     allocator = FileAllocator(MappedFiles(SimulatedDisk(), Path("/log"), MIB), worker)
     held = worker.submit(go_on.wait, 10)
 
-    assert allocator.make_ready(mapped, 0, PAGE)
-    assert not allocator.make_ready(mapped, PAGE, 2 * PAGE)
+    assert allocator.prepare_pages(mapped, 0, PAGE)
+    assert not allocator.prepare_pages(mapped, PAGE, 2 * PAGE)
     go_on.set()
     assert held.result()
     worker.submit(int).result()
-    assert allocator.make_ready(mapped, PAGE, 2 * PAGE)
+    assert allocator.prepare_pages(mapped, PAGE, 2 * PAGE)
 
 
 def grown(tmp_path: Path, step_ms: int, **settings: object) -> CommitLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
-from cometmq.store.dispatch.rules import put_values
+from cometmq.store.dispatch_rules import put_values
 from cometmq.store.index.key_hash import key_hash
 from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash

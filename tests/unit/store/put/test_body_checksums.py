@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.put.body_checksums import body_checksums, even_checksums
+from cometmq.store.put.bulk import body_checksums, even_checksums
 
 
 def checksums(bodies: list[bytes]) -> list[int]:

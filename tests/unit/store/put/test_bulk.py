@@ -9,15 +9,15 @@ import pytest
 
 from cometmq.model.errors import MessageError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.dispatch.rules import put_values
-from cometmq.store.put.batch import MessageBatch
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.log.batch import MessageBatch
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
 from tests.unit.store.log_kit import BORN_HOST, START_MS
 from tests.unit.store.put.record_bulk_kit import QUEUE, alike, bulk, message, record, request
-from tests.unit.store.put.test_runs import IPV6_HOST, contents
+from tests.unit.store.put.test_groups import IPV6_HOST, contents
 from tests.unit.store.store_kit import Engine, bodies_in, messages_in, small
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_record_of_the_topic_is_refused(
     records = [record(*each) for each in messages]
     WRONG[what](records)
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
-    with pytest.raises(MessageError, match="record 3 of 8 is none of this topic"):
+    with pytest.raises(MessageError, match="record 3 of 8 is not one of this topic"):
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
 
 
@@ -95,7 +95,7 @@ def test_what_is_wrong_among_records_of_one_length_is_refused(change: dict[str, 
     body, block = alike(5)
     records[5] = record(body, block, **change)
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
-    with pytest.raises(MessageError, match="record 5 of 8 is none of this topic"):
+    with pytest.raises(MessageError, match="record 5 of 8 is not one of this topic"):
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
 
 
@@ -107,7 +107,7 @@ def test_a_wrong_part_of_a_record_of_one_length_is_found(part: bytes, number: in
     before, _, behind = records[number].rpartition(part)
     records[number] = before + b"x" * len(part) + behind
     sizes = b"".join(len(each).to_bytes(4, "big") for each in records)
-    with pytest.raises(MessageError, match=f"record {number} of 8 is none of this topic"):
+    with pytest.raises(MessageError, match=f"record {number} of 8 is not one of this topic"):
         bulk(sizes + bytes(8 * 8) + b"".join(records), 8, keyed=False)
 
 

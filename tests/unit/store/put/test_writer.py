@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.store.put.batch import MessageBatch
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.log.batch import MessageBatch
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from cometmq.ports.disk import Disk
 from cometmq.store.queue.consume_queue import ConsumeQueue
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.queue.files import UNIT_SIZE, Unit
 
 ROOT = Path("/store/consumequeue")
 FOLDER = ROOT / "orders" / "3"
@@ -45,3 +44,16 @@ def offsets_in(queue: ConsumeQueue) -> list[int]:
         assert queue.unit(queue_offset) == unit_of(queue_offset)
         found.append(queue_offset)
     return found
+
+
+def append_extended(
+    queue: ConsumeQueue, unit: Unit, queue_offset: int, *, store_time_ms: int, filter_bits: bytes
+) -> bool:
+    """Write a unit that refers to an extension, as Apache's broker does."""
+    physical_offset, size, tags_code = unit
+    if physical_offset + size <= queue.max_physical_offset:
+        return False
+    assert queue.ext is not None
+    address = queue.ext.put(tags_code, store_time_ms, filter_bits)
+    assert address is not None
+    return queue.append(physical_offset, size, address, queue_offset)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.store.queue.consume_queue import ConsumeQueue
-from cometmq.store.queue.units import BLANK_UNIT, LOST_SIZE, UNIT, UNIT_SIZE
+from cometmq.store.queue.files import BLANK_UNIT, LOST_SIZE, UNIT, UNIT_SIZE
 from cometmq.testing.simulation.disk import Rules, SimulatedDisk
 from tests.unit.store.queue.queue_kit import (
     FILE_SIZE,

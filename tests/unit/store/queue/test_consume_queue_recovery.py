@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.queue.consume_queue import ConsumeQueue
-from cometmq.store.queue.units import UNIT, UNIT_SIZE
+from cometmq.store.queue.files import UNIT, UNIT_SIZE
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 from tests.unit.store.queue.queue_kit import (
     FILE_SIZE,

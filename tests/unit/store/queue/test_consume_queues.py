@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.parallel_sync import SideBySide
+from cometmq.store.parallel_sync import ParallelSync
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from tests.unit.store.queue.queue_kit import append_extended
 
 FOLDER = Path("/store/consumequeue")
 EXT_FOLDER = Path("/store/consumequeue_ext")
@@ -182,8 +183,8 @@ def test_names_that_could_not_be_synced_are_synced_the_next_time(
 
 def test_queues_that_are_synced_side_by_side_are_all_on_the_disk(disk: SimulatedDisk) -> None:
     """B5"""
-    workers = SideBySide([ThreadPoolExecutor(1) for _ in range(3)])
-    queues = ConsumeQueues(disk, FOLDER, 200, side_by_side=workers)
+    workers = ParallelSync([ThreadPoolExecutor(1) for _ in range(3)])
+    queues = ConsumeQueues(disk, FOLDER, 200, parallel_sync=workers)
     for number in range(20):
         queues.get(f"topic-{number % 5}", number // 5).append(number * 100, 100, 0, 0)
     folders = folders_synced(disk, queues)
@@ -207,7 +208,7 @@ def test_a_deleted_topic_is_gone_from_memory_and_disk(disk: SimulatedDisk, queue
 def test_with_extensions_each_queue_has_its_own(disk: SimulatedDisk) -> None:
     """B8"""
     queues = ConsumeQueues(disk, FOLDER, 200, ext_folder=EXT_FOLDER, ext_file_size=1024)
-    queues.get("orders", 1).append_extended((0, 100, 7), 0, store_time_ms=5, filter_bits=b"\x80")
+    append_extended(queues.get("orders", 1), (0, 100, 7), 0, store_time_ms=5, filter_bits=b"\x80")
     queues.sync()
     queues.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import MAX_UNIT_SIZE, ConsumeQueueExt, ExtUnit, is_ext_address
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
-from tests.unit.store.queue.queue_kit import FILE_SIZE, FOLDER, RECORD_SIZE, place_of
+from tests.unit.store.queue.queue_kit import FILE_SIZE, FOLDER, RECORD_SIZE, append_extended, place_of
 
 EXT_FOLDER = Path("/store/consumequeue_ext/orders/3")
 EXT_FILE_SIZE = 256
@@ -31,7 +31,7 @@ def a_queue_with_ext(disk: SimulatedDisk) -> ConsumeQueue:
 def put(queue: ConsumeQueue, *queue_offsets: int) -> None:
     for offset in queue_offsets:
         unit = (place_of(offset), RECORD_SIZE, offset)
-        queue.append_extended(unit, offset, store_time_ms=1000 + offset, filter_bits=bytes([offset]) * 4)
+        append_extended(queue, unit, offset, store_time_ms=1000 + offset, filter_bits=bytes([offset]) * 4)
 
 
 def extensions(queue: ConsumeQueue) -> list[ExtUnit | None]:
@@ -143,14 +143,6 @@ def test_extensions_go_with_the_messages_that_they_belong_to() -> None:
 
     assert names(disk) == [2 * EXT_FILE_SIZE, 3 * EXT_FILE_SIZE]
     assert extensions(queue) == [extension(offset) for offset in range(22, 35)]
-
-
-def test_without_extensions_a_unit_has_the_tags_code() -> None:
-    """B8"""
-    queue = ConsumeQueue(SimulatedDisk(), FOLDER, FILE_SIZE)
-    queue.append_extended((500, 100, 7), 0, store_time_ms=1, filter_bits=b"\x01")
-
-    assert queue.unit(0) == (500, 100, 7)
 
 
 def test_after_every_crash_an_extension_is_right_or_missing() -> None:

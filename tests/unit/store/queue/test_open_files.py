@@ -10,8 +10,9 @@ import pytest
 
 from cometmq.ports.disk import Disk, SystemDisk
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.queue.files import UNIT_SIZE
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
+from tests.unit.store.queue.queue_kit import append_extended
 
 QUEUES = 25
 MOST = 6
@@ -104,7 +105,7 @@ def test_extensions_are_unmapped_and_mapped_again_too(disk: Disk, tmp_path: Path
         for queue_id in range(QUEUES):
             queue = queues.get("orders", queue_id)
             unit = (number * QUEUES + queue_id) * SIZE, SIZE, number
-            assert queue.append_extended(unit, number, store_time_ms=number, filter_bits=bytes([queue_id]))
+            assert append_extended(queue, unit, number, store_time_ms=number, filter_bits=bytes([queue_id]))
     assert len(queues.open_files) <= MOST
     for queue in queues:
         last = queue.unit(11)

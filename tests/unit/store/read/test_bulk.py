@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.read.bulk import BulkReader
-from cometmq.store.read.reader import GetResult, GetStatus
+from cometmq.store.read.reader import BulkReader, GetResult, GetStatus
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import RecordWalk
 from tests.unit.store.small_store import LOG_FILE_SIZE, PLENTY_OF_MEMORY, UNITS_PER_FILE, SmallStore
@@ -103,11 +102,11 @@ def test_cold_messages_are_fetched_in_few_places_and_none_spans_two_files(store:
     store.fill(200)
     cold = bulk_reader(store, memory_bytes=0)
 
-    places = cold.cold_places("orders", 0, 0, 4096)
+    places = cold.cold_ranges("orders", 0, 0, 4096)
     result = cold.get("orders", 0, 0, 4096)
 
     assert len(places) < len(result.queue_offsets)
-    assert result.is_far_behind
+    assert result.suggest_pulling_from_slave
     fetched = [(start, start + size) for start, size in places]
     assert all(start // LOG_FILE_SIZE == (end - 1) // LOG_FILE_SIZE for start, end in fetched)
     for record in messages(result):

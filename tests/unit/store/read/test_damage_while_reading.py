@@ -291,15 +291,15 @@ async def test_an_index_entry_that_leads_nowhere_is_counted(tmp_path: Path) -> N
         assert store.skipped.index_entries == 1
 
 
-async def test_what_is_read_again_at_once_is_not_looked_at_again(tmp_path: Path) -> None:
+async def test_what_is_read_again_at_once_is_not_checked_again(tmp_path: Path) -> None:
     """B9: consumers of the same messages share the work; a second later it is done anew."""
     async with running(SystemDisk(), small(tmp_path)) as store:
         await fill(store)
         read_all(store)
-        known = dict(store.reader._looked_at)
+        known = dict(store.reader._checked)
         assert sum(behind - first for (_, first), behind in known.items()) == COUNT
         await store.keep_up()
-        assert not store.reader._looked_at
+        assert not store.reader._checked
 
 
 @pytest.fixture(autouse=True)

@@ -100,11 +100,11 @@ def test_offsets_are_found_by_time(store: SmallStore) -> None:
 def test_times_of_messages_and_of_what_is_not_there(store: SmallStore) -> None:
     lookup = lookup_in(store)
     assert lookup.earliest() == -1
-    assert lookup.earliest_in_queue("orders", 0) == -1
+    assert lookup.store_time("orders", 0, 0) == -1
 
     first, second = store.put(), store.put()
     assert lookup.earliest() == first.store_timestamp_ms
-    assert lookup.earliest_in_queue("orders", 0) == first.store_timestamp_ms
+    assert lookup.store_time("orders", 0, 0) == first.store_timestamp_ms
     assert lookup.store_time("orders", 0, 1) == second.store_timestamp_ms
     assert lookup.store_time("orders", 0, 2) == -1
     assert lookup.store_time("nothing", 0, 0) == -1

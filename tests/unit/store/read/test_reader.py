@@ -72,7 +72,7 @@ def test_messages_come_from_the_offset_on_in_their_order(store: SmallStore) -> N
     assert list(result.queue_offsets) == [3, 4, 5, 6]
     assert (result.next_offset, result.min_offset, result.max_offset) == (7, 0, 8)
     assert result.size == sum(map(len, result.records))
-    assert not result.is_far_behind
+    assert not result.suggest_pulling_from_slave
 
 
 def test_records_are_views_of_the_log_and_survive_its_end(tmp_path: Path) -> None:
@@ -186,13 +186,13 @@ def test_what_is_far_behind_is_cold_and_comes_in_smaller_parts(tmp_path: Path) -
     size = store.log.max_offset // 20
     reader = store.reader(memory_bytes=5 * size * 100 // 40 + 100)
 
-    assert reader.cold_places("orders", 0, 0, 32)
-    assert not reader.cold_places("orders", 0, 19, 32)
-    assert not reader.cold_places("orders", 0, 20, 32)
-    assert not reader.cold_places("nothing", 0, 0, 32)
+    assert reader.cold_ranges("orders", 0, 0, 32)
+    assert not reader.cold_ranges("orders", 0, 19, 32)
+    assert not reader.cold_ranges("orders", 0, 20, 32)
+    assert not reader.cold_ranges("nothing", 0, 0, 32)
     cold, hot = reader.get("orders", 0, 0, 32), reader.get("orders", 0, 16, 32)
-    assert (len(cold.records), cold.is_far_behind) == (3, True)
-    assert (len(hot.records), hot.is_far_behind) == (4, False)
+    assert (len(cold.records), cold.suggest_pulling_from_slave) == (3, True)
+    assert (len(hot.records), hot.suggest_pulling_from_slave) == (4, False)
     store.close()
 
 

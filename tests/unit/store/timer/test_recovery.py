@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, RECORD_SIZE, TimerLog
-from cometmq.store.timer.recovery import recover_timers
+from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, RECORD_SIZE, TimerLog, recover_timers
 from cometmq.store.timer.wheel import Slot, TimerWheel
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk, crashes
 

@@ -9,8 +9,7 @@ import pytest
 from cometmq.model.topic import DataVersion
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.timer.checkpoint import TimerCheckpoint, TimerProgress
-from cometmq.store.timer.log import MAGIC_DEFAULT, RECORD_SIZE, TimerLog, TimerRecord
-from cometmq.store.timer.recovery import recover_timers
+from cometmq.store.timer.log import MAGIC_DEFAULT, RECORD_SIZE, TimerLog, TimerRecord, recover_timers
 from cometmq.store.timer.wheel import Slot, TimerWheel
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.codec import decode_record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.index.layout import IndexShape
+from cometmq.store.index.file import IndexLayout
 from cometmq.store.tools.inspect import inspect_store
 from cometmq.store.tools.survey import survey_store
 from tests.unit.store.log_kit import START_MS
@@ -39,7 +39,7 @@ def test_the_store_of_apache_is_seen_as_it_is(tmp_path: Path) -> None:
     assert summary.checkpoint is not None
     assert summary.checkpoint.physic_msg_timestamp == summary.log.last_store_time
     assert summary.stopped_in_order
-    assert survey_store(DISK, root).index_shape == IndexShape(500, 2000)
+    assert survey_store(DISK, root).index_layout == IndexLayout(500, 2000)
 
 
 def test_an_unclean_stop_is_seen(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_files_offsets_and_times_of_many_files(tmp_path: Path) -> None:
     assert (queue.min_offset, queue.max_offset, queue.files) == (0, 20, 2)
     assert queue.first_store_time == START_MS + 1
     assert sum(index.entries for index in summary.index) == 3 * 60 + 30
-    assert survey_store(DISK, tmp_path).index_shape == IndexShape(SLOTS, ENTRIES)
+    assert survey_store(DISK, tmp_path).index_layout == IndexLayout(SLOTS, ENTRIES)
 
 
 def test_queues_begin_behind_expired_log_files(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_the_shape_of_the_index_is_seen_from_any_number_of_entries(tmp_path: Pat
         store.put(KEYS=f"key{number}")
     store.close()
 
-    assert survey_store(DISK, tmp_path).index_shape == IndexShape(SLOTS, ENTRIES)
+    assert survey_store(DISK, tmp_path).index_layout == IndexLayout(SLOTS, ENTRIES)

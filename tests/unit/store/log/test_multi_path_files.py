@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.model.errors import StoreError
-from cometmq.ports.disk import DiskUsage, SystemDisk
-from cometmq.store.disk_space import UNKNOWN, used_percent
-from cometmq.store.log.spread_files import SpreadFiles
+from cometmq.ports.disk import UNKNOWN_PERCENT, DiskUsage, SystemDisk, used_percent
+from cometmq.store.log.mapped_files import MultiPathMappedFiles
 
 SIZE = 4096
 
@@ -25,8 +24,10 @@ class PartlyFullDisk(SystemDisk):
         return DiskUsage(100, used, 100 - used)
 
 
-def spread(disk: SystemDisk, *folders: Path, writable: tuple[Path, ...] | None = None) -> SpreadFiles:
-    return SpreadFiles(disk, folders, writable or folders, SIZE, full_above_percent=85)
+def spread(
+    disk: SystemDisk, *folders: Path, writable: tuple[Path, ...] | None = None
+) -> MultiPathMappedFiles:
+    return MultiPathMappedFiles(disk, folders, writable or folders, SIZE, full_above_percent=85)
 
 
 def test_folders_take_turns_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_the_same_offset_in_two_folders_is_refused(tmp_path: Path) -> None:
         (DiskUsage(1000, 500, 100), 84),
         (DiskUsage(1000, 0, 1000), 0),
         (DiskUsage(0, 0, 0), 100),
-        (None, UNKNOWN),
+        (None, UNKNOWN_PERCENT),
     ],
 )
 def test_the_used_share_is_rounded_up_and_leaves_reserved_blocks_out(

@@ -9,10 +9,9 @@ import pytest
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.put.batch import MessageBatch
-from cometmq.store.put.unconfirmed import PutNotes
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.log.batch import MessageBatch
+from cometmq.store.put.unconfirmed import UnconfirmedMessages
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.batch import BatchItem
@@ -76,7 +75,7 @@ def test_only_what_is_flushed_is_shown(engine: Engine, walks: list[int], closes_
     engine.put(a_message(b"on the disk"))
     engine.files.log.sync()
     if closes_group:
-        engine.writer.notes.close_group()
+        engine.writer.unconfirmed.close_group()
     engine.put(a_message(b"in memory"))
     engine.writer.show_confirmed()
 
@@ -170,7 +169,7 @@ def test_a_log_that_goes_on_in_the_next_file_is_shown_whole(engine: Engine) -> N
 
 def test_what_was_not_noted_is_found_in_the_log(engine: Engine, walks: list[int]) -> None:
     """B4: notes have a limit."""
-    engine.writer.notes = PutNotes(engine.files.log, engine.files.dispatcher, most=3)  # type: ignore[misc]
+    engine.writer.unconfirmed = UnconfirmedMessages(engine.files.log, engine.files.dispatcher, limit=3)  # type: ignore[misc]
     for number in range(10):
         engine.put(a_message(b"%d" % number))
         if number == 5:

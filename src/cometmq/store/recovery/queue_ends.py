@@ -1,12 +1,10 @@
-"""Where every consume queue ended when a store was left in order.
+"""Queue ends: where every consume queue ended at the last orderly stop.
 
 Rules kept here:
-- The file `queueEnds` is written at an orderly stop, before `abort` goes. It is no part of Apache's store,
-  which leaves it alone.
-- A queue that is shorter at a later start has lost entries, or its folder: they are made anew from the log,
-  and its next message does not get an offset that another one had. A queue that is longer was written to
-  since.
-- When a topic is deleted, the file goes: a topic that is made again begins with 0.
+- The file `queueEnds` is written at an orderly stop, before `abort` is removed. Apache's store ignores it.
+- A queue that is shorter at a later start has lost units, or its folder: they are made anew from the log, and
+  no offset is given to a second message. A longer queue was written to since.
+- Deleting a topic removes the file: a topic that is made again begins with 0.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ QueueName = tuple[str, int]
 
 
 class RecoveryTables(msgspec.Struct, frozen=True):
-    """What a recovery knows besides log, queues and index."""
+    """Tables that recovery uses besides log, queues and index."""
 
     queue_ends: Mapping[QueueName, int] | None = None
-    """Where queues ended at the last orderly stop; None if that is not known."""
+    """Where queues ended at the last orderly stop; None if unknown."""
     known_topics: frozenset[str] | None = None
-    """The topics of the broker; None if it has no table of them."""
+    """The topics of the broker; None without a table of them."""
 
 
 def load_queue_ends(disk: Disk, root: Path) -> dict[QueueName, int] | None:
-    """What was saved; None if there is nothing, or nothing that can be read."""
+    """Load the queue ends; None without a readable file."""
     data = disk.read(root / QUEUE_ENDS)
     try:
         tables = None if data is None else msgspec.json.decode(data, type=dict[str, dict[int, int]])
@@ -47,12 +45,12 @@ def load_queue_ends(disk: Disk, root: Path) -> dict[QueueName, int] | None:
 
 
 def ends_of(queues: Iterable[ConsumeQueue]) -> dict[QueueName, int]:
-    """Where queues end now."""
+    """The current queue ends."""
     return {(queue.topic, queue.queue_id): queue.max_offset for queue in queues if queue.max_offset}
 
 
 def save_queue_ends(disk: Disk, root: Path, ends: Mapping[QueueName, int]) -> None:
-    """Write that down."""
+    """Save the queue ends."""
     tables: dict[str, dict[int, int]] = {}
     for (topic, queue_id), end in ends.items():
         tables.setdefault(topic, {})[queue_id] = end

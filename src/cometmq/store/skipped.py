@@ -1,11 +1,10 @@
-"""What cannot be served, because it is damaged or lost: noted once, logged once with its size, and counted.
+"""Skipped messages: damaged or lost ones that cannot be served, counted and logged once.
 
 Rules kept here:
-- Messages are noted by queue and offset, bytes of the log by their range. What is noted again, by the next
-  consumer for example, is neither counted nor logged again.
-- Readers only note. What came since the last time is logged by `tell`, every second, as ranges: never a line
-  for each message.
-- There is a limit to the ranges that are remembered. Beyond it a range is counted each time it is met.
+- Messages are noted by queue and offset, bytes of the log by their range. Noting them again, for the next
+  consumer, neither counts nor logs them again.
+- Readers only note. `tell` logs new ranges every second, never a line for each message.
+- The number of remembered ranges is limited. Beyond the limit a range is counted each time.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ log = logging.getLogger("cometmq.store")
 
 MOST_RANGES: Final = 10_000
 _MOST_LINES: Final = 20
-"""How many ranges are logged at a time; further ones only by their number."""
+"""How many ranges are logged at a time; of the others, only their number."""
 
 QueueName = tuple[str, int]
 
 
 class _Range:
-    """Offsets of a queue that follow one another."""
+    """Consecutive offsets of a queue."""
 
     __slots__ = ("end", "start", "told_until", "why")
 
@@ -35,25 +34,25 @@ class _Range:
 
 
 class Skipped:
-    """What one store skipped since its start; belongs to the thread that reads."""
+    """Everything a store skipped since its start; belongs to the reading thread."""
 
     def __init__(self) -> None:
         self._ranges: dict[QueueName, list[_Range]] = {}
         self._known = 0
         self._changed: dict[QueueName, None] = {}
         self.messages = 0
-        """How many offsets of queues led to no message."""
+        """How many queue offsets led to no message."""
         self.log_bytes = 0
-        """How many bytes of the log were no records, or are missing."""
+        """How many bytes of the log are damaged or missing."""
         self.index_entries = 0
         """How often the index led to no message."""
 
     def message(self, topic: str, queue_id: int, offset: int, why: str, *, count: int = 1) -> None:
-        """Note offsets of a queue that lead to no message of their own."""
+        """Note queue offsets that lead to no message."""
         name = topic, queue_id
         ranges = self._ranges.setdefault(name, [])
-        place = bisect_right(ranges, offset, key=lambda each: each.start)
-        before = ranges[place - 1] if place else None
+        index = bisect_right(ranges, offset, key=lambda each: each.start)
+        before = ranges[index - 1] if index else None
         end = offset + count
         if before is not None and end <= before.end:
             return
@@ -66,16 +65,16 @@ class Skipped:
             if self._known >= MOST_RANGES:
                 return
             self._known += 1
-            ranges.insert(place, _Range(offset, end, why))
+            ranges.insert(index, _Range(offset, end, why))
         self._changed[name] = None
 
     def log_range(self, start: int, end: int, why: str) -> None:
-        """Note, and log, bytes of the log that are lost."""
+        """Note and log lost bytes of the log."""
         self.log_bytes += end - start
         log.error("the commit log has no records from %d to %d (%d bytes): %s", start, end, end - start, why)
 
     def index_entry(self, topic: str, key: str, physical_offset: int) -> None:
-        """Note an entry of the index that leads to no record."""
+        """Note an index entry that leads to no record."""
         self.index_entries += 1
         if self.index_entries & (self.index_entries - 1) == 0:  # the 1st, 2nd, 4th, 8th …
             log.error(
@@ -85,7 +84,7 @@ class Skipped:
             )
 
     def tell(self) -> None:
-        """Log what was noted since the last time."""
+        """Log what was noted since the last call."""
         if not self._changed:
             return
         changed, self._changed = self._changed, {}

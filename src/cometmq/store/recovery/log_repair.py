@@ -1,13 +1,12 @@
-"""A commit log that is not in one piece: refused, or made one piece again out of what is left.
+"""Repair of a damaged commit log, or its refusal.
 
 Rules kept here:
-- The files of a log follow one another without a gap, each of the configured size. What is missing at the
-  beginning is retention's doing. Anything else is refused with what is wrong and what can be done.
-- With `recoverWhatIsLeft` the log is repaired so that it is an ordinary log again, for Apache's broker, too.
-  A file that is missing is made, with nothing in it but a filler. Damaged bytes between whole records become
-  records of the topic `rmq_sys_lost_records` that are in no queue and in no index. What is damaged at the
-  very end of the log is left to recovery, which cuts it off.
-- Only bytes that are no records are overwritten. Each lost range is logged and counted.
+- The files of a log follow one another without a gap, each of the configured size; retention removes them at
+  the beginning. Anything else is refused, with what is wrong and what to do.
+- With `recoverWhatIsLeft` the log is repaired to an ordinary log, for Apache's broker, too. A missing file is
+  made with nothing but a filler. Damaged bytes between whole records become records of the topic
+  `rmq_sys_lost_records`, which are in no queue and no index. Recovery cuts off damage at the very end.
+- Only damaged bytes are overwritten. Each lost range is logged and counted.
 - Everything here blocks.
 """
 
@@ -27,7 +26,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.damage import next_in_file
 from cometmq.store.log.mapped_files import NAME_DIGITS, MappedFile
-from cometmq.store.read.skipped import Skipped
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, seal_record, with_crc_room
 from cometmq.wire.record.layout import FIXED_V4, HEAD, write_filler
@@ -41,20 +40,20 @@ WHAT_TO_DO: Final = (
 )
 _LARGEST: Final = 1024 * 1024
 _PLACEHOLDER: Final = FIXED_V4.size + 3 + CRC_PROPERTY_LENGTH
-"""What such a record takes beside its body and its topic."""
+"""The size of a placeholder record without body and topic."""
 _NO_HOST: Final = bytes(8)
 
 
 class DamagedStoreError(StoreError):
-    """A store that is not opened as it is; nothing in it was changed."""
+    """A store that is damaged and was not opened or changed."""
 
 
 def check_files(disk: Disk, config: StoreConfig, skipped: Skipped) -> bool:
-    """Refuse a log with files that do not follow one another, or repair it; whether it was repaired."""
+    """Refuse a log with missing or short files, or repair it; returns whether it was repaired."""
     size = config.mapped_file_size_commit_log
     found = sorted(_files(disk, config), key=lambda item: item[1].name)
     while found and found[-1][1].size == 0:
-        found.pop()  # what a crash may leave
+        found.pop()  # left by a crash
     for path, entry in found:
         if int(entry.name) % size or entry.size > size:
             raise DamagedStoreError(
@@ -68,7 +67,7 @@ def check_files(disk: Disk, config: StoreConfig, skipped: Skipped) -> bool:
         if entry.size < size
     ]
     starts = [int(entry.name) for _, entry in found]
-    gaps = [(before + size, behind) for before, behind in pairwise(starts) if before + size != behind]
+    gaps = [(before + size, after) for before, after in pairwise(starts) if before + size != after]
     problems = [what for _, what in broken] + [
         f"the commit log has no bytes from {start} to {end}: {(end - start) // size} files are missing, "
         f"from {start:0{NAME_DIGITS}} on"
@@ -95,7 +94,7 @@ def _files(disk: Disk, config: StoreConfig) -> Iterator[tuple[Path, Entry]]:
 
 
 def _complete(disk: Disk, path: Path, size: int) -> None:
-    """Give a file that was cut off its size again; what it lost is nothing."""
+    """Restore the size of a short file, with zeros for the lost bytes."""
     data = disk.read(path) or b""
     disk.remove(path)
     file = disk.create(path, size)
@@ -108,7 +107,7 @@ def _complete(disk: Disk, path: Path, size: int) -> None:
 
 
 def _make_blank(disk: Disk, folder: Path, start: int, size: int) -> None:
-    """A file that says that nothing is in it."""
+    """Make a file with nothing but a filler."""
     path = folder / f"{start:0{NAME_DIGITS}}"
     file = disk.create(path, size)
     file.reserve(0, HEAD.size)
@@ -120,7 +119,7 @@ def _make_blank(disk: Disk, folder: Path, start: int, size: int) -> None:
 
 
 def repair_damage(commit_log: CommitLog, config: StoreConfig, skipped: Skipped) -> bool:
-    """Put other records in the place of damaged ones that whole ones follow; whether there were any."""
+    """Replace damage before whole records by placeholder records; returns whether there was any."""
     repaired, stored_ms = False, 0
     position = commit_log.min_offset
     while True:
@@ -135,24 +134,24 @@ def repair_damage(commit_log: CommitLog, config: StoreConfig, skipped: Skipped) 
         if walk.end is not WalkEnd.MALFORMED or mapped is None:
             return repaired
         start = walk.position - mapped.start
-        place = next_in_file(mapped, start + 1)
-        end = mapped.size if place is None else place
-        if place is None and not _has_records_behind(commit_log, mapped):
+        following = next_in_file(mapped, start + 1)
+        end = mapped.size if following is None else following
+        if following is None and not _has_records_after(commit_log, mapped):
             return repaired
-        _overwrite(mapped, start, end, stored_ms, is_end=place is None)
+        _overwrite(mapped, start, end, stored_ms, is_end=following is None)
         skipped.log_range(walk.position, mapped.start + end, "they were damaged, and their messages are lost")
         repaired = True
         position = mapped.start + end
 
 
-def _has_records_behind(commit_log: CommitLog, mapped: MappedFile) -> bool:
+def _has_records_after(commit_log: CommitLog, mapped: MappedFile) -> bool:
     return any(
         next_in_file(other, 0) is not None for other in commit_log.files.files if other.start > mapped.start
     )
 
 
 def _overwrite(mapped: MappedFile, start: int, end: int, stored_ms: int, *, is_end: bool) -> None:
-    """Let a range of a file be passed over; `is_end` if nothing of the file is behind it."""
+    """Fill a range of a file with placeholders, or with a filler if it `is_end` of the file."""
     mapped.file.reserve(start, end)
     if is_end:
         mapped.file.write_through(start, bytes(end - start))
@@ -169,9 +168,9 @@ def _overwrite(mapped: MappedFile, start: int, end: int, stored_ms: int, *, is_e
 
 
 def leave_hole(commit_log: CommitLog, upto: int) -> None:
-    """Let the log go on in the first file behind an offset, with nothing from its end up to there.
+    """Let the log continue in the first file after an offset, with nothing in between.
 
-    So the places of lost messages are not used again, and nothing that still names them finds another one.
+    So the offsets of lost messages are not used again, and old references to them find no other message.
     """
     files = commit_log.files
     last = files.files[-1]
@@ -189,7 +188,7 @@ def leave_hole(commit_log: CommitLog, upto: int) -> None:
 
 
 def placeholder(physical_offset: int, size: int, stored_ms: int) -> bytes:
-    """A record of some size that is dispatched nowhere, with a checksum of its own if that fits in."""
+    """A record of a given size that is dispatched nowhere, with a checksum property if that fits."""
     is_sealed = size > _PLACEHOLDER
     rest = size - _PLACEHOLDER + (0 if is_sealed else CRC_PROPERTY_LENGTH)
     topic = LOST_TOPIC[: max(rest, 0)]

@@ -1,10 +1,10 @@
-"""Messages as the records that stand for them in the log, packed complete before they are written.
+"""Packing the records of a message batch before they are appended.
 
 Rules kept here:
-- Every item of a batch becomes an ordinary record; what the request says of all of them stands in each.
+- Every item becomes an ordinary record that repeats the fields of the batch.
 - The batch's own properties follow those of each item, as Apache 5.3 writes them: of a name that occurs twice
-  the last counts. A batch that has none leaves the items' properties as they are.
-- With a checksum of its own, a record ends in the property that carries it; see `wire/record/crc.py`.
+  the last counts.
+- With a checksum property, a record ends in it; see `wire/record/crc.py`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Part = bytes | bytearray | memoryview
 
 
 class MessageBatch(msgspec.Struct):
-    """Messages to be appended as one unit.
+    """Messages to be appended as a group.
 
-    `head` has what they share: topic, queue, flags, times, hosts, the batch's own properties, and the queue
-    offset of the first. The append sets its physical offset, store time and total size, which is that of all
-    records together; `sizes` are those of each. `encoded_size` is the length of the request's body, which is
-    what the limit of a message's size is held against.
+    `head` has the fields they share: topic, queue, flags, times, hosts, the batch's own properties, and the
+    queue offset of the first. The append sets its physical offset, store time and total size, which is that
+    of all records together; `sizes` has that of each. `encoded_size` is the length of the request's body, to
+    which the limit of a message's size applies.
     """
 
     head: Record
@@ -63,7 +63,7 @@ _SHARED: Final = (
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """The fixed part of a record, with the shared fields as one."""
+    """The fixed part of a record, with the fields that all records of a batch share as one."""
 
     host_bits: int
     shared: struct.Struct
@@ -90,7 +90,7 @@ def pack_records(
     *,
     sealed: bool,
 ) -> list[Part]:
-    """The bytes of all records, in parts; `topic` begins with its length. Sets the sizes of the batch."""
+    """Pack all records into parts; `topic` is length-prefixed. Sets the sizes of the batch."""
     head = batch.head
     layout = _LAYOUTS.get((len(head.born_host), len(store_host)))
     if layout is None:
@@ -113,15 +113,15 @@ def pack_records(
     last_length, between = -1, b""
     for item in batch.items:
         body, block = item.body, item.properties_block
-        rest = own  # written behind the block, which need not be copied for that
+        rest = own  # a part of its own, so that the block is not copied
         if sealed or (block and block[-1] != _PAIR_END_BYTE and own):
-            block, rest = behind_each_other(block, own) if own else bytes(block), b""
+            block, rest = joined_properties(block, own) if own else bytes(block), b""
             if sealed:
                 block = with_crc_room(block)
         if not own and not sealed:
             block = without_crc_property(block)
         body_length, block_length = len(body), len(block) + len(rest)
-        if block_length != last_length:  # it is that of the item before, mostly
+        if block_length != last_length:  # mostly they are equal
             if block_length > MAX_PROPERTIES_LENGTH:
                 raise PropertiesTooLongError
             last_length, between = block_length, topic + block_length.to_bytes(2, "big")
@@ -148,7 +148,7 @@ def pack_records(
     return parts
 
 
-def behind_each_other(block: bytes | memoryview, own: bytes) -> bytes:
+def joined_properties(block: bytes | memoryview, own: bytes) -> bytes:
     """The properties of an item, with those of its batch."""
     if not block or block[-1:] == _PAIR_END:
         return b"".join((block, own))
@@ -156,7 +156,7 @@ def behind_each_other(block: bytes | memoryview, own: bytes) -> bytes:
 
 
 def _sealed(*record: Part) -> list[Part]:
-    """The parts of a record, with its checksum in the room that the last one has for it."""
+    """The parts of a record, with the checksum in the room that its properties have for it."""
     *parts, block = record
     parts.append(block[:-CRC_PROPERTY_LENGTH])
     value = 0

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from cometmq.model.errors import StoreError
-from cometmq.store.queue.units import UNIT_SIZE
+from cometmq.store.queue.files import UNIT_SIZE
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
@@ -368,7 +368,7 @@ def test_a_file_that_begins_with_a_part_of_a_record_is_not_where_a_recovery_begi
     engine = Engine(disk, config, clock)
     engine.put(a_message(b"0-".ljust(LARGE, b"b")))
     engine.sync_log()
-    engine.files.sync_behind_log(engine.files.dispatcher.last_store_time_ms, thorough=True)
+    engine.files.sync_derived(engine.files.dispatcher.last_store_time_ms, thorough=True)
     for number in range(1, 4):
         clock.advance(60_000)
         engine.put(a_message((b"%d-" % number).ljust(LARGE, b"b")))

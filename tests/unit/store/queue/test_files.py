@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.store.queue.units import BLANK_UNIT, UNIT, UNIT_SIZE, end_of_units, whole_units
+from cometmq.store.queue.files import BLANK_UNIT, UNIT, UNIT_SIZE, end_of_units, whole_units
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)

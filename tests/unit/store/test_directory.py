@@ -8,8 +8,8 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.lifecycle import StoreDirectory
-from cometmq.store.running_flags import RunningFlags, Trouble
+from cometmq.store.directory import StoreDirectory
+from cometmq.store.status import RunningFlags, Trouble
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from tests.unit.store.log_kit import ROOT
 

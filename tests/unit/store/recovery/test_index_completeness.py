@@ -30,7 +30,7 @@ def fill(engine: Engine, *, count: int = MESSAGES, first: int = 0, keyed: bool =
         engine.clock.advance(100)  # type: ignore[attr-defined]
         if number % 50 == 20:
             engine.sync_log()
-            engine.files.sync_behind_log(engine.files.dispatcher.last_store_time_ms, thorough=True)
+            engine.files.sync_derived(engine.files.dispatcher.last_store_time_ms, thorough=True)
 
 
 def lost_keys(engine: Engine, count: int = MESSAGES) -> list[str]:

@@ -10,10 +10,9 @@ import pytest
 from cometmq.model.sysflag import TransactionType
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch.rules import put_values
-from cometmq.store.put.runs import PlainMessage
-from cometmq.store.running_flags import Trouble
-from cometmq.store.status import PutStatus
+from cometmq.store.dispatch_rules import put_values
+from cometmq.store.put.writer import PlainMessage
+from cometmq.store.status import PutStatus, Trouble
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, SimulatedDisk
 from cometmq.wire.record.codec import Record
@@ -93,10 +92,10 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
     config = small(flush_disk_type=flush)
     one, other = Engine(together, config), Engine(alone, config)
     for first in range(0, 40, 20):
-        run = one.writer.put_run(messages[first : first + 20])
+        run = one.writer.put_group(messages[first : first + 20])
         results = [other.put(as_record(each)) for each in messages[first : first + 20]]
         stored = [result for result in results if result.status is PutStatus.PUT_OK]
-        assert run.places == [
+        assert run.offsets == [
             (each.queue_offset, each.physical_offset, each.end_offset - each.physical_offset)
             if each.status is PutStatus.PUT_OK
             else each.status
@@ -110,7 +109,7 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
     found = messages_in(one.files)
     assert found == messages_in(other.files)
     assert sum(map(len, found.values())) > 30
-    assert one.files.index.find("orders", "order-39", 10, 0, 2**62).physical_offsets == [run.places[-1][1]]  # type: ignore[index]
+    assert one.files.index.find("orders", "order-39", 10, 0, 2**62).physical_offsets == [run.offsets[-1][1]]  # type: ignore[index]
     assert one.close()
     assert other.close()
     assert contents(together, tmp_path / "together") == contents(alone, tmp_path / "alone")
@@ -119,11 +118,11 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
 def test_what_consumers_see_of_a_run_may_follow_later() -> None:
     """B3, B4: but for what had to be shown before a message that was put alone."""
     engine = Engine(SimulatedDisk())
-    engine.writer.put_run([plain(0)])
+    engine.writer.put_group([plain(0)])
     left: list[Callable[[], None]] = []
     messages = [plain(1), plain(2), plain(3, body=b""), plain(4), plain(5)]
-    run = engine.writer.put_run(messages, left.append)
-    assert [place[0] for place in run.places if isinstance(place, tuple)] == [1, 2, 3, 4, 5]
+    run = engine.writer.put_group(messages, left.append)
+    assert [place[0] for place in run.offsets if isinstance(place, tuple)] == [1, 2, 3, 4, 5]
     assert bodies_in(engine.files) == [b"body-0", b"body-1", b"body-2", b""]
     (show,) = left
     show()
@@ -135,7 +134,7 @@ def test_with_synchronous_flush_a_run_is_not_shown_before_it_is_safe() -> None:
     """B5: nothing is left to be done then."""
     engine = Engine(SimulatedDisk(), small(flush_disk_type="SYNC_FLUSH"))
     left: list[Callable[[], None]] = []
-    engine.writer.put_run([plain(0), plain(1)], left.append)
+    engine.writer.put_group([plain(0), plain(1)], left.append)
     assert left == []
     assert bodies_in(engine.files) == []
     engine.sync_log()
@@ -154,12 +153,12 @@ def test_whoever_listens_to_a_topic_hears_of_no_other() -> None:
     arrivals.append(hear, "bills")
     assert arrivals
     for topic in ("orders", "bills"):
-        engine.writer.put_run([plain(number, topic=topic) for number in range(2)])
-    engine.writer.put_run([plain(number, topic=("orders", "bills")[number % 2]) for number in range(5)])
+        engine.writer.put_group([plain(number, topic=topic) for number in range(2)])
+    engine.writer.put_group([plain(number, topic=("orders", "bills")[number % 2]) for number in range(5)])
     assert heard == [("bills", 0), ("bills", 1), ("bills", 2), ("bills", 3)]
     arrivals.remove(hear, "bills")
     assert not arrivals
-    engine.writer.put_run([plain(3, topic="bills")])
+    engine.writer.put_group([plain(3, topic="bills")])
     assert len(heard) == 4
 
 
@@ -167,9 +166,9 @@ def test_a_run_goes_on_in_the_next_file() -> None:
     """B4"""
     engine = Engine(SimulatedDisk())
     messages = [plain(number, body=bytes(1000)) for number in range(3 * LOG_FILE_SIZE // 1000)]
-    run = engine.writer.put_run(messages)
+    run = engine.writer.put_group(messages)
 
-    assert [place[0] for place in run.places if isinstance(place, tuple)] == list(range(len(messages)))
+    assert [place[0] for place in run.offsets if isinstance(place, tuple)] == list(range(len(messages)))
     assert len(engine.files.log.files.files) >= 3
     assert len(bodies_in(engine.files)) == len(messages)
 
@@ -178,9 +177,9 @@ def test_a_store_that_takes_nothing_takes_no_run() -> None:
     """B5"""
     engine = Engine(SimulatedDisk())
     engine.flags.set(Trouble.NOT_WRITABLE)
-    run = engine.writer.put_run([plain(1), plain(2)])
+    run = engine.writer.put_group([plain(1), plain(2)])
 
-    assert run.places == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
+    assert run.offsets == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
     assert (run.end_offset, run.size, engine.files.log.max_offset) == (-1, 0, 0)
 
 
@@ -192,7 +191,7 @@ def test_consumers_see_a_run_when_it_is_on_the_disk() -> None:
         lambda topic, queue_id, offset, *_: heard.append((queue_id, offset))
     )
     for _ in range(2):
-        engine.writer.put_run([plain(number, number % 2) for number in range(6)])
+        engine.writer.put_group([plain(number, number % 2) for number in range(6)])
     assert heard == []
     engine.sync_log()
 
@@ -210,32 +209,32 @@ def test_whoever_waits_hears_of_each_message_and_may_fail(caplog: pytest.LogCapt
 
     engine.files.dispatcher.arrivals.append(fail)
     engine.files.dispatcher.arrivals.append(lambda topic, queue_id, offset, *_: heard.append(offset))
-    engine.writer.put_run([plain(number) for number in range(5)])
+    engine.writer.put_group([plain(number) for number in range(5)])
 
     assert heard == list(range(5))
-    assert caplog.text.count("somebody could not take the arrival") == 5
+    assert caplog.text.count("a listener failed at the arrival") == 5
     assert len(bodies_in(engine.files)) == 5
 
 
 def test_units_that_found_no_room_are_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """B5: nothing more is taken meanwhile, and nothing is lost or there twice."""
     engine = Engine(SimulatedDisk())
-    engine.writer.put_run([plain(number) for number in range(3)])
+    engine.writer.put_group([plain(number) for number in range(3)])
     put_all = engine.files.index.put_all
 
     def full(_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(engine.files.index, "put_all", full)
-    run = engine.writer.put_run([plain(number) for number in range(3, 9)])
-    assert len([place for place in run.places if isinstance(place, tuple)]) == 6
-    refused = engine.writer.put_run([plain(9)])
-    assert refused.places == [PutStatus.SERVICE_NOT_AVAILABLE]
+    run = engine.writer.put_group([plain(number) for number in range(3, 9)])
+    assert len([place for place in run.offsets if isinstance(place, tuple)]) == 6
+    refused = engine.writer.put_group([plain(9)])
+    assert refused.offsets == [PutStatus.SERVICE_NOT_AVAILABLE]
     monkeypatch.setattr(engine.files.index, "put_all", put_all)
     engine.writer.show_confirmed()
 
     assert len(bodies_in(engine.files)) == 9
-    places = [place[1] for place in run.places if isinstance(place, tuple)]
+    places = [place[1] for place in run.offsets if isinstance(place, tuple)]
     for number, place in enumerate(places, 3):
         assert engine.files.index.find("orders", f"order-{number}", 9, 0, 2**62).physical_offsets == [place]
 
@@ -257,7 +256,7 @@ def killed_runs(config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> 
 def _put_runs(disk: Disk, config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> None:
     engine = Engine(disk, config)
     for messages in runs:
-        engine.writer.put_run(messages)
+        engine.writer.put_group(messages)
 
 
 def test_a_kill_leaves_whole_runs() -> None:
@@ -273,6 +272,6 @@ def test_a_kill_leaves_whole_runs() -> None:
         assert found == [b"body-%d" % number for number in range(len(found))]
         assert len(found) in whole
         seen.add(len(found))
-        run = engine.writer.put_run([plain(99)])
-        assert run.places[0][0] == len(found)  # type: ignore[index]
+        run = engine.writer.put_group([plain(99)])
+        assert run.offsets[0][0] == len(found)  # type: ignore[index]
     assert seen == whole

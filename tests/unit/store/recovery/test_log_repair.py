@@ -11,7 +11,7 @@ import pytest
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.queue.units import LOST_SIZE
+from cometmq.store.queue.files import LOST_SIZE
 from cometmq.store.read.reader import GetStatus, MessageReader
 from cometmq.store.tools.verify import verify_store
 from cometmq.testing.clock import VirtualClock

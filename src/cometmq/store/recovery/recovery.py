@@ -1,14 +1,13 @@
-"""Bringing log, queues and index together after a start.
+"""Recovery of a store: find the end of the log, and make queues and index agree with it.
 
 Rules kept here:
-- The log is right as far as its records are whole, one behind the other; what is behind is cut off. Queues
-  and index are made to say what the log says.
-- After an orderly stop everything was on the disk. The log is looked at from the last queued record on, and
-  nothing is changed unless there is something to be changed.
-- After any other stop the log is looked at from the newest file on that began before the checkpoint, and
-  everything from there is dispatched again, while it is looked at. What the system still has only in memory
-  is put on the disk before anything is built on it.
-- Neither queue nor index may refer to what is not in the log: the next messages will have those places.
+- The log counts up to the first record that is not whole; the rest is cut off. Queues and index follow the
+  log.
+- After an orderly stop everything was on the disk. The log is walked from the last queued record on, and only
+  changed if need be.
+- After any other stop the log is walked from the newest file on that began before the checkpoint, and
+  everything from there is dispatched again on the way. Files that may be in memory only are synced first.
+- Neither queue nor index may refer to anything after the end of the log: new messages will get those offsets.
 """
 
 from __future__ import annotations
@@ -23,22 +22,20 @@ from cometmq.model.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
-from cometmq.store.dispatch.rules import QueuePlace, further_places, is_queued
+from cometmq.store.dispatch_rules import QueuePosition, further_positions, is_queued
 from cometmq.store.index.arrays import load_arrays
 from cometmq.store.index.index import Index
-from cometmq.store.index.recovery import IndexRecovery
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.damage import next_in_file
+from cometmq.store.log.damage import next_in_file, whole_record
 from cometmq.store.log.group_walk import GroupWalk, RecordGroup
 from cometmq.store.log.mapped_files import MappedFile
-from cometmq.store.log.record_check import whole_record
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
-from cometmq.store.queue.ends import QueueName, RecoveryTables, ends_of
-from cometmq.store.queue.files import Unit
-from cometmq.store.queue.units import LOST_SIZE
-from cometmq.store.read.skipped import Skipped
-from cometmq.store.tools.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
+from cometmq.store.queue.files import LOST_SIZE, Unit
+from cometmq.store.recovery.index import IndexRecovery
+from cometmq.store.recovery.log_repair import WHAT_TO_DO, DamagedStoreError, leave_hole, repair_damage
+from cometmq.store.recovery.queue_ends import QueueName, RecoveryTables, ends_of
+from cometmq.store.skipped import Skipped
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, peek_queue_offset
 
@@ -49,31 +46,31 @@ _LONG_REPLAY_BYTES: Final = 256 * 1024 * 1024
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What a recovery found and did."""
+    """The result of a recovery."""
 
     stopped_orderly: bool
     start: int
-    """The offset from which on the log was looked at."""
+    """Where the walk of the log began."""
     end: int
     """Where the log ends."""
     records: int
-    """How many records there were in between."""
+    """How many records were walked."""
 
 
 class _Measured(msgspec.Struct, frozen=True):
-    """What is in the log from some place on."""
+    """The result of a walk to the end of the log."""
 
     end: int
     records: int
     last_stored_ms: int
     latest_ms: int
-    """The latest store time of all."""
+    """The latest store time."""
     error: RecordError | None
-    """Why it ends there."""
+    """Why the log ends there."""
 
 
 class Recovery:
-    """One recovery of a store whose files are loaded. Blocks."""
+    """The recovery of a store whose files are loaded. Blocks."""
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class Recovery:
         self._skipped = skipped
         self._tables = tables
         self._start = 0
-        """From where on the log is dispatched again."""
+        """Where the replay begins."""
 
     def run(self, *, stopped_orderly: bool, repaired: bool = False) -> Recovered:
         """Recover; `repaired` if the log was changed in its middle."""
@@ -121,13 +118,13 @@ class Recovery:
             self._queues.truncate(end, self._is_right)
             self._bring_up_index(end)
             self._dispatch(max(start, built), end)
-        lost = self._complete_queues(ends, end)  # which may refuse; up to here the log is as it was
+        lost = self._complete_queues(ends, end)  # may refuse; the log is unchanged up to here
         self._note_cut(measured)
         self._log.truncate(end)
         if lost:
             end = self._lose(lost, ends, max(built, end))
-        if not stopped_orderly and (cleared := self._log.clear_behind_end()):
-            log.warning("%d bytes behind the end of the log at %d were no records", cleared, end)
+        if not stopped_orderly and (cleared := self._log.clear_after_end()):
+            log.warning("%d bytes after the end of the log at %d were no records", cleared, end)
         self._log.store_timestamp_ms = self._log.flushed_timestamp_ms = measured.last_stored_ms
         self._dispatcher.position = end
         self._dispatcher.last_store_time_ms = measured.last_stored_ms
@@ -136,7 +133,7 @@ class Recovery:
         return Recovered(stopped_orderly, start, end, measured.records)
 
     def _begin_anew(self, ends: dict[QueueName, int], *, stopped_orderly: bool) -> Recovered:
-        """Without a log there is nothing that queues and index could refer to."""
+        """Start without a log: queues and index have nothing to refer to."""
         built = self._queues.max_physical_offset
         if built > 0 and not self._config.recover_what_is_left:
             raise DamagedStoreError(
@@ -155,7 +152,7 @@ class Recovery:
     # Where to begin
 
     def _orderly_start(self, built: int) -> int:
-        """The last record that was queued; if it is not as its unit says, where a whole file may be."""
+        """The last queued record; if it does not match its unit, the beginning of a file."""
         for queue in self._queues:
             if built >= 0 and queue.max_physical_offset == built:
                 unit = queue.unit(queue.max_offset - 1)
@@ -168,17 +165,17 @@ class Recovery:
         return self._newest_file(lambda _, stored_ms: stored_ms <= checkpoint.min_timestamp)
 
     def _newest_file(self, is_old_enough: Callable[[MappedFile, int], bool]) -> int:
-        """The beginning of the newest file with a first record that is old enough; else of the first."""
+        """The beginning of the newest file whose first record is old enough; else of the first file."""
         files = self._log.files.files
         for mapped in reversed(files):
             view = self._log.record_at(mapped.start)
-            # What a stop left of a record may say any time.
+            # A torn record may have any store time.
             first = None if view is None else whole_record(view, mapped.start)
             if first is not None and is_old_enough(mapped, first.store_timestamp_ms):
                 return mapped.start
         return files[0].start
 
-    # What is there
+    # Walk and replay
 
     def _walk(self, start: int) -> GroupWalk:
         return self._log.walk_groups(
@@ -201,26 +198,26 @@ class Recovery:
     def _replay(self, start: int) -> _Measured:
         """Walk to the end of the log, and dispatch everything on the way.
 
-        Units that may not have been on the disk are all written anew: besides those that are missing there
-        may be torn ones in between, and such of an earlier life of the queue.
+        All units that may not have been on the disk are written anew: some may be missing, torn, or left from
+        an earlier queue.
         """
         self._start = start
         self._sync_from(start)
         if self._log.max_offset - start > _LONG_REPLAY_BYTES:
-            load_arrays()  # a third of a second sooner for every million keys
+            load_arrays()  # saves 0.3 s for every million keys
         self._queues.truncate(start, self._is_right)
         self._bring_up_index(start)
-        looked_at: set[tuple[str, int]] = set()
-        while isinstance(replayed := self._replay_from(start, looked_at), int):
-            self._dispatch(min(replayed, start), start)  # what is missing comes first
+        checked: set[tuple[str, int]] = set()
+        while isinstance(replayed := self._replay_from(start, checked), int):
+            self._dispatch(min(replayed, start), start)  # missing units come first
         return replayed
 
-    def _replay_from(self, start: int, looked_at: set[tuple[str, int]]) -> _Measured | int:
-        """Do that; or, once it turns out that a queue lacks units, say from where on they are missing."""
+    def _replay_from(self, start: int, checked: set[tuple[str, int]]) -> _Measured | int:
+        """Replay; or, as soon as a queue turns out to lack units, return where they begin."""
         walk = self._walk(start)
         records = last_stored_ms = latest_ms = 0
         for found in walk:
-            gap = self._gap_before(found, looked_at)
+            gap = self._gap_before(found, checked)
             if gap is not None:
                 return gap
             self._must(self._dispatcher.dispatch_found(found))
@@ -229,20 +226,20 @@ class Recovery:
             records += count
         return _Measured(walk.position, records, last_stored_ms, latest_ms, walk.error)
 
-    def _gap_before(self, found: RecordGroup | Record, looked_at: set[tuple[str, int]]) -> int | None:
-        """From where on units are missing that were to be on the disk before those of this; None if none are.
+    def _gap_before(self, found: RecordGroup | Record, checked: set[tuple[str, int]]) -> int | None:
+        """Where missing units begin that should precede those of a group; None if none are missing.
 
-        The checkpoint of Apache's store may say more about its queues than is true.
+        The checkpoint of Apache's store may claim more about its queues than is true.
         """
         if isinstance(found, RecordGroup):
-            firsts = [(run.topic, run.queue_id, run.first_offset) for run in found.runs]
+            firsts = [(each.topic, each.queue_id, each.first_offset) for each in found.queues]
         else:
             firsts = [(found.topic, found.queue_id, found.queue_offset)] if is_queued(found.sys_flag) else []
         gap: int | None = None
         for topic, queue_id, first_offset in firsts:
-            if (topic, queue_id) in looked_at:
+            if (topic, queue_id) in checked:
                 continue
-            looked_at.add((topic, queue_id))
+            checked.add((topic, queue_id))
             queue = self._queues.find(topic, queue_id)
             if queue is None and self._is_known(topic):
                 queue = self._dispatcher.queue_of(topic, queue_id)
@@ -261,7 +258,7 @@ class Recovery:
         return unit[0] >= self._log.min_offset
 
     def _is_right(self, queue: ConsumeQueue, queue_offset: int, unit: Unit) -> bool:
-        """Whether the record that a unit refers to is that of this place in the queue, or gone long ago."""
+        """Whether the record of a unit has this position in the queue, or expired."""
         if not self._has(unit) or unit[1] == LOST_SIZE:
             return True
         view = self._log.record_at(unit[0])
@@ -271,30 +268,29 @@ class Recovery:
             record = decode_record(view)
         except RecordError:
             return False
-        own = QueuePlace(record.topic, record.queue_id, record.queue_offset)
-        places = [own]
+        positions = [QueuePosition(record.topic, record.queue_id, record.queue_offset)]
         if self._config.enable_multi_dispatch:
-            places += further_places(record.properties_block, record.queue_id)
+            positions += further_positions(record.properties_block, record.queue_id)
         return record.physical_offset == unit[0] and any(
             (topic, queue_id) == (queue.topic, queue.queue_id)
             and (offset == queue_offset or offset - queue_offset == self._shift(queue))
-            for topic, queue_id, offset in places
+            for topic, queue_id, offset in positions
         )
 
     def _shift(self, queue: ConsumeQueue) -> int:
-        """By how much a queue's units are out of place, which those of Apache can be for good."""
+        """The shift of a queue's offsets, which Apache's queues can have; see `ConsumeQueue.shift`."""
         unit = queue.unit(queue.min_offset)
         view = None if unit is None else self._log.record_at(unit[0])
         if view is None or self._config.enable_multi_dispatch:
             return 0
         return peek_queue_offset(view, 0) - queue.min_offset
 
-    # What is lost
+    # Losses
 
     def _refuse_loss(self, measured: _Measured, built: int) -> None:
-        """Refuse a log that ends before what was on the disk: it is damaged, or files at its end are missing.
+        """Refuse a log that ends too early: it is damaged, or files at its end are missing.
 
-        After an orderly stop that is everything that has a queue entry, otherwise what the checkpoint knows.
+        After an orderly stop it has to contain every queued message, otherwise those before the checkpoint.
         """
         if measured.end < built:
             what = f"messages up to {built} were in queues"
@@ -309,7 +305,7 @@ class Recovery:
         )
 
     def _note_cut(self, measured: _Measured) -> None:
-        """Say what is cut off with the end of the log, if there are records in it."""
+        """Log what is cut off at the end of the log, if it contains records."""
         mapped = self._log.files.at(measured.end)
         if mapped is None or measured.error is None:
             return
@@ -326,7 +322,7 @@ class Recovery:
             )
 
     def _saved_ends(self) -> dict[QueueName, int]:
-        """Where queues ended at the last orderly stop; what is known of them since may be more."""
+        """Where queues ended at the last orderly stop."""
         return {} if self._tables.queue_ends is None else dict(self._tables.queue_ends)
 
     def _is_known(self, topic: str) -> bool:
@@ -334,7 +330,7 @@ class Recovery:
         return known is None or topic in known
 
     def _complete_queues(self, ends: Mapping[QueueName, int], end: int) -> list[QueueName]:
-        """Bring queues that are shorter than they were up to the log; those that still are."""
+        """Dispatch the log again for queues that are shorter than they were; returns those that still are."""
         short = [
             name for name, offset in ends.items() if self._end_of(*name) < offset and self._is_known(name[0])
         ]
@@ -349,7 +345,7 @@ class Recovery:
         short = [name for name in short if self._end_of(*name) < ends[name]]
         for topic, queue_id in short:
             queue = self._queues.get(topic, queue_id)
-            # The oldest messages expire first: where some are left, these were not the ones to go.
+            # The oldest messages expire first: while a queue has some, newer ones cannot have expired.
             if queue.max_physical_offset >= 0 and not self._config.recover_what_is_left:
                 raise DamagedStoreError(
                     f"{self._config.root} is damaged: {topic}-{queue_id} had messages up to offset "
@@ -359,7 +355,7 @@ class Recovery:
         return short
 
     def _lose(self, names: list[QueueName], ends: Mapping[QueueName, int], built: int) -> int:
-        """Let queues end where they did, and the log go on behind their messages; where that is."""
+        """Extend queues to where they ended, and the log past their messages; returns its end."""
         if self._config.recover_what_is_left:
             lost = sum(ends[name] - self._end_of(*name) for name in names)
             leave_hole(self._log, max(built, self._log.max_offset + lost * MIN_RECORD_SIZE))
@@ -371,16 +367,16 @@ class Recovery:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    # What is made of it
+    # Dispatch
 
     def _sync_from(self, start: int) -> None:
-        """Put on the disk what a killed process left in the system's memory."""
+        """Sync files that a killed process may have left in memory."""
         for mapped in self._log.files.files:
             if mapped.end > start:
                 mapped.file.sync()
 
     def _bring_up_index(self, limit: int) -> None:
-        """Have the keys of all records before an offset in the index, and no others."""
+        """Make the index contain the keys of all records before an offset, and no others."""
         if self._config.message_index_enable:
             try:
                 IndexRecovery(self._log, self._queues, self._index).bring_up_to(limit)
@@ -392,7 +388,7 @@ class Recovery:
             self._index.mend(limit, self._log.store_time)
 
     def _dispatch(self, start: int, end: int) -> None:
-        """Dispatch what lies in between; a damaged record before the place that was measured ends it."""
+        """Dispatch a range of the log."""
         dispatcher = self._dispatcher
         dispatcher.position = start
         self._must(dispatcher.catch_up(end))
@@ -406,7 +402,7 @@ class Recovery:
 
 
 def _extent(found: RecordGroup | Record) -> tuple[int, int]:
-    """How many records these are, and when the last was stored."""
+    """The number of records, and the store time of the last."""
     if isinstance(found, RecordGroup):
         return found.count, found.last_stored_ms
     return 1, found.store_timestamp_ms
