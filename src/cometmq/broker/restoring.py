@@ -14,20 +14,20 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
     MAX_RETRY_TOPIC_LENGTH,
     REVIVE_PREFIX,
     is_for_clients,
     refuse_topic,
 )
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.store.message_store import MessageStore
 
 MOST_FOUND: Final = 4096
 """With so many known to be right, all are forgotten."""
@@ -48,10 +48,10 @@ def read_target(topic: str | None, queue_id: str | None) -> Target | None:
 class RestoreTargets:
     """Checks targets against the tables of a broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._topics = state.topics
-        self._queues = state.store.queues
-        self._revive_topic = REVIVE_PREFIX + state.config.broker_cluster_name
+    def __init__(self, settings: Settings, store: MessageStore, topics: Topics) -> None:
+        self._topics = topics
+        self._queues = store.queues
+        self._revive_topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
         self._found: dict[tuple[str | None, str | None, bool], Target] = {}
         """What was found to be right, as long as no topic changes."""
         self._generation = -1

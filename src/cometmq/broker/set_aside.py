@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from cometmq.broker.saved_tables import SavedTable
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.model.errors import CometError, StoreError
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import ConfigTable
 from cometmq.wire.record.record import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -124,19 +122,16 @@ class BackOff:
 class SetAside:
     """The records that were set aside; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, clock: Clock, files: TableFiles, store: MessageStore) -> None:
+        self._store = store
+        self._clock = clock
         self.totals: dict[str, int] = {}
         """By service: how many there were, ever."""
         self.since_start = 0
         """How many there were since the start, of all services."""
         self._records: dict[tuple[str | int, ...], SetAsideRecord] = {}
         """By service and place, oldest first."""
-        self._file = SavedTable(
-            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, SetAsideTable),
-            self.snapshot,
-            state.worker,
-        )
+        self._file = files.table(SetAsideTable, self.snapshot)
         self._saving: asyncio.TimerHandle | None = None
         self._span: asyncio.TimerHandle | None = None
         self._in_span: dict[str, int] = {}
@@ -189,10 +184,10 @@ class SetAside:
 
     def add_place(self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception) -> None:
         """Note a record that could not be read, by its place in a queue."""
-        queue = self._state.store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         unit = None if queue is None else queue.unit(queue_offset)
         place = -1 if unit is None else unit[0]
-        stored_ms = None if unit is None else self._state.store.log.store_time(place)
+        stored_ms = None if unit is None else self._store.log.store_time(place)
         self._add(service, topic, queue_id, queue_offset, place, stored_ms or 0, error)
 
     def add_at(self, service: str, topic: str, place: int, error: Exception) -> None:
@@ -209,7 +204,7 @@ class SetAside:
         stored_ms: int,
         error: Exception,
     ) -> None:
-        now_ms, reason = self._state.clock.now_ms(), _reason_of(error)
+        now_ms, reason = self._clock.now_ms(), _reason_of(error)
         record = SetAsideRecord(service, topic, queue_id, queue_offset, place, stored_ms, now_ms, reason)
         key = _key(record)
         if key in self._records:

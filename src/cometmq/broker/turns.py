@@ -3,8 +3,6 @@
 Rules kept here:
 - `Turns` does a list of things in order, for a few milliseconds a turn; between two turns everybody else gets
   theirs.
-- `ArrivalFilters` asks expensive filters about new messages for a few milliseconds a turn. Who could not be
-  asked counts as interested, and finds out for itself when it reads.
 - `in_turns` takes the steps of a generator in the same way.
 - `Breath` and `encode_beside` are for coroutines that go through a long table.
 """
@@ -16,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from time import perf_counter
 from typing import Final, Generic, TypeVar, cast
-
-from cometmq.broker.pull.filters import PullFilter
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -60,34 +56,6 @@ class Turns(Generic[T]):
         """Do everything now, because there is no later."""
         while self._waiting:
             self._do(self._waiting.popleft())
-
-
-class ArrivalFilters:
-    """Asks filters whether they want a message that has just come."""
-
-    __slots__ = ("_is_counting", "_spent_s")
-
-    def __init__(self) -> None:
-        self._spent_s = 0.0
-        self._is_counting = False
-
-    def wants(self, wanted: PullFilter, tags_code: int, properties_block: bytes | memoryview) -> bool:
-        """What the filter says, or True if others took all the time of this turn."""
-        if not wanted.is_expensive:
-            return wanted.wants_arrival(tags_code, properties_block)
-        if self._spent_s > TURN_S:
-            return True
-        began = perf_counter()
-        outcome = wanted.wants_arrival(tags_code, properties_block)
-        self._spent_s += perf_counter() - began
-        if not self._is_counting:
-            self._is_counting = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        return outcome
-
-    def _next_turn(self) -> None:
-        self._is_counting = False
-        self._spent_s = 0.0
 
 
 async def encode_beside(encode: Callable[[], bytes], count: int) -> bytes:

@@ -237,8 +237,8 @@ async def filled(kit: BrokerKit, bodies: Iterable[bytes], topic: str = TOPIC, qu
 
 async def is_idle(kit: BrokerKit) -> None:
     """Wait until all timers are over and everything that had to come back has."""
-    state = kit.broker.state
-    timers, reviver = state.timers, state.pop.reviver
+    context = kit.broker.context
+    timers, reviver = context.timers, context.pop.reviver
 
     def all_done() -> bool:
         is_over = timers.enqueuing.latest_ms < timers.delivery.read_time_ms

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.context import BrokerState
 from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import NOT_FOR_CLIENTS, TIMER_TOPIC, is_for_clients
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.topic import TopicConfig
+from cometmq.store.message_store import MessageStore
 from cometmq.testing.clock import VirtualClock
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -21,13 +21,13 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 @pytest.fixture
 def targets() -> RestoreTargets:
-    topics = Topics(BrokerConfig(), VirtualClock())
+    settings = Settings()
+    topics = Topics(settings, VirtualClock())
     topics.update(TopicConfig("Orders", 4, 2))
     queues = SimpleNamespace(
         find=lambda topic, queue_id: "queue" if (topic, queue_id) == ("Orders", 9) else None
     )
-    state = SimpleNamespace(topics=topics, store=SimpleNamespace(queues=queues), config=BrokerConfig())
-    return RestoreTargets(cast(BrokerState, state))
+    return RestoreTargets(settings, cast(MessageStore, SimpleNamespace(queues=queues)), topics)
 
 
 def test_a_queue_of_a_topic_is_a_target(targets: RestoreTargets) -> None:

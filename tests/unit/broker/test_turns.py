@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cometmq.broker.turns import TURN_S, ArrivalFilters, Steps, Turns, at_once, in_turns
+from cometmq.broker.long_polling import ArrivalFilters
+from cometmq.broker.turns import TURN_S, Steps, Turns, at_once, in_turns
 
 
 class Slow:

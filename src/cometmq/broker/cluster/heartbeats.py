@@ -14,25 +14,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError
-from cometmq.remoting.client import CALL_TIMEOUT_S
+from cometmq.remoting.client import CALL_TIMEOUT_S, RemotingClient
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import BrokerHeartbeatRequest, QueryDataVersionRequest
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 
 class BrokerHeartbeats:
     """Sends heartbeats of one broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, register: Callable[[], None]) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        remoting: RemotingClient,
+        topics: Topics,
+        register: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._remoting = remoting
+        self._topics = topics
         self._register = register
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -40,7 +48,7 @@ class BrokerHeartbeats:
 
     def start(self) -> None:
         """Send from now on, if the settings ask for it; called again when they have changed."""
-        if self._timer is None and self._state.config.enable_slave_acting_master:
+        if self._timer is None and self._settings.broker.enable_slave_acting_master:
             self._schedule()
 
     def stop(self) -> None:
@@ -51,12 +59,12 @@ class BrokerHeartbeats:
             task.cancel()
 
     def _schedule(self) -> None:
-        delay_s = self._state.config.broker_heartbeat_interval / 1000
+        delay_s = self._settings.broker.broker_heartbeat_interval / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._beat)
 
     def _beat(self) -> None:
         self._timer = None
-        config = self._state.config
+        config = self._settings.broker
         if not config.enable_slave_acting_master:
             return
         self._schedule()
@@ -71,36 +79,35 @@ class BrokerHeartbeats:
             del self._under_way[address]
 
     async def _send(self, address: str) -> None:
-        state, config = self._state, self._state.config
+        config = self._settings.broker
         timeout_s = config.send_heartbeat_timeout_millis / 1000
         try:
             if not config.compatible_with_old_name_srv:
                 heartbeat = BrokerHeartbeatRequest(
                     cluster_name=config.broker_cluster_name,
-                    broker_addr=state.address,
+                    broker_addr=self._address,
                     broker_name=config.broker_name,
                     broker_id=config.broker_id,
                 )
-                await state.remoting.oneway(
+                await self._remoting.oneway(
                     address, RequestCode.BROKER_HEARTBEAT, heartbeat, timeout_s=timeout_s
                 )
                 return
-            answer = await query_data_version(state, address, timeout_s)
+            answer = await self.query_data_version(address, timeout_s)
         except CometError:
             return
         if not answer.body:
             self._register()
 
-
-async def query_data_version(state: BrokerState, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
-    """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
-    config = state.config
-    header = QueryDataVersionRequest(
-        broker_name=config.broker_name,
-        broker_addr=state.address,
-        cluster_name=config.broker_cluster_name,
-        broker_id=config.broker_id,
-    )
-    body = msgspec.json.encode(state.topics.data_version)
-    code = RequestCode.QUERY_DATA_VERSION
-    return await state.remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)
+    async def query_data_version(self, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
+        """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
+        config = self._settings.broker
+        header = QueryDataVersionRequest(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        body = msgspec.json.encode(self._topics.data_version)
+        code = RequestCode.QUERY_DATA_VERSION
+        return await self._remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)

@@ -15,23 +15,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.online import Clients
 from cometmq.broker.groups.request_modes import POP
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ
+from cometmq.ports.clock import Clock
+from cometmq.remoting.client import RemotingClient
 from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -45,8 +47,14 @@ Queues = list[MessageQueue]
 class Assignment:
     """Assigns queues; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(
+        self, settings: Settings, clock: Clock, remoting: RemotingClient, topics: Topics, clients: Clients
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._clock = clock
+        self._remoting = remoting
+        self._topics = topics
         self._queues: dict[str, tuple[int, Queues | None]] = {}
         """By topic: when it was asked for, and its queues; None if there is no such topic."""
         self._asking: dict[str, asyncio.Future[Queues | None]] = {}
@@ -58,9 +66,9 @@ class Assignment:
             return None
         if request.message_model is MessageModel.BROADCASTING:
             return queues
-        if not self._state.config.server_load_balancer_enable:
+        if not self._settings.broker.server_load_balancer_enable:
             return queues
-        group = self._state.clients.consumers.get(request.consumer_group)
+        group = self._clients.consumers.get(request.consumer_group)
         if group is None or request.strategy_name not in (AVERAGELY, BY_CIRCLE):
             return None
         clients = sorted(group.client_ids)
@@ -72,8 +80,8 @@ class Assignment:
 
     async def _queues_of(self, topic: str) -> Queues | None:
         known = self._queues.get(topic)
-        now_ms = self._state.clock.monotonic_ms()
-        fresh_ms = self._state.config.load_balance_poll_name_server_interval
+        now_ms = self._clock.monotonic_ms()
+        fresh_ms = self._settings.broker.load_balance_poll_name_server_interval
         if known is not None and known[1] and now_ms - known[0] < fresh_ms:
             return known[1]
         asking = self._asking.get(topic)
@@ -88,9 +96,9 @@ class Assignment:
 
     async def _ask(self, topic: str) -> Queues | None:
         """The queues of a topic on all brokers, sorted."""
-        for address in self._state.config.namesrv_addresses:
+        for address in self._settings.broker.namesrv_addresses:
             try:
-                answer = await self._state.remoting.call(
+                answer = await self._remoting.call(
                     address,
                     RequestCode.GET_ROUTEINFO_BY_TOPIC,
                     GetRouteInfoRequest(topic=topic),
@@ -106,10 +114,10 @@ class Assignment:
         return self._own_queues(topic) if known is None else known[1]
 
     def _own_queues(self, topic: str) -> Queues | None:
-        config = self._state.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None or not config.perm & PERM_READ:
             return None
-        name = self._state.config.broker_name
+        name = self._settings.broker.broker_name
         return [MessageQueue(topic, name, number) for number in range(config.read_queue_nums)]
 
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import SYSTEM_GROUPS, is_system_group, legal_names, refuse_group
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
@@ -31,9 +31,9 @@ READ_FORBIDDEN: Final = 4
 class Groups:
     """The table of groups; belongs to the event loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self.config = config
+        self._settings = settings
         self._refusals = Rarely()
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in SYSTEM_GROUPS}
@@ -74,7 +74,7 @@ class Groups:
         return found
 
     def _may_make(self, group: str) -> bool:
-        config = self.config
+        config = self._settings.broker
         if not config.auto_create_subscription_group and not (
             config.enable_create_sys_group and is_system_group(group)
         ):
@@ -82,7 +82,7 @@ class Groups:
         return refuse_group(group) is None and self._has_room(group)
 
     def _has_room(self, group: str) -> bool:
-        if len(self.table) < self.config.max_auto_create_subscription_groups:
+        if len(self.table) < self._settings.broker.max_auto_create_subscription_groups:
             return True
         if count := self._refusals.count():
             log.warning(
@@ -95,7 +95,7 @@ class Groups:
     def has_room_for(self, groups: Iterable[str]) -> bool:
         """Whether an administrator may make all of these that are not there."""
         new = len(set(groups) - self.table.keys())
-        return not new or len(self.table) + new <= self.config.max_subscription_groups
+        return not new or len(self.table) + new <= self._settings.broker.max_subscription_groups
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Make a group, or change it."""

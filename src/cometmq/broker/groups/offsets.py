@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import OWN_GROUPS
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.model.topic import DataVersion
@@ -34,11 +34,11 @@ NONE = -1
 class ConsumerOffsets:
     """Committed, pulled and reset offsets; belongs to the event loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self._version_step = config.consumer_offset_update_version_step
+        self._settings = settings
+        self._version_step = settings.broker.consumer_offset_update_version_step
         self._commits = 0
-        self.resets_on_server = config.use_server_side_reset_offset
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self.table: dict[str, QueueOffsets] = {}
         self._pulled: dict[str, QueueOffsets] = {}
@@ -111,7 +111,7 @@ class ConsumerOffsets:
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset that a group goes on from; -1 if it has none."""
         key = f"{topic}@{group}"
-        if self._resets and self.resets_on_server:
+        if self._resets and self._settings.broker.use_server_side_reset_offset:
             reset = self._resets.get(key, {}).get(queue_id)
             if reset is not None:
                 return reset

@@ -16,21 +16,21 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
+from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.subscriptions import interest_of
-from cometmq.broker.pull.sql_filters import Compiled
+from cometmq.broker.pull.sql_filters import Compiled, ConsumerFilters
+from cometmq.broker.settings import Settings
 from cometmq.broker.turns import Turns
 from cometmq.model.errors import CometError, RemotingError
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.wire.bodies.heartbeat import ConsumerData
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.session import NotifyConsumerIdsChangedRequest
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -47,8 +47,11 @@ COLLECTED_NOTICE_DELAY_S: Final = 15.0
 class Clients:
     """All clients of a broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock, groups: Groups, filters: ConsumerFilters) -> None:
+        self._filters = filters
+        self._settings = settings
+        self._clock = clock
+        self._groups = groups
         self.producers: dict[str, dict[Connection, Client]] = {}
         """By group."""
         self.consumers: dict[str, ConsumerGroup] = {}
@@ -78,7 +81,7 @@ class Clients:
             self._refuse_many(client.connection, group)
             log.info("producer %s of %s is here", client, group)
         members[client.connection] = client
-        self._groups(client.connection)[0].add(group)
+        self._memberships(client.connection)[0].add(group)
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """A client no longer produces in a group."""
@@ -122,16 +125,16 @@ class Clients:
             changed |= group.take_subscriptions(consumer.subscription_data_set)
             group.interests.set(client.client_id, interest_of(consumer.subscription_data_set))
             self._note_difference(group)
-        self._groups(client.connection)[1].add(name)
+        self._memberships(client.connection)[1].add(name)
         if group.revision != revision:
             self.generation += 1
         if changed:
             self._notify_soon(name)
         if with_subscriptions:
-            self._state.filters.register(name, consumer.subscription_data_set, compiled)
+            self._filters.register(name, consumer.subscription_data_set, compiled)
 
     def _compare(self, group: ConsumerGroup, consumer: ConsumerData, client: Client) -> None:
-        if not self._state.config.reject_inconsistent_subscription or group.client(client.client_id):
+        if not self._settings.broker.reject_inconsistent_subscription or group.client(client.client_id):
             return
         difference = group.interests.against(client.client_id, interest_of(consumer.subscription_data_set))
         if difference is not None:
@@ -171,7 +174,7 @@ class Clients:
         else:
             del self.consumers[name]
             self.generation += 1
-            self._state.filters.unregister(name)
+            self._filters.unregister(name)
 
     def find_consumer(self, group: str, client_id: str) -> Client | None:
         """A member of a group by its id."""
@@ -195,7 +198,7 @@ class Clients:
 
     def remove_silent(self) -> None:
         """Close the connections of clients that have sent no heartbeat for too long."""
-        oldest = self._state.clock.monotonic_ms() - self._state.config.channel_expired_timeout
+        oldest = self._clock.monotonic_ms() - self._settings.broker.channel_expired_timeout
         tables = [*self.producers.values(), *(group.members for group in self.consumers.values())]
         silent = {each.connection for members in tables for each in members.values() if each.seen_ms < oldest}
         for connection in silent:
@@ -211,7 +214,7 @@ class Clients:
                 code=ResponseCode.SYSTEM_BUSY,
             )
 
-    def _groups(self, connection: Connection) -> tuple[set[str], set[str]]:
+    def _memberships(self, connection: Connection) -> tuple[set[str], set[str]]:
         groups = self._groups_of.get(connection)
         if groups is None:
             groups = self._groups_of[connection] = (set(), set())
@@ -220,14 +223,14 @@ class Clients:
     # Notices
 
     def _notify_soon(self, group: str) -> None:
-        settings = self._state.groups.get(group)
+        settings = self._groups.get(group)
         if settings is not None and not settings.notify_consumer_ids_changed_enable:
             return
-        if not self._state.config.notify_consumer_ids_changed_enable:
+        if not self._settings.broker.notify_consumer_ids_changed_enable:
             return
         self._to_notify.add(group)
         if self._notice_timer is None:
-            immediate = self._state.config.real_time_notify_consumer_change
+            immediate = self._settings.broker.real_time_notify_consumer_change
             delay_s = NOTICE_DELAY_S if immediate else COLLECTED_NOTICE_DELAY_S
             self._notice_timer = asyncio.get_running_loop().call_later(delay_s, self._notify)
 

@@ -24,7 +24,7 @@ from cometmq.wire.java_properties import parse_properties
 from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -35,9 +35,9 @@ RANDOM: Final = 1
 class ColdReadHandlers:
     """The requests 2001 to 2004."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._reads = state.cold_reads
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._reads = context.cold_reads
 
     @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
     def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -62,7 +62,7 @@ class ColdReadHandlers:
     @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader)
     def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """The thresholds, and what was read of late."""
-        config = self._state.config
+        config = self._context.settings.broker
         self._reads.renew()
         members = {
             "cgColdReadThreshold": config.cg_cold_read_threshold,
@@ -91,10 +91,10 @@ class ColdReadHandlers:
         if mode not in (NORMAL, RANDOM):
             remark = "set commitlog readahead mode param value error"
             return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
-        state = self._state
-        changed = msgspec.structs.replace(state.store_config, data_read_ahead_enable=mode == NORMAL)
-        if changed != state.store_config:
-            state.change_config(state.config, changed)
+        context = self._context
+        changed = msgspec.structs.replace(context.settings.store, data_read_ahead_enable=mode == NORMAL)
+        if changed != context.settings.store:
+            context.settings.change(context.settings.broker, changed)
         return Answer(remark=f"set commitlog readahead mode success, mode: {mode}")
 
 

@@ -34,7 +34,7 @@ from cometmq.wire.java_properties import format_properties, parse_properties
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -44,16 +44,16 @@ _KINDS: Final = (BrokerConfig, StoreConfig)
 class ConfigAdminHandlers:
     """`getBrokerConfig`, `updateBrokerConfig`, `brokerStatus`, and upkeep."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._black_list = state.config.config_black_list
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._black_list = context.settings.broker.config_black_list
         self._changing = asyncio.Lock()
 
     @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
     def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Every setting in force."""
-        texts = {**_shown(self._state.config), **_shown(self._state.store_config)}
-        version = dumps_table(self._state.config_version, pretty=False).decode()
+        texts = {**_shown(self._context.settings.broker), **_shown(self._context.settings.store)}
+        version = dumps_table(self._context.settings.version, pretty=False).decode()
         body = format_properties(dict(sorted(texts.items()))).encode()
         return Answer(header=GetBrokerConfigResponse(version=version), body=body)
 
@@ -75,44 +75,44 @@ class ConfigAdminHandlers:
             return await self._apply(wanted)
 
     async def _apply(self, wanted: dict[str, str]) -> Answer:
-        state = self._state
+        context = self._context
         try:
-            config = changed_by_request(state.config, wanted)
-            store_config = changed_by_request(state.store_config, wanted)
+            config = changed_by_request(context.settings.broker, wanted)
+            store_config = changed_by_request(context.settings.store, wanted)
             refuse_settings(config, store_config)
             refuse_unsupported_keys(wanted)
         except CometError as error:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
-        if (config, store_config) == (state.config, state.store_config):
+        if (config, store_config) == (context.settings.broker, context.settings.store):
             return Answer()
         try:
-            await asyncio.get_running_loop().run_in_executor(state.worker, self._store, wanted)
+            await asyncio.get_running_loop().run_in_executor(context.worker, self._store, wanted)
         except (OSError, HeaderError, SettingsError, UnicodeDecodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             remark = f"the settings could not be stored: {reason}; nothing was changed"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        permission_before = state.config.broker_permission
-        state.change_config(config, store_config)
+        permission_before = context.settings.broker.broker_permission
+        context.settings.change(config, store_config)
         if config.broker_permission != permission_before:
-            state.topics.touch()
+            context.topics.touch()
         return Answer()
 
     def _store(self, wanted: dict[str, str]) -> None:
         """Write what was changed to the file; everything else in it stays."""
-        if not self._state.config.broker_config_path:
+        if not self._context.settings.broker.broker_config_path:
             return  # started without a file: the change lasts as long as the process
-        path = Path(self._state.config.broker_config_path)
+        path = Path(self._context.settings.broker.broker_config_path)
         known = {*BrokerConfig.__struct_encode_fields__, *StoreConfig.__struct_encode_fields__}
-        stored = parse_properties(str(self._state.disk.read(path) or b"", "utf-8"))
+        stored = parse_properties(str(self._context.disk.read(path) or b"", "utf-8"))
         stored.update((key, value) for key, value in wanted.items() if key in known)
         text = format_properties(stored)
         check_stored((*_KINDS, ServerSettings), parse_properties(text), str(path))
-        self._state.disk.replace(path, text.encode())
+        self._context.disk.replace(path, text.encode())
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader)
     def runtime(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Counters, rates, offsets and how full the disk is."""
-        return Answer(body=encode_kv_table(runtime_info(self._state, self._state.rates)))
+        return Answer(body=encode_kv_table(runtime_info(self._context, self._context.rates)))
 
     @handles(RequestCode.GET_BROKER_EPOCH_CACHE, NoHeader)
     def epochs(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -123,7 +123,7 @@ class ConfigAdminHandlers:
     @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader)
     def delete_expired(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Delete expired files of the log soon, whatever the hour is."""
-        self._state.store.delete_expired()
+        self._context.store.delete_expired()
         return Answer()
 
     @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader)
@@ -134,12 +134,12 @@ class ConfigAdminHandlers:
     @handles(RequestCode.CLEAN_UNUSED_TOPIC, NoHeader)
     async def clean_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Delete the queues of topics that do not exist any more."""
-        topics = self._state.topics
-        unused = [name for name in self._state.store.queues.topics() if topics.get(name) is None]
+        topics = self._context.topics
+        unused = [name for name in self._context.store.queues.topics() if topics.get(name) is None]
         unused = [name for name in unused if not topics.is_system_topic(name)]
-        await self._state.store.delete_topics(unused)
+        await self._context.store.delete_topics(unused)
         for name in unused:
-            self._state.statistics.forget_topic(name)
+            self._context.statistics.forget_topic(name)
         return Answer()
 
 

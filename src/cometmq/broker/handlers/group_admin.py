@@ -34,7 +34,7 @@ from cometmq.wire.headers.group import (
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -59,19 +59,19 @@ class _Forbidden(msgspec.Struct, rename="camel"):
 class GroupAdminHandlers:
     """Consumer groups of this broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader)
     async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Make a group or change it."""
-        with self._state.traffic.group_creations.measured():
+        with self._context.traffic.group_creations.measured():
             return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
     async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """The same for several groups: all of them, or none."""
-        with self._state.traffic.group_creations.measured():
+        with self._context.traffic.group_creations.measured():
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
@@ -80,15 +80,15 @@ class GroupAdminHandlers:
         for group in groups:
             self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
-        if not self._state.groups.has_room_for(group.group_name for group in groups):
+        if not self._context.groups.has_room_for(group.group_name for group in groups):
             raise CometError(
-                f"this broker has {len(self._state.groups.table)} groups, {len(groups)} more are too many; "
+                f"this broker has {len(self._context.groups.table)} groups, {len(groups)} more are too many; "
                 "delete groups that nobody needs, or raise maxSubscriptionGroups",
                 code=ResponseCode.INVALID_PARAMETER,
             )
         if groups:
-            self._state.groups.update_all(groups)
-            await self._state.group_file.saved()
+            self._context.groups.update_all(groups)
+            await self._context.group_file.saved()
         return Answer()
 
     @staticmethod
@@ -101,14 +101,14 @@ class GroupAdminHandlers:
         self, header: DeleteSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
-        self._refuse(self._state.groups.refuse(header.group_name))
+        self._refuse(self._context.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
-        self._state.groups.delete(header.group_name)
+        self._context.groups.delete(header.group_name)
         if header.clean_offset:
-            self._state.offsets.remove(header.group_name)
-        if self._state.config.auto_delete_unused_stats:
-            self._state.statistics.forget_group(header.group_name)
-        await self._state.group_file.saved()
+            self._context.offsets.remove(header.group_name)
+        if self._context.settings.broker.auto_delete_unused_stats:
+            self._context.statistics.forget_group(header.group_name)
+        await self._context.group_file.saved()
         return Answer()
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
@@ -116,7 +116,7 @@ class GroupAdminHandlers:
         self, header: GetSubscriptionGroupConfigRequest, request: Command, connection: Connection
     ) -> Answer:
         """How one group is set up."""
-        group = self._state.groups.find(header.group)
+        group = self._context.groups.find(header.group)
         if group is None:
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="No group in this broker")
         return Answer(body=dumps_table(group, pretty=False))
@@ -126,7 +126,7 @@ class GroupAdminHandlers:
         self, header: GetAllSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """All groups, or a page of them."""
-        groups = self._state.groups
+        groups = self._context.groups
         if header.group_seq is None:
             everything = groups.snapshot()
             encode = functools.partial(dumps_table, everything, pretty=False)
@@ -149,15 +149,15 @@ class GroupAdminHandlers:
         self, header: UpdateGroupForbiddenRequest, request: Command, connection: Connection
     ) -> Answer:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
-        groups = self._state.groups
+        groups = self._context.groups
         if header.readable is not None:
-            self._refuse(groups.refuse(header.group) or self._state.topics.refuse(header.topic))
+            self._refuse(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),
             )
             groups.forbid(header.group, header.topic, on=not header.readable)
-            await self._state.group_file.saved()
+            await self._context.group_file.saved()
         readable = not groups.is_forbidden(header.group, header.topic)
         said = _Forbidden(header.group, header.topic, readable)
         return Answer(remark="", body=dumps_table(said, pretty=False))

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
@@ -49,12 +49,12 @@ class _Locking(msgspec.Struct, rename="camel"):
 class LockHandlers:
     """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._locks = state.locks
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._locks = context.locks
 
     def _is_there(self, queue: MessageQueue) -> bool:
-        return self._state.topics.has_queue(queue.topic, queue.queue_id)
+        return self._context.topics.has_queue(queue.topic, queue.queue_id)
 
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
     def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:

@@ -9,14 +9,13 @@ Rules kept here:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.broker.send.checks import AnySend
-from cometmq.broker.send.send import Sending
 from cometmq.broker.send.writer_sequences import Lane, OnceRefused
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
@@ -37,76 +36,20 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 _OK: Final = PutStatus.PUT_OK
 _NOT_SAFE: Final = "what is stored is not known to be on the disk; ask again"
 _ASK_FIRST: Final = "ask where the lane stands before the first message is sent"
 
 
-class OnceSending(Sending):
-    """Puts the messages of a lane as it would any others, and has the lane go on with them."""
-
-    def __init__(self, state: BrokerState) -> None:
-        super().__init__(state)
-        self._lanes = state.once.lanes
-        self._under_way: tuple[Lane, OnceStep] | None = None
-        """The lane and the step of the request that is being handled in this turn of the loop."""
-
-    def send_once(
-        self,
-        lane: Lane,
-        step: OnceStep,
-        header: SendMessageRequestV2,
-        request: Command,
-        connection: Connection,
-    ) -> Answer | Deferred:
-        self._under_way = lane, step
-        try:
-            return self.send(header, request, connection)
-        finally:
-            self._under_way = None
-
-    def _properties(self, header: AnySend) -> dict[str, str]:
-        properties = super()._properties(header)
-        if self._under_way is not None:
-            properties[ONCE] = self._under_way[1].value()
-        return properties
-
-    def finish(
-        self,
-        result: PutResult,
-        request: Command,
-        connection: Connection,
-        *,
-        queue_id: int,
-        unique_key: str | None,
-        waits: bool,
-        topic_made: bool,
-        handle: str | None = None,
-    ) -> Answer | Deferred:
-        if result.status is not _OK or self._under_way is None:
-            return self.answers.not_stored(result.status)
-        lane, step = self._under_way
-        self._state.once.is_dirty = True
-        advanced = self._lanes.advance(lane, step, result.end_offset, result.store_timestamp_ms)
-        self.answers.count(step.count, result.end_offset - result.physical_offset, result.end_offset)
-
-        def answer(status: PutStatus) -> Answer:
-            if status is _OK:
-                return _standing(advanced, step.count)
-            return Answer(ResponseCode.FLUSH_DISK_TIMEOUT, remark=_NOT_SAFE)
-
-        return self.answer_when_safe(result, request, connection, answer, waits=waits, topic_made=topic_made)
-
-
 class OnceHandlers:
     """GET_STANDING and SEND_ONCE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._once = state.once
-        self._sending = OnceSending(state)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._once = context.once
+        self._sending = context.sending
 
     @handles(OwnRequestCode.GET_STANDING, StandingRequest)
     async def standing(self, header: StandingRequest, request: Command, connection: Connection) -> Answer:
@@ -141,7 +84,42 @@ class OnceHandlers:
         lanes.check_digest(lane, step, digest)
         step = msgspec.structs.replace(step, first=first, count=step.end - first)
         command = msgspec.structs.replace(request, body=body)
-        return self._sending.send_once(lane, step, _plain_send(header), command, connection)
+        return self._sending.send(
+            _plain_send(header),
+            command,
+            connection,
+            added={ONCE: step.value()},
+            finish=functools.partial(self._finish, lane, step),
+        )
+
+    def _finish(
+        self,
+        lane: Lane,
+        step: OnceStep,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        *,
+        waits: bool,
+        topic_made: bool,
+        **_: object,
+    ) -> Answer | Deferred:
+        """Let a lane go on with its messages, and answer when they are safe."""
+        sending = self._sending
+        if result.status is not _OK:
+            return sending.answers.not_stored(result.status)
+        self._once.is_dirty = True
+        advanced = self._once.lanes.advance(lane, step, result.end_offset, result.store_timestamp_ms)
+        sending.answers.count(step.count, result.end_offset - result.physical_offset, result.end_offset)
+
+        def answer(status: PutStatus) -> Answer:
+            if status is _OK:
+                return _standing(advanced, step.count)
+            return Answer(ResponseCode.FLUSH_DISK_TIMEOUT, remark=_NOT_SAFE)
+
+        return sending.answer_when_safe(
+            result, request, connection, answer, waits=waits, topic_made=topic_made
+        )
 
     async def _nothing_to_store(self, lane: Lane) -> Answer:
         if not await self._once.wait_safe(lane.end_offset):

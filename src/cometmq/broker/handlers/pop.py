@@ -21,14 +21,14 @@ from cometmq.wire.headers.pop import (
 )
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 
 class PopHandlers:
     """POP_MESSAGE, and what follows it."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._pop = state.pop
+    def __init__(self, context: BrokerContext) -> None:
+        self._pop = context.pop
 
     @handles(RequestCode.POP_MESSAGE, PopMessageRequest)
     def pop(self, header: PopMessageRequest, request: Command, connection: Connection) -> Result:

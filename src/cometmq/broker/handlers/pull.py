@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.context import BrokerState
-from cometmq.broker.pull.pull import Puller
+from cometmq.broker.context import BrokerContext
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Result, handles
 from cometmq.wire.codes import RequestCode
@@ -14,8 +13,8 @@ from cometmq.wire.headers.pull import PullMessageRequest
 class PullHandlers:
     """PULL_MESSAGE, and the same for consumers that pull on their own."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._puller = Puller(state)
+    def __init__(self, context: BrokerContext) -> None:
+        self._puller = context.puller
 
     @handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
     @handles(RequestCode.PULL_MESSAGE, PullMessageRequest)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.send.checks import SendRefused
-from cometmq.broker.send.send import Sending
-from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle, set_timer
+from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import (
     BORN_TIMESTAMP,
@@ -29,7 +28,7 @@ from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageRespons
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"
@@ -38,16 +37,16 @@ _NOT_AVAILABLE: Final = "recall failed, broker service not available"
 class RecallHandlers:
     """RECALL_MESSAGE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._sending = Sending(state)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._sending = context.sending
 
     @handles(RequestCode.RECALL_MESSAGE, RecallMessageRequest)
     def recall(
         self, header: RecallMessageRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Take back the message of a handle."""
-        sending, answers = self._sending, self._state.send_answers
+        sending, answers = self._sending, self._context.sending.answers
         try:
             self._check_broker(header.topic)
             handle = self._handle(header)
@@ -57,7 +56,7 @@ class RecallHandlers:
             cancellation = self._cancellation(header, handle, connection)
         except (SendRefused, MessageError):
             return answers.refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        result = self._state.store.put(cancellation)
+        result = self._context.store.put(cancellation)
         if result.status is not PutStatus.PUT_OK:
             return answers.refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
 
@@ -69,15 +68,15 @@ class RecallHandlers:
         return answer(result.status)
 
     def _check_broker(self, topic: str) -> None:
-        state, config = self._state, self._state.config
+        context, config = self._context, self._context.settings.broker
         if not config.recall_message_enable:
             raise SendRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if state.store_config.broker_role == "SLAVE":
+        if context.settings.store.broker_role == "SLAVE":
             raise SendRefused(ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE)
-        is_too_early = state.clock.now_ms() < config.start_accept_send_request_time_stamp
+        is_too_early = context.clock.now_ms() < config.start_accept_send_request_time_stamp
         if is_too_early or not (config.is_writable or config.allow_recall_when_broker_not_writeable):
             raise SendRefused(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
-        if state.topics.get(topic) is None:
+        if context.topics.get(topic) is None:
             raise SendRefused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
 
     def _handle(self, header: RecallMessageRequest) -> RecallHandle:
@@ -86,17 +85,17 @@ class RecallHandlers:
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
         if handle.topic != header.topic:
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
-        if handle.broker_name != self._state.config.broker_name:
+        if handle.broker_name != self._context.settings.broker.broker_name:
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
-        left_ms = handle.deliver_ms - self._state.clock.now_ms()
-        if not 0 < left_ms < self._state.store_config.timer_max_delay_sec * 1000:
+        left_ms = handle.deliver_ms - self._context.clock.now_ms()
+        if not 0 < left_ms < self._context.settings.store.timer_max_delay_sec * 1000:
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 
     def _cancellation(
         self, header: RecallMessageRequest, handle: RecallHandle, connection: Connection
     ) -> Record:
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         properties = {
             TAGS: RECALL_TAG,
             TIMER_DEL_UNIQKEY: cancel_key(handle.topic, handle.unique_key),
@@ -109,5 +108,5 @@ class RecallHandlers:
         record = Record(
             handle.topic, b"0", born_timestamp_ms=now_ms, born_host=self._sending.born_host(connection)
         )
-        set_timer(self._state, record, properties)
+        self._context.timers.set(record, properties)
         return record

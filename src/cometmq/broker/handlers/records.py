@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.send.checks import SendRefused
-from cometmq.broker.send.send import Sending
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
@@ -30,7 +29,7 @@ from cometmq.wire.headers.send import SendMessageRequestV2
 from cometmq.wire.record.log_records import read_description
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -42,10 +41,10 @@ _SEND_BATCHES: Final = "no records are taken here; send batches instead"
 class RecordsHandlers:
     """SEND_RECORDS."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._sending = Sending(state)
-        self._max_size = state.store_config.max_message_size
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._sending = context.sending
+        self._max_size = context.settings.store.max_message_size
         self._waiting: list[_Sent] = []
         """What came before the first could be put; connections bound how much that can be."""
 
@@ -55,7 +54,7 @@ class RecordsHandlers:
     ) -> Answer | Deferred:
         """Put all of them, or none."""
         born_host = self._sending.born_host(connection)
-        takes_them = self._state.store.writer.takes_bulks and can_take(born_host, born_host)
+        takes_them = self._context.store.writer.takes_bulks and can_take(born_host, born_host)
         if not takes_them or not has_arrays():
             return _not_supported()
         if not arrays_are_loaded():
@@ -88,7 +87,7 @@ class RecordsHandlers:
         sending, answers = self._sending, self._sending.answers
         if sending.pressure.refusal is not None:
             return answers.refuse(ResponseCode.SYSTEM_BUSY, sending.pressure.refusal)
-        topics_before = self._state.topics.generation
+        topics_before = self._context.topics.generation
         try:
             target = sending.checks.target(header, connection.remote_address)
             if not target.is_plain or target.sys_flag:
@@ -97,17 +96,17 @@ class RecordsHandlers:
         except (SendRefused, MessageError) as refusal:
             return answers.refuse(refusal.code or ResponseCode.MESSAGE_ILLEGAL, refusal.message)
         started = perf_counter()
-        result = self._state.store.put_bulk(header.topic, header.queue_id, bulk, born_host)
+        result = self._context.store.put_bulk(header.topic, header.queue_id, bulk, born_host)
         if result.status is not PutStatus.PUT_OK:
             return answers.not_stored(result.status)
         seconds, queue_id = perf_counter() - started, header.queue_id
-        self._state.traffic.took(header.topic, bulk.count, bulk.size, seconds)
+        self._context.traffic.took(header.topic, bulk.count, bulk.size, seconds)
         answers.count(bulk.count, bulk.size, result.end_offset)
 
         def answer(status: PutStatus) -> Answer:
             return answers.stored_alone(status, queue_id, result.queue_offset, result.physical_offset, b"")
 
-        topic_made = self._state.topics.generation != topics_before
+        topic_made = self._context.topics.generation != topics_before
         return sending.answer_when_safe(
             result, request, connection, answer, waits=True, topic_made=topic_made
         )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.cluster.addresses import announced
 from cometmq.broker.send.checks import AnySend, SendRefused, SendTarget
 from cometmq.broker.send.pending_replies import Requesters
-from cometmq.broker.send.send import Sending
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from cometmq.remoting.connection import Connection
@@ -33,7 +32,7 @@ from cometmq.wire.record.properties import format_properties, parse_properties
 from cometmq.wire.record.record import Record
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -44,11 +43,11 @@ PUSH_S: Final = 10.0
 class ReplyHandlers:
     """SEND_REPLY_MESSAGE in its forms."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._sending = Sending(state)
-        self._answers = state.send_answers
-        self._requesters = Requesters(state.clients)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._sending = context.sending
+        self._answers = context.sending.answers
+        self._requesters = Requesters(context.clients)
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
     def reply_long(self, header: SendMessageRequest, request: Command, connection: Connection) -> Result:
@@ -67,7 +66,7 @@ class ReplyHandlers:
             return self._answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
         queue_id = _queue_id(header, target)
         stored = SendMessageResponse(msg_id="0", queue_id=queue_id, queue_offset=0)
-        if self._state.config.store_reply_message_enable:
+        if self._context.settings.broker.store_reply_message_enable:
             stored = self._store(header, request, connection, target, queue_id) or stored
         properties = parse_properties(header.properties or "")
         client_id = properties.get(REPLY_TO_CLIENT)
@@ -101,7 +100,7 @@ class ReplyHandlers:
         connection: Connection,
         properties: dict[str, str],
     ) -> asyncio.Future[Command]:
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         properties[PUSH_REPLY_TIME] = str(now_ms)
         pushed = ReplyMessageRequest(
             producer_group=header.producer_group,
@@ -116,7 +115,7 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode),
             born_host=connection.remote_address,
-            store_host=announced(*self._state.host),
+            store_host=announced(*self._context.host),
             store_timestamp=now_ms,
         )
         fields = encode_fields(pushed)
@@ -128,7 +127,7 @@ class ReplyHandlers:
     ) -> SendMessageResponse | None:
         """Put the reply into its topic; the answer is where. None if that failed, as the log says then."""
         try:
-            result = self._state.store.put(
+            result = self._context.store.put(
                 Record(
                     header.topic,
                     request.body,

@@ -20,7 +20,6 @@ from cometmq.broker.monitor.counters import PLAIN, TRANSACTION
 from cometmq.broker.send.checks import SendTarget
 from cometmq.broker.send.half_messages import HalfSends
 from cometmq.broker.send.properties import Stored
-from cometmq.broker.send.send import Sending
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import HALF_QUEUE
 from cometmq.model.sysflag import TRANSACTION_MASK
@@ -34,7 +33,7 @@ from cometmq.wire.frame.frame import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
     class _Send(Command, kw_only=True):
         typed: SendMessageRequestV2
@@ -62,17 +61,17 @@ class _PlainSends:
 class SendHandlers:
     """SEND_MESSAGE in its forms."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._sending = Sending(state)
+    def __init__(self, context: BrokerContext) -> None:
+        self._sending = context.sending
         self._targets = self._sending.checks.targets
         self._hosts = self._sending.hosts
-        self._halves = HalfSends(state, self._sending.shapes.added)
-        self._open_transactions = state.transactions.counts
+        self._halves = HalfSends(context.settings, self._sending.shapes.added)
+        self._open_transactions = context.transactions.counts
         self._find_shape = self._sending.shapes.find
-        self._pressure = state.pressure
-        self._traffic = state.traffic
-        self._put_run = state.store.put_run
-        self._flusher = state.store.flusher
+        self._pressure = context.sending.pressure
+        self._traffic = context.traffic
+        self._put_run = context.store.put_run
+        self._flusher = context.store.flusher
         self._waits_for_flush = self._sending.waits_for_flush
         self._answers = self._sending.answers
 

@@ -11,7 +11,6 @@ from cometmq.broker.send.retries import (
     FIRST_RETRY_LEVEL,
     group_not_found,
     most_retries,
-    no_room_for,
     sent_back,
 )
 from cometmq.broker.timers.delay_levels import put_aside
@@ -28,7 +27,7 @@ from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 
@@ -36,30 +35,32 @@ log = logging.getLogger("cometmq.broker")
 class SendBackHandlers:
     """CONSUMER_SEND_MSG_BACK."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     @handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
     def send_back(
         self, header: ConsumerSendMsgBackRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Put the message once more, for later or among the dead letters."""
-        state = self._state
-        group = state.groups.find(header.group)
+        context = self._context
+        group = context.groups.find(header.group)
         if group is None:
             raise group_not_found(header.group)
-        config = state.config
+        config = context.settings.broker
         if not config.is_writable:
             remark = f"the broker[{config.broker_ip1}] sending message is forbidden"
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)
         if group.retry_queue_nums <= 0:
             return Answer()  # the group wants nothing tried again
-        made_before = state.topics.generation
-        retries = state.topics.ensure_retry_topic(
+        made_before = context.topics.generation
+        retries = context.topics.ensure_retry_topic(
             header.group, group.retry_queue_nums, has_unit_sub=header.unit_mode
         )
         if retries is None:
-            raise SendRefused(ResponseCode.TOPIC_NOT_EXIST, no_room_for(state, retry_topic(header.group)))
+            raise SendRefused(
+                ResponseCode.TOPIC_NOT_EXIST, context.topics.no_room_for(retry_topic(header.group))
+            )
         if not retries.perm & PERM_WRITE:
             remark = f"the topic[{retries.topic_name}] sending message is forbidden"
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)
@@ -70,17 +71,16 @@ class SendBackHandlers:
         )
         if status is not PutStatus.PUT_OK:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=status.value)
-        state.counters.sent_back += 1
-        state.statistics.sent_back(
+        context.traffic.note_sent_back(
             find_property(stored.properties_block, RETRY_TOPIC) or stored.topic, header.group
         )
-        if state.topics.generation != made_before:
-            state.topic_file.when_saved(lambda _: connection.answer(request, Answer()))
+        if context.topics.generation != made_before:
+            context.topic_file.when_saved(lambda _: connection.answer(request, Answer()))
             return DEFERRED
         return Answer()
 
     def _stored(self, offset: int) -> Record:
-        view = self._state.store.lookup.at(offset)
+        view = self._context.store.lookup.at(offset)
         if view is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return decode_record(view)
@@ -88,21 +88,20 @@ class SendBackHandlers:
     def _put_again(
         self, header: ConsumerSendMsgBackRequest, stored: Record, most: int, queue_id: int
     ) -> PutStatus:
-        state, level = self._state, header.delay_level
+        context, level = self._context, header.delay_level
         is_dead = stored.reconsume_times >= most or level < 0
         if is_dead:
-            state.topics.ensure_dead_letter_topic(header.group)
+            context.topics.ensure_dead_letter_topic(header.group)
             record, _ = sent_back(stored, dead_letter_topic(header.group), 0, 0)
         else:
             level = level or FIRST_RETRY_LEVEL + stored.reconsume_times
             record, properties = sent_back(stored, retry_topic(header.group), queue_id, level)
-            put_aside(record, properties, level, state.delays.levels)
-        status = state.store.put(record).status
+            put_aside(record, properties, level, context.delays.levels)
+        status = context.store.put(record).status
         if not is_dead:
-            state.delays.stored(record)
+            context.delays.stored(record)
         if is_dead and status is PutStatus.PUT_OK:
-            state.counters.dead_letters += 1
-            state.traffic.gave_up(header.origin_topic or stored.topic, header.group)
+            context.traffic.gave_up(header.origin_topic or stored.topic, header.group)
             log.info(
                 "a message of %s at %d is put among the dead letters of %s",
                 *(header.origin_topic or stored.topic, header.offset, header.group),

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.consumer_group import Client
 from cometmq.broker.groups.heartbeat_limits import refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
@@ -53,8 +53,8 @@ class _ClientConfig(msgspec.Struct, rename="camel"):
 class SessionHandlers:
     """Heartbeats and what follows from them."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._compiler = asyncio.Lock()
         """One heartbeat at a time has its expressions compiled: compiling takes the interpreter's time."""
         self._compiling: set[Connection] = set()
@@ -65,7 +65,7 @@ class SessionHandlers:
         refuse_large_body(request.body)
         data = decode_heartbeat(request.body)
         refuse_large(data)
-        texts = self._state.filters.to_compile(data.consumer_data_set)
+        texts = self._context.filters.to_compile(data.consumer_data_set)
         if texts:
             return self._compile_first(texts, data, request, connection)
         return self._register(data, request, connection, {})
@@ -112,7 +112,7 @@ class SessionHandlers:
             connection=connection,
             language=request.language or "OTHER",
             version=request.version,
-            seen_ms=self._state.clock.monotonic_ms(),
+            seen_ms=self._context.clock.monotonic_ms(),
         )
         refusal: CometError | None = None
         needs_full = data.heartbeat_fingerprint == 0
@@ -128,7 +128,7 @@ class SessionHandlers:
                 return _GONE
         if self._registers_producers():
             for producer in data.producer_data_set:
-                self._state.clients.register_producer(producer.group_name, client)
+                self._context.clients.register_producer(producer.group_name, client)
                 yield
                 if not connection.is_open:
                     return _GONE
@@ -138,12 +138,12 @@ class SessionHandlers:
 
     def _is_unwanted(self, consumer: ConsumerData) -> bool:
         return (
-            self._state.config.reject_pull_consumer_enable
+            self._context.settings.broker.reject_pull_consumer_enable
             and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
         )
 
     def _registers_producers(self) -> bool:
-        config = self._state.config
+        config = self._context.settings.broker
         return config.enable_register_producer or not config.reject_transaction_message
 
     def _register_consumer(
@@ -154,31 +154,31 @@ class SessionHandlers:
         compiled: Mapping[str, Compiled],
     ) -> bool:
         """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
-        state, name = self._state, consumer.group_name
-        group_config = state.groups.find(name)
+        context, name = self._context, consumer.group_name
+        group_config = context.groups.find(name)
         if group_config is None:
             return False
         ordered = any(
-            (topic := state.topics.get(each.topic)) is not None and topic.order
+            (topic := context.topics.get(each.topic)) is not None and topic.order
             for each in consumer.subscription_data_set
         )
-        retry = state.topics.ensure_retry_topic(
+        retry = context.topics.ensure_retry_topic(
             name, group_config.retry_queue_nums, has_unit_sub=consumer.unit_mode
         )
         if retry is not None and retry.order != ordered and not data.without_sub:
-            state.topics.update(msgspec.structs.replace(retry, order=ordered))
-        known = state.clients.consumers.get(name)
+            context.topics.update(msgspec.structs.replace(retry, order=ordered))
+        known = context.clients.consumers.get(name)
         fingerprint = data.heartbeat_fingerprint
         differs = known is not None and known.fingerprint != fingerprint
         without = fingerprint != 0 and data.without_sub
         if (
             without
-            and state.config.reject_inconsistent_subscription
+            and context.settings.broker.reject_inconsistent_subscription
             and (known is None or known.client(client.client_id) is None)
         ):
             return True  # what it subscribes to decides whether it may come in
-        state.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
-        group = state.clients.consumers[name]
+        context.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
+        group = context.clients.consumers[name]
         group.fingerprint = fingerprint
         # A broker that was restarted does not know what was left out.
         return differs or (without and not group.subscriptions)
@@ -187,9 +187,9 @@ class SessionHandlers:
     def unregister(self, header: UnregisterClientRequest, request: Command, connection: Connection) -> Answer:
         """A client leaves its groups."""
         if header.producer_group is not None:
-            self._state.clients.unregister_producer(header.producer_group, connection)
+            self._context.clients.unregister_producer(header.producer_group, connection)
         if header.consumer_group is not None:
-            self._state.clients.unregister_consumer(header.consumer_group, connection)
+            self._context.clients.unregister_consumer(header.consumer_group, connection)
         return Answer()
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
@@ -197,7 +197,7 @@ class SessionHandlers:
         self, header: GetConsumerListByGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """The clients among whom the queues of a group are shared out."""
-        group = self._state.clients.consumers.get(header.consumer_group)
+        group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             remark = f"no consumer for this group, {header.consumer_group}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -210,7 +210,7 @@ class SessionHandlers:
         subscription = decode_json_body(_ClientConfig, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return Answer()
-        if not self._state.config.enable_property_filter:
+        if not self._context.settings.broker.enable_property_filter:
             kind = subscription.expression_type
             remark = f"The broker does not support consumer to filter message by {kind}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -12,14 +12,14 @@ from cometmq.wire.headers.admin import ViewBrokerStatsDataRequest
 from cometmq.wire.json.pretty import dumps_table
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 
 class StatisticsHandlers:
     """VIEW_BROKER_STATS_DATA."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._statistics = state.statistics
+    def __init__(self, context: BrokerContext) -> None:
+        self._statistics = context.statistics
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
     def view(self, header: ViewBrokerStatsDataRequest, request: Command, connection: Connection) -> Answer:

@@ -23,7 +23,7 @@ from cometmq.wire.record.ids import decode_offset_id
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 _DONE: Final = Answer()
 _OUTCOMES: Final = {
@@ -35,9 +35,9 @@ _OUTCOMES: Final = {
 class TransactionHandlers:
     """END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._waits_for_flush = context.settings.store.flush_disk_type == "SYNC_FLUSH"
 
     @handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
     def end(
@@ -56,7 +56,7 @@ class TransactionHandlers:
 
         With `framed`, answers may be given as the frames that they are sent in.
         """
-        if not self._state.transactions.runs:
+        if not self._context.transactions.runs:
             remark = "a slave ends no transactions; ask the master"
             return [Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=remark)] * len(requests)
         answers: list[Answer] = [_DONE] * len(requests)
@@ -73,7 +73,7 @@ class TransactionHandlers:
                 remark = f"commitOrRollback {said} is none of 8 commit, 12 rollback, 0 unknown"
                 answers[number] = Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         later = connection.do_afterwards if framed else None
-        refusals, end_offset = self._state.transactions.ending.end_all(ends, later)
+        refusals, end_offset = self._context.transactions.ending.end_all(ends, later)
         for number, refusal in zip(numbers, refusals, strict=True):
             if refusal is not None:
                 code = refusal.code or ResponseCode.SYSTEM_ERROR
@@ -97,7 +97,7 @@ class TransactionHandlers:
             for request, answer in zip(requests, answers, strict=True):
                 connection.answer(request, answer)
 
-        self._state.store.flusher.when_flushed(end_offset, done)
+        self._context.store.flusher.when_flushed(end_offset, done)
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
     def resume(
@@ -107,16 +107,16 @@ class TransactionHandlers:
         given_up = self._given_up(header.msg_id or "")
         properties = given_up.properties()
         try:
-            self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+            self._context.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
         except UnprocessableError as error:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
         properties[TRANSACTION_CHECK_TIMES] = "0"
         given_up.queue_id = HALF_QUEUE
-        status = self._state.store.put(renewed(given_up, properties)).status
+        status = self._context.store.put(renewed(given_up, properties)).status
         if status is not PutStatus.PUT_OK:
             remark = f"Put message back to {TRANS_HALF_TOPIC} failed."
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
-        self._state.transactions.counts.add(properties[REAL_TOPIC], 1)
+        self._context.transactions.counts.add(properties[REAL_TOPIC], 1)
         return Answer()
 
     def _given_up(self, msg_id: str) -> Record:
@@ -124,7 +124,7 @@ class TransactionHandlers:
             offset = decode_offset_id(msg_id).commit_log_offset
         except ProtocolError as error:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
-        view = self._state.store.lookup.at(offset)
+        view = self._context.store.lookup.at(offset)
         try:
             record = None if view is None else decode_record(view)
         except ProtocolError:

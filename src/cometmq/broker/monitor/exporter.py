@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.lag import LagMetrics
 from cometmq.broker.monitor.message_types import KindsMetrics
 from cometmq.broker.monitor.processors import SEND, running
@@ -33,31 +33,31 @@ class BrokerExporter(MetricsExporter):
     setting = "metricsPromExporterPort"
     host_setting = "metricsPromExporterHost"
 
-    def __init__(self, state: BrokerState, *metrics: RemotingMetrics, host: str, port: int) -> None:
+    def __init__(self, context: BrokerContext, *metrics: RemotingMetrics, host: str, port: int) -> None:
         super().__init__(*metrics, host=host, port=port)
-        self._state = state
-        self._parts = (TrafficMetrics(state), LagMetrics(state), KindsMetrics(state))
+        self._context = context
+        self._parts = (TrafficMetrics(context), LagMetrics(context), KindsMetrics(context))
 
     # Readiness
 
     def unreadiness(self) -> str | None:
         """Why clients should not be sent here; None if they should."""
-        state = self._state
+        context = self._context
         if not self.is_serving:
             return "the store is being recovered, or the broker is about to stop"
-        addresses = state.config.namesrv_addresses
-        if addresses and not state.registration.registered:
+        addresses = context.settings.broker.namesrv_addresses
+        if addresses and not context.registration.registered:
             return f"registered with none of its name servers: {', '.join(addresses)}"
-        troubles = [trouble.name or str(trouble.value) for trouble in state.store.flags.troubles]
+        troubles = [trouble.name or str(trouble.value) for trouble in context.store.flags.troubles]
         if troubles:
             return f"the store takes no messages: {', '.join(troubles)}"
         return self._full_disk()
 
     def _full_disk(self) -> str | None:
-        config = self._state.store_config
+        config = self._context.settings.store
         most = config.refuse_writes_above_percent
         used = min(
-            used_percent(self._state.disk.usage(folder)) for folder in config.writable_commit_log_folders
+            used_percent(self._context.disk.usage(folder)) for folder in config.writable_commit_log_folders
         )
         if used > most:
             return f"the disk of the log is full to {used}%, and messages are refused above {most}%"
@@ -67,7 +67,7 @@ class BrokerExporter(MetricsExporter):
 
     def families(self) -> Families:
         """What makes the metrics of a scrape."""
-        config = self._state.config
+        config = self._context.settings.broker
         node = {
             "cluster": config.broker_cluster_name,
             "node_type": "broker",
@@ -79,16 +79,16 @@ class BrokerExporter(MetricsExporter):
     def server_metrics(self, families: Families) -> Iterator[Metric]:
         """What this broker has beside its ports."""
         yield from self._clients(families)
-        counters = self._state.counters
+        counters = self._context.traffic
         for name, what, count in (
             ("put_messages", "Messages taken.", counters.put_messages),
             ("put_bytes", "Bytes of the log that they take.", counters.put_bytes),
             ("put_failures", "Messages that the store refused.", counters.put_failures),
             ("got_messages", "Messages given to consumers.", counters.got_messages),
             ("got_bytes", "Bytes given to consumers.", counters.got_bytes),
-            ("sent_back", "Messages that consumers sent back.", counters.sent_back),
-            ("dead_letters", "Messages that were given up.", counters.dead_letters),
-            ("delayed_messages", "Messages of delay levels that were delivered.", counters.delayed),
+            ("sent_back", "Messages that consumers sent back.", counters.sent_back_messages),
+            ("dead_letters", "Messages that were given up.", sum(list(counters.dead_letters.values()))),
+            ("delayed_messages", "Messages of delay levels that were delivered.", counters.delayed_messages),
         ):
             yield families.counter(f"cometmq_{name}", what, one(count))
         yield self._watermarks(families)
@@ -97,15 +97,15 @@ class BrokerExporter(MetricsExporter):
 
     def _watermarks(self, families: Families) -> Metric:
         waiting = running(self._metrics)
-        waiting[SEND] += self._state.pressure.waiting
+        waiting[SEND] += self._context.sending.pressure.waiting
         samples = [({"processor": name}, count) for name, count in waiting.items()]
         return families.gauge(
             "rocketmq_processor_watermark", "Requests that wait with their answer.", samples
         )
 
     def _clients(self, families: Families) -> Iterator[Metric]:
-        clients = self._state.clients
-        yield families.gauge("cometmq_held_pulls", "Pulls that wait.", one(self._state.held_pulls.count))
+        clients = self._context.clients
+        yield families.gauge("cometmq_held_pulls", "Pulls that wait.", one(self._context.held_pulls.count))
         yield families.gauge(
             "cometmq_inconsistent_consumer_group", "Groups whose consumers subscribe to different things.",
             [({"consumer_group": group}, 1) for group in clients.inconsistent_groups],

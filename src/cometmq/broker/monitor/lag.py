@@ -20,7 +20,7 @@ from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
     from cometmq.store.queue.consume_queue import ConsumeQueue
 
 MOST_QUEUES: Final = 10_000
@@ -60,14 +60,14 @@ class GroupLag(NamedTuple):
 class LagMetrics:
     """The metrics of one broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._timed = 0
 
     def collect(self, families: Families) -> Iterator[Metric]:
         """Everything, as it is now."""
         self._timed = 0
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         lags = list(self._lags(now_ms))
         for name, what, amount in _AMOUNTS:
             samples = ((each.labels, sum(map(amount, each.queues))) for each in lags)
@@ -100,11 +100,11 @@ class LagMetrics:
         return families.gauge(name, "Messages not consumed, by queue.", samples)
 
     def _lags(self, now_ms: int) -> Iterator[GroupLag]:
-        state = self._state
-        for key, offsets in paced(list(state.offsets.table.items())):
+        context = self._context
+        for key, offsets in paced(list(context.offsets.table.items())):
             topic, separator, group = key.partition(TOPIC_GROUP_SEPARATOR)
-            queues = state.store.queues.by_topic.get(topic)
-            if not separator or queues is None or state.topics.get(topic) is None:
+            queues = context.store.queues.by_topic.get(topic)
+            if not separator or queues is None or context.topics.get(topic) is None:
                 continue
             found: list[QueueLag] = []
             since_ms = ready_ms = now_ms
@@ -115,7 +115,7 @@ class LagMetrics:
                     continue
                 end = queue.max_offset
                 consumed = min(consumed, end)
-                pulled = min(max(state.offsets.query_pulled(group, topic, queue_id), consumed), end)
+                pulled = min(max(context.offsets.query_pulled(group, topic, queue_id), consumed), end)
                 found.append(QueueLag(queue_id, end, consumed, pulled))
                 if consumed < end:
                     first_ms = self._stored_ms(queue, consumed)
@@ -136,14 +136,14 @@ class LagMetrics:
             unit = queue.unit(max(offset, queue.min_offset))
             if unit is None:
                 return None
-            log = self._state.store.log
+            log = self._context.store.log
             log.fetch([(unit[0], _FIRST_BYTES)])  # the disk is not waited for with the interpreter held
             return log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
             return None
 
     def _labels(self, topic: str, group: str) -> Labels:
-        is_system = self._state.topics.is_system_topic(topic) or is_system_group(group)
+        is_system = self._context.topics.is_system_topic(topic) or is_system_group(group)
         return {
             "consumer_group": group,
             "topic": topic,

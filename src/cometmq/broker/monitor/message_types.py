@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.traffic import LOCAL_STORAGE
 from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.histogram import Histogram
@@ -37,8 +37,8 @@ _Samples = Iterable[tuple[Labels, float]]
 class KindsMetrics:
     """The metrics of one broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     def collect(self, families: Families) -> Iterator[Metric]:
         """Everything, as it is now."""
@@ -47,11 +47,11 @@ class KindsMetrics:
         yield from self._pops(families)
         yield families.counter(
             "cometmq_set_aside_records", "Records that a service could not process, ever.",
-            [({"service": service}, count) for service, count in list(self._state.set_aside.totals.items())],
+            [({"service": name}, count) for name, count in list(self._context.set_aside.totals.items())],
         )  # fmt: skip
 
     def _transactions(self, families: Families) -> Iterator[Metric]:
-        transactions = self._state.transactions
+        transactions = self._context.transactions
         halves = {topic: metric.count for topic, metric in list(transactions.counts.counts.items())}
         yield families.gauge("rocketmq_half_messages", "Open transactions.", _by_topic(halves))
         ending, checking = transactions.ending, transactions.checking
@@ -64,7 +64,7 @@ class KindsMetrics:
         yield families.histogram(
             # RocketMQ says milliseconds here, too, and means seconds.
             "rocketmq_finish_message_latency_milliseconds", "Age of transactions that succeeded.",
-            _times_by_topic(self._state.traffic.commit_times),
+            _times_by_topic(self._context.traffic.commit_times),
         )  # fmt: skip
         yield families.counter(
             "cometmq_transaction_checks", "Half messages that were put again to be asked about.",
@@ -76,7 +76,7 @@ class KindsMetrics:
         )  # fmt: skip
 
     def _timers(self, families: Families) -> Iterator[Metric]:
-        timers = self._state.timers
+        timers = self._context.timers
         waiting = {topic: metric.count for topic, metric in list(timers.counts.counts.items())}
         behind = timers.enqueuing.behind if timers.runs else 0
         yield families.gauge(
@@ -97,7 +97,7 @@ class KindsMetrics:
             "rocketmq_delay_message_latency_seconds", "For how long messages were put aside.",
             [
                 ({**LOCAL_STORAGE, **labels}, times)
-                for labels, times in _times_by_topic(self._state.traffic.delays)
+                for labels, times in _times_by_topic(self._context.traffic.delays)
             ],
         )  # fmt: skip
         yield families.gauge(
@@ -118,21 +118,21 @@ class KindsMetrics:
         )
 
     def _enqueue_latency_ms(self) -> int:
-        timers, state = self._state.timers, self._state
-        queue = state.store.queues.by_topic.get(TIMER_TOPIC, {}).get(0)
+        timers, context = self._context.timers, self._context
+        queue = context.store.queues.by_topic.get(TIMER_TOPIC, {}).get(0)
         if not timers.runs or queue is None:
             return 0
         try:
             unit = queue.unit(timers.enqueuing.queue_offset)
-            stored_ms = None if unit is None else state.store.log.store_time(unit[0])
+            stored_ms = None if unit is None else context.store.log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
             stored_ms = None
-        return 0 if stored_ms is None else max(state.clock.now_ms() - stored_ms, 0)
+        return 0 if stored_ms is None else max(context.clock.now_ms() - stored_ms, 0)
 
     def _snapshot(self, waiting: int) -> Iterator[tuple[Labels, float]]:
-        timers, state = self._state.timers, self._state
-        slot_ms = state.store_config.timer_slot_ms
-        begin_ms = state.clock.now_ms() // slot_ms * slot_ms
+        timers, context = self._context.timers, self._context
+        slot_ms = context.settings.store.timer_slot_ms
+        begin_ms = context.clock.now_ms() // slot_ms * slot_ms
         last_ms = min(timers.enqueuing.latest_ms, begin_ms + MOST_SLOTS * slot_ms) if waiting else -1
         start_ms = begin_ms
         for bound_s in SNAPSHOT_BOUNDS_S:
@@ -142,7 +142,7 @@ class KindsMetrics:
             start_ms = end_ms
 
     def _pops(self, families: Families) -> Iterator[Metric]:
-        pop = self._state.pop
+        pop = self._context.pop
         written, read = pop.revive_log, pop.reviver
         yield families.counter(
             "rocketmq_pop_revive_in_message", "Records written for the revive topic.",

@@ -21,7 +21,7 @@ from cometmq.wire.codes import version_name
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
     from cometmq.broker.groups.consumer_group import Client
 
 _MODES: Final = {
@@ -36,8 +36,8 @@ LOCAL_STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 class TrafficMetrics:
     """The metrics of one broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     def collect(self, families: Families) -> Iterator[Metric]:
         """Everything, as it is now."""
@@ -48,31 +48,32 @@ class TrafficMetrics:
         yield from self._store(families)
 
     def _broker(self, families: Families) -> Iterator[Metric]:
-        state = self._state
+        context = self._context
+        permission = context.settings.broker.broker_permission
         for name, what, value in (
-            ("rocketmq_broker_permission", "4 is read, 2 is write.", state.config.broker_permission),
-            ("rocketmq_topic_number", "Topics.", len(state.topics.table)),
-            ("rocketmq_consumer_group_number", "Consumer groups.", len(state.groups.table)),
+            ("rocketmq_broker_permission", "4 is read, 2 is write.", permission),
+            ("rocketmq_topic_number", "Topics.", len(context.topics.table)),
+            ("rocketmq_consumer_group_number", "Consumer groups.", len(context.groups.table)),
         ):  # fmt: skip
             yield families.gauge(name, what, one(value))
         yield families.histogram(
             "rocketmq_topic_create_execution_time_milliseconds", "Time to make or change topics.",
             (
                 ({"invocation_status": ending, "is_system": _text(is_system)}, ranges_of(times))
-                for (ending, is_system), times in list(state.traffic.topic_creations.times.items())
+                for (ending, is_system), times in list(context.traffic.topic_creations.times.items())
             ),
         )  # fmt: skip
         yield families.histogram(
             "rocketmq_consumer_group_create_execution_time_milliseconds", "Time to make or change groups.",
             (
                 ({"invocation_status": ending}, ranges_of(times))
-                for (ending, _), times in list(state.traffic.group_creations.times.items())
+                for (ending, _), times in list(context.traffic.group_creations.times.items())
             ),
         )  # fmt: skip
 
     def _incoming(self, families: Families) -> Iterator[Metric]:
         sizes: dict[tuple[str, str], Ranges] = {}
-        for (topic, kind), histogram in list(self._state.traffic.sizes.items()):
+        for (topic, kind), histogram in list(self._context.traffic.sizes.items()):
             key = (topic, kind if kind != PLAIN else self._kind_of(topic))
             found, before = ranges_of(histogram), sizes.get(key)
             if before is not None:  # the topic became one of that kind
@@ -89,7 +90,7 @@ class TrafficMetrics:
             ((labels, ranges.total) for labels, ranges in labelled),
         )  # fmt: skip
         yield families.histogram("rocketmq_message_size", "Bytes of the log a message.", labelled)
-        dead = list(self._state.traffic.dead_letters.items())
+        dead = list(self._context.traffic.dead_letters.items())
         yield families.counter(
             "rocketmq_send_to_dlq_messages", "Messages that were given up.",
             ((self._group_labels(topic, group), count) for (topic, group), count in dead),
@@ -102,7 +103,7 @@ class TrafficMetrics:
                 given.messages,
                 given.size,
             )
-            for (topic, group), given in self._state.statistics.gets.totals().items()
+            for (topic, group), given in self._context.traffic.delivered_by_group().items()
         ]
         yield families.counter(
             "rocketmq_messages_out", "Messages given to consumers.",
@@ -114,7 +115,7 @@ class TrafficMetrics:
         )  # fmt: skip
 
     def _clients(self, families: Families) -> Iterator[Metric]:
-        clients = self._state.clients
+        clients = self._context.clients
         producers: Counter[tuple[str, str]] = Counter()
         for members in list(clients.producers.values()):
             producers.update(_program(client) for client in list(members.values()))
@@ -140,7 +141,7 @@ class TrafficMetrics:
         )  # fmt: skip
 
     def _store(self, families: Families) -> Iterator[Metric]:
-        state, store = self._state, self._state.store
+        context, store = self._context, self._context.store
         log, end, dispatched = store.log, store.log.max_offset, store.files.dispatcher.position
         earliest_ms = log.store_time(log.min_offset)
         for name, what, value in (
@@ -149,19 +150,19 @@ class TrafficMetrics:
             ("rocketmq_storage_dispatch_behind_bytes", "In no queue yet.", end - dispatched),
             (
                 "rocketmq_storage_message_reserve_time_milliseconds", "Age of the first message.",
-                0 if earliest_ms is None else state.clock.now_ms() - earliest_ms,
+                0 if earliest_ms is None else context.clock.now_ms() - earliest_ms,
             ),
         ):  # fmt: skip
             yield families.gauge(name, what, [(LOCAL_STORAGE, max(value, 0))])
         yield families.histogram(
             "cometmq_append_latency_seconds", "Time to put what came in one go into log and queues.",
-            [({}, ranges_of(state.traffic.append_times))],
+            [({}, ranges_of(context.traffic.append_times))],
         )  # fmt: skip
         yield families.histogram(
             "cometmq_flush_latency_seconds", "Time of a sync of the log.",
             [({}, ranges_of(store.flusher.sync_times))],
         )  # fmt: skip
-        skipped = self._state.store.skipped
+        skipped = self._context.store.skipped
         yield families.counter(
             "cometmq_skipped_messages", "Offsets of queues that led to no whole message of their own.",
             one(skipped.messages),
@@ -182,16 +183,16 @@ class TrafficMetrics:
     # Labels
 
     def _kind_of(self, topic: str) -> str:
-        config = self._state.topics.get(topic)
+        config = self._context.topics.get(topic)
         declared = None if config is None else (config.attributes or {}).get(MESSAGE_TYPE)
         return FIFO if declared == "FIFO" else NORMAL
 
     def _topic_labels(self, topic: str, kind: str) -> Labels:
-        is_system = self._state.topics.is_system_topic(topic)
+        is_system = self._context.topics.is_system_topic(topic)
         return {"topic": topic, "message_type": kind, "is_system": _text(is_system)}
 
     def _group_labels(self, topic: str, group: str) -> dict[str, str]:
-        is_system = self._state.topics.is_system_topic(topic) or is_system_group(group)
+        is_system = self._context.topics.is_system_topic(topic) or is_system_group(group)
         return {"topic": topic, "consumer_group": group, "is_system": _text(is_system)}
 
 

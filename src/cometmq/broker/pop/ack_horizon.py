@@ -12,20 +12,22 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cometmq.broker.settings import Settings
+from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics.names import TIMER_TOPIC
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 
 
 class Settling:
     """Follows moments until they count; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._dispatcher = state.store.files.dispatcher
+    def __init__(self, settings: Settings, clock: Clock, store: MessageStore, timers: TimerService) -> None:
+        self._store = store
+        self._timers = timers
+        self._settings = settings
+        self._clock = clock
+        self._dispatcher = store.files.dispatcher
         self._settled_ms = 0
         self._delivered: tuple[int, int, int] | None = None
         """A moment; how far the log, and the timer topic, were when the timers had passed it."""
@@ -39,7 +41,7 @@ class Settling:
         return self._settled_ms
 
     def _step(self) -> bool:
-        store, timers = self._state.store, self._state.timers
+        store, timers = self._store, self._timers
         readable = self._dispatcher.position
         if self._taken is not None:
             moment_ms, log_end = self._taken
@@ -61,8 +63,8 @@ class Settling:
 
     def _passed_ms(self) -> int:
         """The moment before which the timers have delivered everything."""
-        timers, slot_ms = self._state.timers, self._state.store_config.timer_slot_ms
+        timers, slot_ms = self._timers, self._settings.store.timer_slot_ms
         read_ms = timers.delivery.read_time_ms
         if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.behind:
-            return self._state.clock.now_ms() // slot_ms * slot_ms
+            return self._clock.now_ms() // slot_ms * slot_ms
         return read_ms

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.handles import ORDER_QUEUE, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.order_acks import OrderAcks
 from cometmq.broker.pop.revive_topic import ReviveLog, not_written
+from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, BatchAck, BatchAckRequest, Checkpoint
@@ -33,9 +37,6 @@ from cometmq.wire.headers.pop import (
     ChangeInvisibleTimeRequest,
     ChangeInvisibleTimeResponse,
 )
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 MAX_BATCH_ACKS: Final = 4_096
 """A request with acknowledgements of more checkpoints is refused."""
@@ -73,18 +74,24 @@ class Acks:
 
     def __init__(
         self,
-        state: BrokerState,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
         checks: PopChecks,
         revive_log: ReviveLog,
         in_order: OrderAcks,
         in_flight: InFlight,
     ) -> None:
-        self._state = state
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._traffic = traffic
         self._checks = checks
         self._revive_log = revive_log
         self._in_order = in_order
         self._in_flight = in_flight
-        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """What is acknowledged in this turn."""
         self._waiting: list[Waiting] = []
@@ -149,7 +156,7 @@ class Acks:
                     each.pop_time_ms,
                     each.invisible_ms,
                     each.revive_queue,
-                    batch.broker_name or self._state.config.broker_name,
+                    batch.broker_name or self._settings.broker.broker_name,
                 )
                 put = self._write_ack(checkpoint, there)
                 if put.status is _OK:
@@ -194,10 +201,10 @@ class Acks:
         return ack, marked_topic(ack.topic, ack.group, ack.mark), ack.offsets
 
     def _check_handle(self, revive_queue: int, visible_ms: int) -> None:
-        if not 0 <= revive_queue < self._state.config.revive_queue_num:
+        if not 0 <= revive_queue < self._settings.broker.revive_queue_num:
             remark = f"the handle names the revive queue {revive_queue}, which this broker does not have"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        if visible_ms > self._state.clock.now_ms() + self._revive_log.longest_ms:
+        if visible_ms > self._clock.now_ms() + self._revive_log.longest_ms:
             remark = "the handle names a time that is further away than any message is invisible"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
@@ -225,9 +232,7 @@ class Acks:
             else:
                 failed[checkpoint] = put.status
         if self._waits_for_flush and end_offset >= 0:
-            self._state.store.flusher.when_flushed(
-                end_offset, lambda status: _answer_all(waiting, failed, status)
-            )
+            self._store.flusher.when_flushed(end_offset, lambda status: _answer_all(waiting, failed, status))
         else:
             _answer_all(waiting, failed, _OK)
 
@@ -251,7 +256,7 @@ class Acks:
             checkpoint.topic, checkpoint.group, checkpoint.queue_id, len(offsets), checkpoint.pop_time_ms
         )
         if put.status is _OK:
-            self._state.statistics.acknowledged(checkpoint.topic, checkpoint.group, len(offsets))
+            self._traffic.note_acknowledged(checkpoint.topic, checkpoint.group, len(offsets))
         return put
 
     # Another time
@@ -268,7 +273,7 @@ class Acks:
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
         _check_names(header.consumer_group, handle.broker_name)
         # Within the same millisecond the new checkpoint would be the old one.
-        now_ms = max(self._state.clock.now_ms(), handle.pop_time_ms + 1)
+        now_ms = max(self._clock.now_ms(), handle.pop_time_ms + 1)
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
@@ -296,8 +301,8 @@ class Acks:
         put = self._revive_log.put_ack(old, handle.revive_queue, deliver_ms)
         if put.status is not _OK:  # it may come twice then, and does not get lost
             raise not_written(put.status)
-        self._state.statistics.popped(header.topic, header.consumer_group)
-        self._state.statistics.acknowledged(header.topic, header.consumer_group, 1)
+        self._traffic.note_popped(header.topic, header.consumer_group)
+        self._traffic.note_acknowledged(header.topic, header.consumer_group, 1)
         answer = ChangeInvisibleTimeResponse(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=handle.revive_queue
         )
@@ -313,7 +318,7 @@ class Acks:
         def flushed(status: PutStatus) -> None:
             connection.answer(request, answer if status.is_stored else _refusal(status))
 
-        self._state.store.when_flushed(put, flushed)
+        self._store.when_flushed(put, flushed)
         return DEFERRED
 
 

@@ -6,10 +6,8 @@ is an estimate: it begins anew with the broker, and never falls below nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.broker.settings import Settings
+from cometmq.ports.clock import Clock
 
 Place = tuple[str, str, int]
 """Topic, group and queue id."""
@@ -18,14 +16,14 @@ Place = tuple[str, str, int]
 class InFlight:
     """Counts of messages that are out; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
         self._counts: dict[Place, int] = {}
-        self._started_ms = state.clock.now_ms()
+        self._started_ms = clock.now_ms()
 
     def is_full(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether a group gets no more from a queue."""
-        config = self._state.config
+        config = self._settings.broker
         return (
             config.enable_pop_message_threshold
             and self._counts.get((topic, group, queue_id), 0) > config.pop_inflight_message_threshold
@@ -33,7 +31,7 @@ class InFlight:
 
     def add(self, topic: str, group: str, queue_id: int, count: int) -> None:
         """Messages are handed out."""
-        if self._state.config.enable_pop_message_threshold:
+        if self._settings.broker.enable_pop_message_threshold:
             place = (topic, group, queue_id)
             self._counts[place] = self._counts.get(place, 0) + count
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.store.message_store import MessageStore
 
 FROM_MIN: Final = 0
 """How a group begins that has no place yet: with the oldest message; otherwise with the newest."""
@@ -16,16 +16,17 @@ FROM_MIN: Final = 0
 class Places:
     """Looks up, and sets, where groups go on; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._offsets = state.offsets
+    def __init__(self, settings: Settings, store: MessageStore, offsets: ConsumerOffsets) -> None:
+        self._store = store
+        self._settings = settings
+        self._offsets = offsets
 
     def look(self, topic: str, group: str, queue_id: int) -> int:
         """Where a group goes on; one without a place at the oldest message."""
         offset = self._offsets.query(group, topic, queue_id)
         if offset >= 0:
             return offset
-        queue = self._state.store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def find(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
@@ -37,14 +38,14 @@ class Places:
         return offset
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
-        store = self._state.store
+        store = self._store
         queue = store.queues.find(topic, queue_id)
         if queue is None:
             return 0
         if init_mode == FROM_MIN or topic.startswith(RETRY_PREFIX):
             return queue.min_offset
         if (
-            self._state.config.init_pop_offset_by_check_msg_in_mem
+            self._settings.broker.init_pop_offset_by_check_msg_in_mem
             and queue.min_offset == 0
             and not store.reader.cold_places(topic, queue_id, 0, 1)
         ):
@@ -57,5 +58,5 @@ class Places:
 
     def rest(self, topic: str, queue_id: int, offset: int) -> int:
         """How many messages a queue has from an offset on."""
-        queue = self._state.store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         return 0 if queue is None else max(queue.max_offset - offset, 0)

@@ -10,13 +10,16 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.offsets import Places
 from cometmq.broker.pop.revive_topic import ReviveLog, not_written
+from cometmq.broker.settings import Settings
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
 from cometmq.store.put.writer import PutResult
@@ -25,23 +28,26 @@ from cometmq.wire.bodies.pop import Ack
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.pop import ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 
 class OrderAcks:
     """Acknowledges in order; belongs to the event loop."""
 
     def __init__(
         self,
-        state: BrokerState,
+        settings: Settings,
+        clock: Clock,
+        offsets: ConsumerOffsets,
+        traffic: Traffic,
         places: Places,
         revive_log: ReviveLog,
         orders: ConsumerOrders,
         in_flight: InFlight,
         on_free: Callable[[str, str, int], object],
     ) -> None:
-        self._state = state
+        self._offsets = offsets
+        self._traffic = traffic
+        self._settings = settings
+        self._clock = clock
         self._places = places
         self._revive_log = revive_log
         self._orders = orders
@@ -59,7 +65,7 @@ class OrderAcks:
         connection: Connection,
     ) -> PutResult | None:
         """A message is done; what was written about that, if anything."""
-        before = self._state.offsets.query(group, topic, queue_id)
+        before = self._offsets.query(group, topic, queue_id)
         if offset < before:
             return None
         next_offset = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms, before)
@@ -72,11 +78,11 @@ class OrderAcks:
         if next_offset == UNCHANGED:
             return None
         put = None
-        if next_offset != before and not self._state.offsets.has_reset(topic, group, queue_id):
+        if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
             self._places.move(connection.remote_address, topic, group, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
-        self._state.statistics.acknowledged(topic, group, 1)
+        self._traffic.note_acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
             self._on_free(topic, group, queue_id)
         return put
@@ -87,7 +93,7 @@ class OrderAcks:
         """Write down how far the group is, as an acknowledgement that belongs to no checkpoint."""
         ack = Ack(
             offset=offset,
-            broker_name=self._state.config.broker_name,
+            broker_name=self._settings.broker.broker_name,
             group=group,
             pop_time_ms=pop_time_ms,
             queue_id=queue_id,
@@ -102,8 +108,8 @@ class OrderAcks:
     def change_time(self, header: ChangeInvisibleTimeRequest, handle: Handle) -> Answer:
         """A message is to be invisible for another time from now on."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-        visible_ms = self._state.clock.now_ms() + header.invisible_time
-        if header.offset >= self._state.offsets.query(group, topic, queue_id):
+        visible_ms = self._clock.now_ms() + header.invisible_time
+        if header.offset >= self._offsets.query(group, topic, queue_id):
             self._orders.change_visible(topic, group, queue_id, header.offset, handle.pop_time_ms, visible_ms)
         return Answer(
             header=ChangeInvisibleTimeResponse(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
 from cometmq.broker.pop.offsets import Places
 from cometmq.broker.pop.pop import END_EARLY_MS
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.broker.turns import Breath
 from cometmq.model.errors import CometError
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
+from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
@@ -25,9 +29,6 @@ from cometmq.wire.headers.pop import (
     PopMessageResponse,
 )
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 MAX_PEEKED_BYTES: Final = 4 * 1024 * 1024
 """With more than this found, a peek looks no further."""
 _MISPLACED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
@@ -36,12 +37,23 @@ _MISPLACED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
 class Looking:
     """Answers what a pop would find; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, checks: PopChecks, places: Places, orders: ConsumerOrders) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        topics: Topics,
+        checks: PopChecks,
+        places: Places,
+        orders: ConsumerOrders,
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._clock = clock
         self._checks = checks
         self._places = places
         self._orders = orders
-        self.waiters = Waiters(state, self._run_again, last_first=True)
+        self.waiters = Waiters(settings, clock, store, self._run_again, last_first=True)
 
     def _queues(
         self, permit: PopPermit, queue_id: int, *, in_order: bool = False
@@ -54,7 +66,7 @@ class Looking:
         else:
             yield from ((topic, (chance + number) % count) for number in range(count))
         for name in () if in_order else permit.retry_topics:
-            retry_topic = self._state.topics.get(name)
+            retry_topic = self._topics.get(name)
             if retry_topic is not None:
                 yield from ((name, number) for number in range(retry_topic.read_queue_nums))
 
@@ -63,7 +75,7 @@ class Looking:
     async def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Answer:
         """The next messages, which stay where they are."""
         permit = self._checks.check_look(header, connection)
-        store, group = self._state.store, header.consumer_group
+        store, group = self._store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
         size, breath = 0, Breath()
@@ -91,7 +103,7 @@ class Looking:
         self, header: NotificationRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Say whether there are messages, now or as soon as some come."""
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if header.born_time == 0:
             header.born_time = now_ms
         permit = self._checks.check_look(header, connection)

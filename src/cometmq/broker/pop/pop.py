@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
 from cometmq.broker.pop.handles import ORDER_QUEUE
 from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
 from cometmq.broker.pop.take import Pop, Taker
+from cometmq.broker.settings import Settings
 from cometmq.model.errors import CometError
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
+from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import PopMessageRequest, PopMessageResponse
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 END_EARLY_MS: Final = 50
 """So much before its time is over a pop that waits is answered."""
@@ -38,18 +38,22 @@ MOST_FETCHES: Final = 16
 class Popper:
     """Runs pops."""
 
-    def __init__(self, state: BrokerState, checks: PopChecks, taker: Taker) -> None:
-        self._state = state
+    def __init__(
+        self, settings: Settings, clock: Clock, store: MessageStore, checks: PopChecks, taker: Taker
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
         self._checks = checks
         self._taker = taker
         self._pops = 0
-        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
         self._tasks: set[asyncio.Task[None]] = set()
-        self.waiters = Waiters(state, self._run_again, last_first=False)
+        self.waiters = Waiters(settings, clock, store, self._run_again, last_first=False)
 
     def pop(self, header: PopMessageRequest, request: Command, connection: Connection) -> Result:
         """Run a pop."""
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if header.born_time == 0:
             header.born_time = now_ms
         permit = self._checks.check_pop(header, connection, now_ms)
@@ -63,18 +67,18 @@ class Popper:
         self, header: PopMessageRequest, permit: PopPermit, connection: Connection, now_ms: int
     ) -> Pop:
         self._pops += 1
-        queues = max(self._state.config.revive_queue_num, 1)
+        queues = max(self._settings.broker.revive_queue_num, 1)
         revive_queue = ORDER_QUEUE if header.order else self._pops % queues
         return Pop(header, permit, connection.remote_address, now_ms, revive_queue)
 
     async def _pop_cold(self, pop: Pop, connection: Connection) -> Answer:
-        store, fetched = self._state.store, set()
+        store, fetched = self._store, set()
         for _ in range(MOST_FETCHES):
             if pop.cold is None or pop.records:
                 break
             await store.get(*pop.cold, pop.room, wanted=pop.permit.wanted)
             fetched.add(pop.cold)
-            pop = self._begin(pop.header, pop.permit, connection, self._state.clock.now_ms())
+            pop = self._begin(pop.header, pop.permit, connection, self._clock.now_ms())
             pop.fetched = frozenset(fetched)
             self._taker.take(pop)
         self._wake_next(pop)
@@ -89,12 +93,12 @@ class Popper:
             answer = _answer(pop)
             if pop.end_offset < 0 or not self._waits_for_flush:
                 return answer
-            flusher = self._state.store.flusher
+            flusher = self._store.flusher
             flusher.when_flushed(pop.end_offset, lambda _: connection.answer(request, answer))
             return DEFERRED
         if header.poll_time <= 0:
             return _answer(pop)
-        hold_ms = header.born_time + header.poll_time - END_EARLY_MS - self._state.clock.now_ms()
+        hold_ms = header.born_time + header.poll_time - END_EARLY_MS - self._clock.now_ms()
         held = self.waiters.hold(Waiter(header, request, connection, pop.permit.wanted), hold_ms)
         if held is Held.HELD:
             self._wake_next(pop)

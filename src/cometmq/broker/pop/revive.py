@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.pop.ack_horizon import Settling
-from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.revive_retry import Outcome, Reviving
 from cometmq.broker.pop.revive_topic import (
     ACK_TAG,
@@ -31,15 +31,16 @@ from cometmq.broker.pop.revive_topic import (
     CHECKPOINT_TAG,
     ReviveLog,
 )
-from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
+from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, is_passing
+from cometmq.broker.settings import Settings
+from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics.names import REVIVE_GROUP
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -99,12 +100,29 @@ class ReviveQueue:
 class Reviver:
     """Reads the revive topic; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, revive_log: ReviveLog, in_flight: InFlight) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        set_aside: SetAside,
+        timers: TimerService,
+        revive_log: ReviveLog,
+        reviving: Reviving,
+        settling: Settling,
+    ) -> None:
+        self._offsets = offsets
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._set_aside = set_aside
+        self._timers = timers
         self._topic = revive_log.topic
         self._longest_ms = revive_log.longest_ms + SPARE_MS
-        self._reviving = Reviving(state, revive_log, in_flight, self.wake)
-        self._settling = Settling(state)
+        self._reviving = reviving
+        self._reviving.on_ready = self.wake
+        self._settling = settling
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
         """How many were read since the start."""
@@ -119,25 +137,25 @@ class Reviver:
 
     def start(self) -> None:
         """Go on where the last run ended."""
-        offsets, config = self._state.offsets, self._state.config
+        offsets, config = self._offsets, self._settings.broker
         self.queues = [
             ReviveQueue(number, self._first_of(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1))
             for number in range(config.revive_queue_num)
         ]
-        self._state.store.arrivals.append(self._arrived, self._topic)
+        self._store.arrivals.append(self._arrived, self._topic)
         self._wake.set()
         self._task = asyncio.ensure_future(self._run())
 
     def _first_of(self, queue_id: int, offset: int) -> int:
         """Where a queue is read on; from behind its end all that comes until then would be passed over."""
-        queue = self._state.store.queues.find(self._topic, queue_id)
+        queue = self._store.queues.find(self._topic, queue_id)
         return offset if queue is None else min(offset, queue.max_offset)
 
     async def stop(self) -> None:
         """Bring nothing back any more."""
         if self._task is None:
             return
-        self._state.store.arrivals.remove(self._arrived, self._topic)
+        self._store.arrivals.remove(self._arrived, self._topic)
         self._is_stopping = True
         self._wake.set()
         await asyncio.wait([self._task], timeout=STOP_S)
@@ -177,7 +195,7 @@ class Reviver:
         due = [queue.due[0][0] for queue in self.queues if queue.due]
         if not due:
             return None
-        left_s = (min(due) - self._state.clock.now_ms()) / 1000
+        left_s = (min(due) - self._clock.now_ms()) / 1000
         return min(max(left_s, WAIT_S), LONGEST_SLEEP_S)
 
     # For whoever looks
@@ -189,10 +207,10 @@ class Reviver:
 
     def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
         """How many records of a queue are not read, or not done, and how late the first one is."""
-        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        found = self._store.queues.find(self._topic, queue.queue_id)
         unread = 0 if found is None else max(found.max_offset - queue.next_offset, 0)
         due = queue.due[:1]
-        late_ms = max(self._state.clock.now_ms() - due[0][0], 0) if due else 0
+        late_ms = max(self._clock.now_ms() - due[0][0], 0) if due else 0
         return unread + len(queue.pending), late_ms
 
     # One queue
@@ -212,20 +230,20 @@ class Reviver:
         self._commit(queue)
 
     def _is_read(self, queue: ReviveQueue) -> bool:
-        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        found = self._store.queues.find(self._topic, queue.queue_id)
         return found is None or queue.next_offset >= found.max_offset
 
     async def _read(self, queue: ReviveQueue) -> None:
         if self._is_read(queue):
             return
-        found = await self._state.store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
+        found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
             try:
                 self._take(queue, decode_record(view), offset)
             except Exception as error:
                 if is_passing(error):
                     raise
-                self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, offset, error)
+                self._set_aside.add_place(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
@@ -239,7 +257,7 @@ class Reviver:
             checkpoint = decode_checkpoint(record.body)
             if checkpoint.topic is None or checkpoint.group is None:
                 return
-            latest_ms = self._state.clock.now_ms() + self._longest_ms
+            latest_ms = self._clock.now_ms() + self._longest_ms
             if checkpoint.revive_ms > latest_ms:
                 raise UnprocessableError(
                     f"its time {checkpoint.revive_ms} is further away than that of any pop"
@@ -265,15 +283,15 @@ class Reviver:
                     del queue.pending[key]
 
     def _key(self, of: Checkpoint | Ack) -> Key:
-        name = of.broker_name or self._state.config.broker_name
+        name = of.broker_name or self._settings.broker.broker_name
         return of.topic, of.group, of.queue_id, of.start_offset, of.pop_time_ms, name
 
     # Checkpoints whose time is over
 
     def _revive_due(self, queue: ReviveQueue) -> bool:
         """Do some checkpoints; False if none of them can be done now."""
-        over_ms, saved_ms = self._settling.settled_ms(), self._state.timers.progress.last_read_time_ms
-        now_ms = self._state.clock.now_ms()
+        over_ms, saved_ms = self._settling.settled_ms(), self._timers.progress.last_read_time_ms
+        now_ms = self._clock.now_ms()
         due, enough = queue.due, self._reviving.revived + AT_ONCE
         did_some = False
         while self._reviving.revived < enough:
@@ -304,10 +322,10 @@ class Reviver:
         except Exception as error:
             if is_passing(error):
                 raise
-            self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
+            self._set_aside.add_place(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
             return Outcome.DONE
 
     def _commit(self, queue: ReviveQueue) -> None:
         offset = queue.done_offset
-        if offset > self._state.offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
-            self._state.offsets.commit_own("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)
+        if offset > self._offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
+            self._offsets.commit_own("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)

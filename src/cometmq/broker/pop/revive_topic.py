@@ -13,12 +13,14 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.pop.handles import PopRefused
 from cometmq.broker.send.properties import java_order
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.schedule import slot_before
 from cometmq.broker.topics.names import REVIVE_PREFIX, TIMER_TOPIC
+from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -27,15 +29,14 @@ from cometmq.model.message_properties import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.record import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -62,14 +63,14 @@ _TIMED_TEMPLATES: Final = (_template((*_PLAIN, *_TIMED)), _template((*_PLAIN, NE
 class ReviveLog:
     """Puts records for the revive topic; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._clock = state.clock
-        self._put_record = state.store.put
-        self._slot_ms = state.store_config.timer_slot_ms
-        self.topic = REVIVE_PREFIX + state.config.broker_cluster_name
-        self.host = pack_host(state.host)
+    def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
+        self._clock = clock
+        self._put_record = store.put
+        self._slot_ms = settings.store.timer_slot_ms
+        self.topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
+        self.host = pack_host(host)
         """The address of this broker, packed."""
-        self.longest_ms = state.store_config.timer_max_delay_sec * 1000
+        self.longest_ms = settings.store.timer_max_delay_sec * 1000
         """For longer no message can be invisible."""
         self.checkpoints = 0
         """How many were written since the start."""

@@ -14,18 +14,23 @@ Rules kept here:
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.handles import format_handle, mark_of
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.offsets import Places
 from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import POP_CK
+from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint
@@ -33,9 +38,6 @@ from cometmq.wire.frame.command import Body
 from cometmq.wire.headers.pop import PopMessageRequest
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import decode_record, encode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 TAKE_S: Final = 0.1
 """So long a pop goes from queue to queue at most."""
@@ -114,26 +116,34 @@ class Taker:
 
     def __init__(
         self,
-        state: BrokerState,
+        settings: Settings,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        traffic: Traffic,
         places: Places,
         revive_log: ReviveLog,
         orders: ConsumerOrders,
         in_flight: InFlight,
+        save_offsets: Callable[[], None],
     ) -> None:
-        self._state = state
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._save_offsets = save_offsets
         self._places = places
         self._revive_log = revive_log
         self._orders = orders
         self._in_flight = in_flight
-        self._reader = state.store.reader
-        self._traffic = state.traffic
-        self._find_queue = state.store.queues.find
+        self._reader = store.reader
+        self._traffic = traffic
+        self._find_queue = store.queues.find
 
     def take(self, pop: Pop) -> None:
         """Take as many messages as a pop asks for, and as there are."""
         header, queues = pop.header, pop.permit.topic.read_queue_nums
         chance = random.randrange(100)
-        retries_first = chance < self._state.config.pop_from_retry_probability
+        retries_first = chance < self._settings.broker.pop_from_retry_probability
         if retries_first and not header.order:
             self._take_retries(pop, chance)
         if header.queue_id >= 0:
@@ -152,7 +162,7 @@ class Taker:
 
     def _take_retries(self, pop: Pop, chance: int) -> None:
         """Read the retry topic of one version; that of the other one if there is nothing."""
-        config = self._state.config
+        config = self._settings.broker
         topics: Sequence[str] = pop.permit.retry_topics[:1]
         if config.enable_retry_topic_v2:
             # What was brought back before the second version was switched on is in the first one.
@@ -162,7 +172,7 @@ class Taker:
             elif chance % 2:
                 topics = topics[::-1]
         for name in topics:
-            topic = self._state.topics.get(name)
+            topic = self._topics.get(name)
             if topic is None:
                 continue
             taken = len(pop.start_infos)
@@ -175,7 +185,7 @@ class Taker:
 
     def _leave_queue(self, pop: Pop, topic: str, queue_id: int) -> bool:
         """Count what a queue has left for others; False if more is to be done about its place."""
-        group, offsets = pop.header.consumer_group, self._state.offsets
+        group, offsets = pop.header.consumer_group, self._offsets
         offset = offsets.query(group, topic, queue_id)
         if offset < 0 or offsets.has_reset(topic, group, queue_id):
             return False
@@ -230,12 +240,12 @@ class Taker:
     def _place(self, pop: Pop, topic: str, queue_id: int) -> int:
         """Where the group goes on in a queue."""
         group = pop.header.consumer_group
-        reset = self._state.offsets.take_reset(topic, group, queue_id)
+        reset = self._offsets.take_reset(topic, group, queue_id)
         if reset is None:
             return self._places.find(topic, group, queue_id, pop.header.init_mode)
         self._orders.clear(topic, group, queue_id)
         self._places.move(pop.host, topic, group, queue_id, reset)
-        self._state.save_offsets()  # what was taken before is not to count again after a crash
+        self._save_offsets()  # what was taken before is not to count again after a crash
         return reset
 
     def _note(self, pop: Pop, topic: str, queue_id: int, offset: int, result: GetResult) -> bool:
@@ -250,7 +260,7 @@ class Taker:
             )
             return True
         checkpoint = Checkpoint(
-            broker_name=self._state.config.broker_name,
+            broker_name=self._settings.broker.broker_name,
             group=group,
             diffs=[each - offset for each in offsets],
             invisible_ms=header.invisible_time,
@@ -263,7 +273,7 @@ class Taker:
         put = self._revive_log.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
         if put.status is not _OK:
             return False
-        self._state.statistics.popped(pop.header.topic, group)
+        self._traffic.note_popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
         self._places.move(pop.host, topic, group, queue_id, result.next_offset)
         return True
@@ -271,17 +281,14 @@ class Taker:
     def _hand_out(
         self, pop: Pop, topic: str, queue_id: int, offset: int, result: GetResult, *, is_retry: bool
     ) -> None:
-        offsets, counters = result.queue_offsets, self._state.counters
+        offsets = result.queue_offsets
         mark = mark_of(topic)
         pop.progressed = True
         pop.start_infos.append(f"{mark} {queue_id} {offset}")
         pop.message_infos.append(f"{mark} {queue_id} {','.join(map(str, offsets))}")
         self._in_flight.add(topic, pop.header.consumer_group, queue_id, len(offsets))
-        counters.got_messages += len(offsets)
-        counters.got_bytes += result.size
-        counters.found_pulls += 1
-        self._state.statistics.got(topic, pop.header.consumer_group, queue_id, len(offsets), result.size)
-        if not is_retry or self._state.config.pop_response_return_actual_retry_topic:
+        self._traffic.got(topic, pop.header.consumer_group, queue_id, len(offsets), result.size)
+        if not is_retry or self._settings.broker.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return
         for view, queue_offset in zip(result.records, offsets, strict=True):
@@ -291,7 +298,7 @@ class Taker:
                 pop.header.invisible_time,
                 pop.revive_queue,
                 topic,
-                self._state.config.broker_name,
+                self._settings.broker.broker_name,
                 queue_id,
                 queue_offset,
             )

@@ -12,23 +12,21 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.saved_tables import SavedTable
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.send.writer_sequences import OnceLanes, OnceTable
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
+from cometmq.ports.clock import Clock
 from cometmq.store.log.marked_walk import MarkedWalk
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.wire.exactly_once import ONCE_MARKER, read_step
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record
 from cometmq.wire.record.walk import WalkEnd
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -39,13 +37,14 @@ _COPIES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 class ExactlyOnce:
     """The lanes, on the disk; belongs to the event loop but for `load`."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock, files: TableFiles, store: MessageStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
         self.lanes = OnceLanes()
-        folder = Path(state.store_config.store_path_root_dir) / CONFIG_FOLDER
         self._safe = OnceTable()
         """What may be saved: the log is on the disk as far as it says."""
-        self._file = SavedTable(ConfigFile(state.disk, folder, OnceTable), lambda: self._safe, state.worker)
+        self._file = files.table(OnceTable, lambda: self._safe)
         self._is_flushing = False
         self.is_dirty = False
         """Whether lanes went on since they were last copied to be saved."""
@@ -60,7 +59,7 @@ class ExactlyOnce:
         if saved is None:
             return
         self.is_ready = True
-        reader = self._state.store.log
+        reader = self._store.log
         start = max(saved.log_offset, reader.min_offset)
         if start <= reader.max_offset:
             self.lanes.load(saved.lanes)
@@ -72,7 +71,7 @@ class ExactlyOnce:
 
     def _walk(self, start: int) -> bool:
         """Find the messages of lanes from an offset on; False if there is no record at that offset."""
-        walk = MarkedWalk(self._state.store.log, start, ONCE_MARKER)
+        walk = MarkedWalk(self._store.log, start, ONCE_MARKER)
         for record in walk:
             self._found(record)
             self.is_dirty = True
@@ -92,21 +91,21 @@ class ExactlyOnce:
         """Make sure that a table is on the disk; raises `StoreError` if it cannot be put there."""
         if not self.is_ready:
             # Nothing of the kind is in the log yet, whether that is on the disk or not.
-            self._safe = OnceTable(self._state.store.log.max_offset)
+            self._safe = OnceTable(self._store.log.max_offset)
             self._file.changed()
             await self._file.saved()
             self.is_ready = True
 
     def save_soon(self) -> None:
         """Save the lanes, if they went on, when the log is on the disk as far as they tell of it."""
-        if self.lanes.forget_idle(self._state.clock.now_ms()):
+        if self.lanes.forget_idle(self._clock.now_ms()):
             self.is_dirty = True
         if self.is_dirty and not self._is_flushing:
             self._is_flushing = True
             self.is_dirty = False
-            offset = self._state.store.log.max_offset
+            offset = self._store.log.max_offset
             table = OnceTable(offset, self.lanes.all())
-            self._state.store.flusher.when_flushed(offset, lambda status: self._flushed(table, status))
+            self._store.flusher.when_flushed(offset, lambda status: self._flushed(table, status))
 
     def _flushed(self, table: OnceTable, status: PutStatus) -> None:
         self._is_flushing = False
@@ -119,8 +118,8 @@ class ExactlyOnce:
     async def save(self) -> None:
         """Save what there is, for the last time; the log is on the disk."""
         if self.is_dirty:
-            offset = self._state.store.log.max_offset
-            if self._state.store.flusher.flushed_offset >= offset:
+            offset = self._store.log.max_offset
+            if self._store.flusher.flushed_offset >= offset:
                 self.is_dirty = False
                 self._safe = OnceTable(offset, self.lanes.all())
                 self._file.changed()
@@ -128,7 +127,7 @@ class ExactlyOnce:
 
     async def wait_safe(self, end_offset: int) -> bool:
         """Wait until what was put is as safe as the settings ask for; False if that took too long."""
-        if self._state.store_config.flush_disk_type != "SYNC_FLUSH":
+        if self._settings.store.flush_disk_type != "SYNC_FLUSH":
             return True
-        status = await self._state.store.flusher.wait_flushed(end_offset)
+        status = await self._store.flusher.wait_flushed(end_offset)
         return status is PutStatus.PUT_OK

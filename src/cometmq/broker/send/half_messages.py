@@ -13,9 +13,10 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.send.properties import SPECIAL, Shape, Stored
+from cometmq.broker.settings import Settings
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -23,9 +24,6 @@ from cometmq.model.message_properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
 )
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 _IS_HALF: Final = f"{TRAN_MSG}\x01true\x02".encode()
 _OWN: Final = frozenset({TRANSACTION_ID, REAL_TOPIC, REAL_QUEUE_ID})
@@ -51,8 +49,8 @@ def half_shape(names: list[str], added: Mapping[str, str], topic: str, queue_id:
 class HalfSends:
     """The half messages that a broker has met; its own properties, `added`, are put into every message."""
 
-    def __init__(self, state: BrokerState, added: Mapping[str, str]) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, added: Mapping[str, str]) -> None:
+        self._settings = settings
         self._added = added
         self._last: dict[Queue, Shape] = {}
         """The shape of the last half message of each queue; the next one mostly has the same."""
@@ -61,7 +59,7 @@ class HalfSends:
 
     def read(self, topic: str, queue_id: int, block: bytes) -> Stored | None:
         """What is to be stored of the properties of a half message; None if it is not for the short way."""
-        if _IS_HALF not in block or self._state.config.reject_transaction_message:
+        if _IS_HALF not in block or self._settings.broker.reject_transaction_message:
             return None
         shape = self._last.get((topic, queue_id))
         stored = None if shape is None else shape.read(block)

@@ -20,13 +20,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.set_aside import TIMERS, UnprocessableError, is_passing
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.set_aside import TIMERS, SetAside, UnprocessableError, is_passing
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import DECADE_MS, TimerFiles
 from cometmq.broker.topics.names import TIMER_TOPIC
 from cometmq.model.errors import ProtocolError
 from cometmq.model.java_numbers import java_long
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
@@ -35,7 +39,6 @@ from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
     from cometmq.broker.timers.deliver import TimerDelivery
 
 log = logging.getLogger("cometmq.broker")
@@ -51,10 +54,23 @@ class TimerEnqueuing:
     """Takes the messages of the timer topic; belongs to the event loop."""
 
     def __init__(
-        self, state: BrokerState, files: TimerFiles, counts: TopicCounts, delivery: TimerDelivery
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
+        targets: RestoreTargets,
+        set_aside: SetAside,
+        files: TimerFiles,
+        counts: TopicCounts,
+        delivery: TimerDelivery,
     ) -> None:
-        config = state.store_config
-        self._state = state
+        config = settings.store
+        self._store = store
+        self._clock = clock
+        self._set_aside = set_aside
+        self._targets = targets
+        self._traffic = traffic
         self._log, self._wheel = files.log, files.wheel
         self._counts = counts
         self._delivery = delivery
@@ -82,7 +98,7 @@ class TimerEnqueuing:
             place = saved.last_timer_queue_offset if is_whole else 0
         else:
             place = max(found, saved.last_timer_queue_offset) if is_whole else found
-        queue = self._state.store.queues.find(TIMER_TOPIC, 0)
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
         self.queue_offset = 0 if queue is None else min(max(place, queue.min_offset), queue.max_offset)
         self.latest_ms = self._wheel.latest()
 
@@ -91,7 +107,7 @@ class TimerEnqueuing:
         timer = self._log.last()
         if timer is None:
             return None
-        view = self._state.store.log.view(timer.commit_log_offset, timer.message_size)
+        view = self._store.log.view(timer.commit_log_offset, timer.message_size)
         if view is None:
             return None
         try:
@@ -101,17 +117,17 @@ class TimerEnqueuing:
         return message.queue_offset + 1 if message.topic == TIMER_TOPIC else None
 
     def _now_slot(self) -> int:
-        return self._state.clock.now_ms() // self._slot_ms * self._slot_ms
+        return self._clock.now_ms() // self._slot_ms * self._slot_ms
 
     @property
     def behind(self) -> int:
         """How many messages of the timer topic are to be taken."""
-        queue = self._state.store.queues.find(TIMER_TOPIC, 0)
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
         return 0 if queue is None else max(queue.max_offset - self.queue_offset, 0)
 
     async def catch_up(self, *, takes: bool = True) -> None:
         """Take everything that is there now, and close the slots that are over."""
-        store = self._state.store
+        store = self._store
         slot = self._now_slot()
         target = self.queue_offset + self.behind if takes else 0
         while self.queue_offset < target:
@@ -122,7 +138,7 @@ class TimerEnqueuing:
                 except Exception as error:
                     if is_passing(error):
                         raise
-                    self._state.set_aside.add_place(TIMERS, TIMER_TOPIC, 0, place, error)
+                    self._set_aside.add_place(TIMERS, TIMER_TOPIC, 0, place, error)
                 self.queue_offset = place + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over
@@ -142,12 +158,12 @@ class TimerEnqueuing:
             self._delivery.read_time_ms = self.write_time_ms  # there is nothing in the wheel
         block = bytes(message.properties_block)
         due_ms = java_long(find_property(block, TIMER_OUT_MS))
-        if due_ms is None or due_ms > self._state.clock.now_ms() + DECADE_MS:
+        if due_ms is None or due_ms > self._clock.now_ms() + DECADE_MS:
             raise UnprocessableError(f"its {TIMER_OUT_MS} is no time within the next years")
-        topic, _ = self._state.targets.find(
+        topic, _ = self._targets.find(
             find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID), from_timers=True
         )
-        self._state.traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
+        self._traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
         if due_ms < self._delivery.read_time_ms:
             await self._delivery.deliver_late(message)
             return

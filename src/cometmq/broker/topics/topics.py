@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
@@ -62,9 +63,9 @@ _INHERITABLE: Final = _READ_WRITE | PERM_INHERIT
 class Topics:
     """The table of topics; belongs to the event loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, *, has_timers: bool = True) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self.config = config
+        self._settings = settings
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self._refusals = Rarely()
         self.generation = 0
@@ -73,7 +74,7 @@ class Topics:
         """Called after each change with the topics that changed; with none when topics were deleted."""
         self.on_dirty: Callable[[], None] | None = None
         """Called when the table has to be saved."""
-        built_in = list(_built_in(config, has_timers=has_timers))
+        built_in = list(_built_in(settings.broker, has_timers=settings.store.timer_wheel_enable))
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in built_in}
         self.system_topics = SYSTEM_TOPICS | self.table.keys()
         self.get: Callable[[str], TopicConfig | None] = self.table.get
@@ -137,7 +138,7 @@ class Topics:
         if template is None:
             log.warning("%s wants %s made like %s, which does not exist", peer, topic, default_topic)
             return None
-        if len(self.table) >= self.config.max_auto_create_topics:
+        if len(self.table) >= self._settings.broker.max_auto_create_topics:
             if count := self._refusals.count():
                 log.warning(
                     "%s wants %s made, and %d more were refused: there are %d topics (maxAutoCreateTopics)",
@@ -145,7 +146,7 @@ class Topics:
                 )
             return None
         perm = template.perm
-        if default_topic == DEFAULT_TOPIC and not self.config.auto_create_topic_enable:
+        if default_topic == DEFAULT_TOPIC and not self._settings.broker.auto_create_topic_enable:
             perm = _READ_WRITE
         if not perm & PERM_INHERIT:
             log.warning("%s wants %s made like %s, which is not for inheriting", peer, topic, default_topic)
@@ -183,10 +184,17 @@ class Topics:
             return None
         return self.ensure(name, queues, sys_flag=TOPIC_UNIT_SUB if has_unit_sub else 0)
 
+    def no_room_for(self, topic: str) -> str:
+        """The refusal of a topic that cannot be made."""
+        return (
+            f"topic[{topic}] does not exist, and this broker has {len(self.table)} topics; "
+            "delete topics that nobody needs, or raise maxTopics"
+        )
+
     def has_room_for(self, *topics: str) -> bool:
         """Whether all of these are there or may be made."""
         new = len(set(topics) - self.table.keys())
-        if not new or len(self.table) + new <= self.config.max_topics:
+        if not new or len(self.table) + new <= self._settings.broker.max_topics:
             return True
         if count := self._refusals.count():
             log.warning(

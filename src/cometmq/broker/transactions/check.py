@@ -21,16 +21,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.set_aside import TRANSACTIONS, UnprocessableError, check_put, is_passing
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.monitor.counters import TopicCounts
+from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.set_aside import TRANSACTIONS, SetAside, UnprocessableError, check_put, is_passing
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
+from cometmq.broker.topics.topics import Topics
 from cometmq.broker.transactions.check_requests import ProducerQuestions
 from cometmq.broker.transactions.half_messages import (
     checks_of,
@@ -48,10 +52,9 @@ from cometmq.model.message_properties import (
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
 )
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.wire.record.record import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -65,11 +68,29 @@ LONGEST_RUN_MS: Final = 60_000
 class TransactionChecking:
     """Looks through the half topic, when it is asked to; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, ends: TransactionEnds, counts: TopicCounts) -> None:
-        self.state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        targets: RestoreTargets,
+        set_aside: SetAside,
+        questions: ProducerQuestions,
+        ends: TransactionEnds,
+        counts: TopicCounts,
+    ) -> None:
+        self._topics = topics
+        self.store = store
+        self._offsets = offsets
+        self._set_aside = set_aside
+        self._settings = settings
+        self._targets = targets
+        self.clock = clock
         self.ends = ends
         self._counts = counts
-        self._questions = ProducerQuestions(state)
+        self._questions = questions
         self.checked = 0
         """How many checks there were since the start."""
         self.given_up = 0
@@ -77,7 +98,7 @@ class TransactionChecking:
 
     async def run(self) -> None:
         """Look through all queues of the half topic once."""
-        topic = self.state.topics.get(TRANS_HALF_TOPIC)
+        topic = self._topics.get(TRANS_HALF_TOPIC)
         for queue_id in range(1 if topic is None else topic.read_queue_nums):
             await self._check_queue(queue_id)
 
@@ -98,24 +119,24 @@ class TransactionChecking:
 
     def place_in(self, topic: str, queue_id: int) -> int:
         """Where the transaction group is in a queue."""
-        queue = self.state.store.queues.find(topic, queue_id)
-        place = self.state.offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        queue = self.store.queues.find(topic, queue_id)
+        place = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)
         # One behind the end would pass over all that comes until then.
         return max(place, 0) if queue is None else min(max(place, queue.min_offset), queue.max_offset)
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The place behind the last message of a queue."""
-        queue = self.state.store.queues.find(topic, queue_id)
+        queue = self.store.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def _commit(self, topic: str, queue_id: int, offset: int) -> None:
-        self.state.offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
+        self._offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
 
     async def _done_with(self, queue_id: int, operation: int, half: int) -> int:
         """Behind how many messages of the op topic nothing is to be known any more."""
         end = self.end_of(TRANS_HALF_TOPIC, queue_id)
         while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
-            found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
+            found = await self.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
                 if any(half <= offset < end for offset in self._ends_in(view, queue_id, place)):
                     return place
@@ -130,7 +151,7 @@ class TransactionChecking:
         ended: set[int] = set()
         target = self.end_of(TRANS_OP_HALF_TOPIC, queue_id)
         while operation < target:
-            found = await self.state.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
+            found = await self.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
                 ended.update(offset for offset in self._ends_in(view, queue_id, place) if offset < end)
             if found.next_offset <= operation:
@@ -146,7 +167,7 @@ class TransactionChecking:
             if operation.topic != TRANS_OP_HALF_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {operation.topic!r}")
         except (ProtocolError, UnprocessableError) as error:
-            self.state.set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
+            self._set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
             return ()
         return read_ends(operation)
 
@@ -162,18 +183,18 @@ class TransactionChecking:
         except Exception as error:
             if is_passing(error):
                 raise
-            self.state.set_aside.add_place(TRANSACTIONS, TRANS_HALF_TOPIC, *place, error)
+            self._set_aside.add_place(TRANSACTIONS, TRANS_HALF_TOPIC, *place, error)
             return True
 
     def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
         """Do what a half message that has not ended needs; False if it has to stay where it is."""
-        config, properties = self.state.config, half.properties()
-        self.state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
-        age_ms = self.state.clock.now_ms() - half.born_timestamp_ms
+        config, properties = self._settings.broker, half.properties()
+        self._targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        age_ms = self.clock.now_ms() - half.born_timestamp_ms
         checks = checks_of(properties)
         if (
             checks >= config.transaction_check_max
-            or age_ms > self.state.store_config.file_reserved_time * 3_600_000
+            or age_ms > self._settings.store.file_reserved_time * 3_600_000
         ):
             return self._give_up(half, properties)
         if half.store_timestamp_ms >= started_ms:
@@ -202,7 +223,7 @@ class TransactionChecking:
 
     def _put_again(self, half: Record, properties: dict[str, str]) -> Record | None:
         copy = renewed(half, properties)
-        result = self.state.store.put(copy)
+        result = self.store.put(copy)
         if not check_put(result.status):
             log.warning("a half message could not be put again: %s", result.status.value)
             return None
@@ -213,8 +234,8 @@ class TransactionChecking:
         return copy
 
     def _give_up(self, half: Record, properties: dict[str, str]) -> bool:
-        self.state.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        status = self.state.store.put(discarded(half)).status
+        self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        status = self.store.put(discarded(half)).status
         if not check_put(status):
             log.warning("a half message could not be given up: %s", status.value)
             return False
@@ -261,8 +282,8 @@ class _QueueCheck:
             self._ended.add(offset)
 
     async def _run(self, half: int, target: int) -> int:
-        state = self._checking.state
-        started_ms = state.clock.now_ms()
+        clock, store = self._checking.clock, self._checking.store
+        started_ms = clock.now_ms()
         window_end = passed = 0
         while half < target:
             if half >= window_end:
@@ -275,9 +296,9 @@ class _QueueCheck:
             if self._has_ended(half):
                 half += 1
                 continue
-            if state.clock.now_ms() - started_ms > LONGEST_RUN_MS:
+            if clock.now_ms() - started_ms > LONGEST_RUN_MS:
                 break
-            found = await state.store.get(TRANS_HALF_TOPIC, self._queue_id, half, 1)
+            found = await store.get(TRANS_HALF_TOPIC, self._queue_id, half, 1)
             if not found.records or found.queue_offsets[0] != half:
                 if found.next_offset <= half:
                     break

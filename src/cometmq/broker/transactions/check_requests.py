@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.settings import Settings
 from cometmq.broker.transactions.half_messages import target_of
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PGROUP, UNIQ_KEY
@@ -19,9 +21,6 @@ from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.send import CheckTransactionStateRequest
 from cometmq.wire.record.ids import encode_offset_id
 from cometmq.wire.record.record import Record, encode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -34,8 +33,9 @@ MOST_UNWRITTEN: Final = 1024 * 1024
 class ProducerQuestions:
     """Asks producers; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clients: Clients) -> None:
+        self._settings = settings
+        self._clients = clients
         self._asked: dict[str, int] = {}
         """By group: how often somebody was asked."""
 
@@ -54,7 +54,7 @@ class ProducerQuestions:
             msg_id=unique_key,
             transaction_id=unique_key,
             offset_msg_id=encode_offset_id(half.store_host, half.physical_offset),
-            target_broker_name=self._state.config.broker_name,
+            target_broker_name=self._settings.broker.broker_name,
         )
         try:
             body = bytes(encode_record(self._shown(half, *target)))
@@ -65,7 +65,7 @@ class ProducerQuestions:
         return True
 
     def _someone(self, group: str) -> Connection | None:
-        members = list(self._state.clients.producers.get(group, ()))
+        members = list(self._clients.producers.get(group, ()))
         if not members:
             return None
         if len(self._asked) >= MOST_GROUPS and group not in self._asked:

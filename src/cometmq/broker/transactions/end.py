@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import read_immunity_ms
 from cometmq.broker.transactions.op_queue import Place, TransactionEnds
@@ -30,16 +32,15 @@ from cometmq.model.message_properties import (
     TRANSACTION_ID,
 )
 from cometmq.model.sysflag import TransactionType, with_transaction_type
+from cometmq.ports.clock import Clock
 from cometmq.store.dispatch.rules import put_values
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.runs import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -94,8 +95,21 @@ class _Commit(NamedTuple):
 class TransactionEnding:
     """Ends transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, ends: TransactionEnds, counts: TopicCounts) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
+        targets: RestoreTargets,
+        ends: TransactionEnds,
+        counts: TopicCounts,
+    ) -> None:
+        self._targets = targets
+        self._store = store
+        self._clock = clock
+        self._traffic = traffic
+        self._settings = settings
         self._ends = ends
         self._counts = counts
         self.committed: dict[str, int] = {}
@@ -146,9 +160,7 @@ class TransactionEnding:
             raise SendRefused(ResponseCode.SYSTEM_BUSY, remark)
         block = half.properties_block
         try:
-            return self._state.targets.find(
-                find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID)
-            )
+            return self._targets.find(find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID))
         except UnprocessableError as error:
             remark = f"the half message does not say where it belongs: {error.message}"
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark) from None
@@ -157,8 +169,8 @@ class TransactionEnding:
         self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
-        run = self._state.store.put_run([commit.message() for commit in commits.values()], later)
-        now_ms = self._state.clock.now_ms()
+        run = self._store.put_run([commit.message() for commit in commits.values()], later)
+        now_ms = self._clock.now_ms()
         for (place, commit), put in zip(commits.items(), run.places, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
@@ -166,7 +178,7 @@ class TransactionEnding:
                 refusals[commit.number] = SendRefused(code, remark)
             else:
                 self._end(place, commit.topic, TransactionType.COMMIT, self.committed)
-                self._state.traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
+                self._traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
         commits.clear()
         return run.end_offset
 
@@ -176,7 +188,7 @@ class TransactionEnding:
         self._counts.add(topic, -1)
 
     def _half(self, header: EndTransactionRequest) -> Record:
-        view = self._state.store.lookup.at(header.commit_log_offset)
+        view = self._store.lookup.at(header.commit_log_offset)
         if view is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         try:
@@ -199,8 +211,8 @@ class TransactionEnding:
         asked_ms = read_immunity_ms(find_property(half.properties_block, CHECK_IMMUNITY_TIME_IN_SECONDS))
         if asked_ms is None:
             return
-        age_ms = self._state.clock.now_ms() - half.born_timestamp_ms
-        if age_ms > max(asked_ms, self._state.config.transaction_time_out):
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
+        if age_ms > max(asked_ms, self._settings.broker.transaction_time_out):
             remark = "the time that the transaction asked for is over; wait for its check"
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, remark)
 

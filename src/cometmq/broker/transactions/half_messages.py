@@ -11,8 +11,9 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.restoring import Target, read_target
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
@@ -30,16 +31,12 @@ from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.record import Record
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 HALF_QUEUE: Final = 0
 """The queue of the half topic that new half messages go to."""
 
 
-def prepare(state: BrokerState, record: Record, properties: dict[str, str], delay_level: int) -> None:
+def prepare(config: BrokerConfig, record: Record, properties: dict[str, str], delay_level: int) -> None:
     """Turn a message into a half message; raises `SendRefused`."""
-    config = state.config
     if config.reject_transaction_message:
         remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
         raise SendRefused(ResponseCode.NO_PERMISSION, remark)

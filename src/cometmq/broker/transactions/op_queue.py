@@ -16,19 +16,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cometmq.broker.send.properties import stored_block
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import TRANS_OP_HALF_TOPIC
+from cometmq.model.message import Host
 from cometmq.model.message_properties import TAGS, WAIT
 from cometmq.model.sysflag import TransactionType
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -76,9 +77,11 @@ class Memory(Generic[T]):
 class TransactionEnds:
     """Notes of ended transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._host = pack_host(state.host)
+    def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._host = pack_host(host)
         self._block = stored_block({WAIT: "true", TAGS: ENDED_TAG})
         self._unwritten: dict[int, list[int]] = {}
         """By queue: ends that are not in the op topic yet."""
@@ -142,13 +145,13 @@ class TransactionEnds:
         unwritten.append(offset)
         self._count += 1
         length = self._lengths[queue_id] = self._lengths.get(queue_id, 0) + len(str(offset)) + 1
-        if length > self._state.config.transaction_op_msg_max_size:
+        if length > self._settings.broker.transaction_op_msg_max_size:
             self.write(queue_id)
         elif self._timer is None:
             self._write_later()
 
     def _write_later(self) -> None:
-        interval_s = self._state.config.transaction_op_batch_interval / 1000
+        interval_s = self._settings.broker.transaction_op_batch_interval / 1000
         self._timer = asyncio.get_running_loop().call_later(interval_s, self.write_all)
 
     def write_all(self) -> None:
@@ -163,12 +166,12 @@ class TransactionEnds:
 
     def write(self, queue_id: int) -> None:
         """Put the notes of one queue into the op topic; they stay if that fails."""
-        most = max(self._state.config.transaction_op_msg_max_size, 1)
+        most = max(self._settings.broker.transaction_op_msg_max_size, 1)
         unwritten = self._unwritten.pop(queue_id, [])
         self._lengths.pop(queue_id, None)
         while unwritten:
             body, count = _text_of(unwritten, most)
-            status = self._state.store.put(self._operation(queue_id, body)).status
+            status = self._store.put(self._operation(queue_id, body)).status
             if status is not PutStatus.PUT_OK:
                 log.warning("ends of transactions could not be put yet: %s", status.value)
                 self._unwritten[queue_id] = unwritten
@@ -183,7 +186,7 @@ class TransactionEnds:
             body,
             self._block,
             queue_id=queue_id,
-            born_timestamp_ms=self._state.clock.now_ms(),
+            born_timestamp_ms=self._clock.now_ms(),
             born_host=self._host,
         )
 

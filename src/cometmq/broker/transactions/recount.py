@@ -7,23 +7,21 @@ topic says that it has ended. What is held in memory is bounded: ends are read f
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from cometmq.broker.restoring import Target
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.broker.topics.topics import Topics
 from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, TransactionChecking
 from cometmq.broker.transactions.half_messages import target_of
 from cometmq.model.errors import ProtocolError
+from cometmq.store.message_store import MessageStore
 from cometmq.wire.record.record import decode_record
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
-
-async def count_open(state: BrokerState, checking: TransactionChecking) -> dict[str, int]:
+async def count_open(topics: Topics, store: MessageStore, checking: TransactionChecking) -> dict[str, int]:
     """How many transactions of each topic are open."""
     counted: dict[str, int] = {}
-    topic = state.topics.get(TRANS_HALF_TOPIC)
+    topic = topics.get(TRANS_HALF_TOPIC)
     for queue_id in range(1 if topic is None else topic.read_queue_nums):
         half, end = checking.place_in(TRANS_HALF_TOPIC, queue_id), checking.end_of(TRANS_HALF_TOPIC, queue_id)
         operation, window_end = checking.place_in(TRANS_OP_HALF_TOPIC, queue_id), 0
@@ -32,7 +30,7 @@ async def count_open(state: BrokerState, checking: TransactionChecking) -> dict[
             if half >= window_end:
                 window_end = half + WINDOW
                 ended = await checking.read_window(queue_id, operation, window_end)
-            found = await state.store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
+            found = await store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
             for view, place in zip(found.records, found.queue_offsets, strict=True):
                 target = None if place in ended else _target_in(view)
                 if target is not None:

@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.saved_tables import Periodic, SavedTable
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.saved_tables import Periodic, TableFiles
+from cometmq.broker.set_aside import SetAside
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.broker.transactions.check import TransactionChecking
+from cometmq.broker.transactions.check_requests import ProducerQuestions
 from cometmq.broker.transactions.end import TransactionEnding
 from cometmq.broker.transactions.op_queue import TransactionEnds
 from cometmq.broker.transactions.recount import count_open
 from cometmq.model.errors import CometError
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.model.message import Host
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TransactionMetricsTable
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -33,28 +38,51 @@ log = logging.getLogger("cometmq.broker")
 class TransactionService:
     """Everything about transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self.runs = state.store_config.broker_role != "SLAVE"
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        files: TableFiles,
+        host: Host,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        traffic: Traffic,
+        targets: RestoreTargets,
+        set_aside: SetAside,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self.runs = settings.store.broker_role != "SLAVE"
         """Whether this broker ends transactions."""
-        self.counts = TopicCounts(state.clock)
+        self.counts = TopicCounts(clock)
         """How many transactions of each topic are open; who puts a half message counts it."""
-        self.ends = TransactionEnds(state)
-        self.ending = TransactionEnding(state, self.ends, self.counts)
-        self.checking = TransactionChecking(state, self.ends, self.counts)
-        self._metrics_file = SavedTable(
-            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, TransactionMetricsTable),
-            lambda: TransactionMetricsTable(*self.counts.copy()),
-            state.worker,
+        self.ends = TransactionEnds(settings, clock, host, store)
+        self.ending = TransactionEnding(settings, clock, store, traffic, targets, self.ends, self.counts)
+        self.checking = TransactionChecking(
+            settings,
+            clock,
+            store,
+            topics,
+            offsets,
+            targets,
+            set_aside,
+            ProducerQuestions(settings, clients),
+            self.ends,
+            self.counts,
         )
-        save_s = max(state.config.transaction_metric_flush_interval, 1) / 1000
+        self._metrics_file = files.table(
+            TransactionMetricsTable, lambda: TransactionMetricsTable(*self.counts.copy())
+        )
+        save_s = max(settings.broker.transaction_metric_flush_interval, 1) / 1000
         self._saving = Periodic(save_s, save_s, self._save_metrics, "saving transaction metrics")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take over what is open."""
-        loop = asyncio.get_running_loop()
-        saved = await loop.run_in_executor(self._state.worker, self._metrics_file.file.load)
+        saved = await self._metrics_file.load()
         if saved is not None:
             self.counts.load(saved.data_version, saved.transaction_count)
         elif self.runs:
@@ -77,7 +105,7 @@ class TransactionService:
 
     async def _count_anew(self) -> None:
         try:
-            counted = await count_open(self._state, self.checking)
+            counted = await count_open(self._topics, self._store, self.checking)
         except (OSError, CometError) as error:
             log.warning("open transactions could not be counted: %s", error)
             return
@@ -86,7 +114,7 @@ class TransactionService:
 
     async def _check_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(max(self._state.config.transaction_check_interval, 1) / 1000)
+            await asyncio.sleep(max(self._settings.broker.transaction_check_interval, 1) / 1000)
             try:
                 await self.checking.run()
             except Exception:

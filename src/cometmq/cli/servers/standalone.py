@@ -170,7 +170,7 @@ class Standalone:
                 typer.echo(f"warning: {warning}", err=True)
         broker = self._broker = Broker(*(each.settings for each in resolved))
         await broker.start()
-        await broker.state.registration.settled(READY_S)
+        await broker.context.registration.settled(READY_S)
         trouble = unregistered_text(broker)
         if trouble is not None:
             raise CometError(trouble)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.send import half_messages as half_sends
 from cometmq.broker.send.half_messages import HalfSends
 from cometmq.broker.send.properties import Stored, stored_block
+from cometmq.broker.settings import Settings
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import format_properties, parse_properties
 
@@ -18,8 +17,7 @@ HALF = {"TRAN_MSG": "true", "UNIQ_KEY": "0A01", "PGROUP": "shop"}
 
 
 def half_sends_of(*, rejects: bool = False) -> HalfSends:
-    config = SimpleNamespace(reject_transaction_message=rejects)
-    return HalfSends(cast(Any, SimpleNamespace(config=config)), ADDED)
+    return HalfSends(Settings(BrokerConfig(reject_transaction_message=rejects)), ADDED)
 
 
 def read(halves: HalfSends, text: str, topic: str = "Orders", queue_id: int = 0) -> Stored | None:
