@@ -19,13 +19,11 @@ from cometmq.broker.cluster.addresses import announced, resolve_host
 from cometmq.broker.cluster.registration import Registration
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
-from cometmq.broker.groups.assignment import Assignment
-from cometmq.broker.groups.broadcast_offsets import BroadcastOffsets
+from cometmq.broker.groups.assignment import Assignment, RequestModes
 from cometmq.broker.groups.groups import Groups
-from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.groups.offsets import BroadcastOffsets, ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.groups.queue_locks import QueueLocks
-from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.broker.handlers import HANDLERS
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.monitor.exporter import BrokerExporter

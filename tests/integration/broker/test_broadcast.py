@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.groups.offsets import PROXY_FOR_BROADCAST
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.bodies.heartbeat import MessageModel
 from tests.integration.client.consumer_kit import BRINGS_SUBSCRIPTION, GROUP, TOPIC, running_broker, tags

@@ -1,13 +1,13 @@
-"""Which queues of a topic a consumer reads, decided by the broker for those who leave it to brokers.
+"""Queue assignment by the broker (`QUERY_ASSIGNMENT`), and whether a group pulls or pops a topic.
 
 Rules kept here:
-- Queues and clients are sorted as every client sorts them, so that all brokers say the same.
+- Queues and clients are sorted as every client sorts them, so that all brokers return the same assignment.
 - A group that pops shares its queues: every member reads all of them (queue -1 of each broker), or its own
-  and those of some members behind it.
-- Where a topic, its route or the members of its group are not known, the answer is "keep what you have"; an
-  empty answer takes everything away.
-- Routes come from the name servers and are asked for again after a while; as long as none answers, the last
-  one counts, and where there never was one, the topic as this broker has it.
+  and those of some members after it.
+- Where a topic, its route or the members of its group are not known, the client keeps what it has; an empty
+  assignment takes everything away.
+- Routes come from the name servers and are fetched again after `loadBalancePollNameServerInterval`. While
+  none answers, the last route counts; without one, the topic as this broker has it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from cometmq.broker.groups.online import Clients
-from cometmq.broker.groups.request_modes import POP
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.settings import Settings
+from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
@@ -28,7 +29,7 @@ from cometmq.model.route import TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ
 from cometmq.ports.clock import Clock
 from cometmq.remoting.client import RemotingClient
-from cometmq.store.tables.tables import MessageRequestMode
+from cometmq.store.tables.tables import MessageRequestMode, MessageRequestModeTable
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest
 from cometmq.wire.bodies.heartbeat import MessageModel
 from cometmq.wire.bodies.json_body import decode_answer
@@ -37,11 +38,46 @@ from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 
 log = logging.getLogger("cometmq.broker")
 
+PULL: Final = "PULL"
+POP: Final = "POP"
 ROUTE_TIMEOUT_S: Final = 3.0
 MAX_ROUTES: Final = 10_000
 """With this many remembered, all are forgotten."""
-
 Queues = list[MessageQueue]
+
+
+class RequestModes:
+    """Modes by topic and group; belongs to the event loop."""
+
+    def __init__(self, settings: Settings, files: TableFiles) -> None:
+        self._settings = settings
+        self.table: dict[str, dict[str, MessageRequestMode]] = {}
+        self._file = files.table(MessageRequestModeTable, self.snapshot)
+
+    def load(self) -> None:
+        """Take over what was saved; blocks."""
+        saved = self._file.file.load()
+        if saved is not None:
+            self.table.update(saved.message_request_mode_map)
+
+    def snapshot(self) -> MessageRequestModeTable:
+        return MessageRequestModeTable({topic: dict(groups) for topic, groups in self.table.items()})
+
+    async def set(self, mode: MessageRequestMode) -> None:
+        """Set a mode, and return when it is on the disk."""
+        self.table.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self._file.changed()
+        await self._file.saved()
+
+    def get(self, topic: str, group: str) -> MessageRequestMode:
+        """The mode of a group; what a broker's settings say where nobody set one. Retries are pulled."""
+        found = self.table.get(topic, {}).get(group)
+        if found is not None:
+            return found
+        config = self._settings.broker
+        if topic.startswith(RETRY_PREFIX) or config.default_message_request_mode == PULL:
+            return MessageRequestMode(topic, group, PULL)
+        return MessageRequestMode(topic, group, POP, config.default_pop_share_queue_num)
 
 
 class Assignment:

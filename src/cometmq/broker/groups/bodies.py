@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
+from cometmq.broker.groups.online import Client, ConsumerGroup
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.consumer_info import queue_key as key_of
 from cometmq.wire.bodies.heartbeat import SubscriptionData

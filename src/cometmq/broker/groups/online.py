@@ -1,39 +1,57 @@
-"""Who is connected: the producers and consumers of every group, as their heartbeats say.
+"""Connected clients: the producers and consumers of every group, as their heartbeats register them.
 
 Rules kept here:
-- A client counts as long as its connection lasts and heartbeats come; after that it is gone from all groups.
-- The members of a group hear at once when somebody joins or leaves it or its topics change. Changes within a
-  moment share one notice, so that a thousand clients that start together do not make a million notices.
+- A client counts as long as its connection lasts and heartbeats come; after that it leaves all groups.
+- The members of a group are notified when somebody joins or leaves it or its topics change. Changes within
+  `NOTICE_DELAY_S` share one notice: a thousand clients that start together do not make a million notices.
 - Of two subscriptions of a group to a topic the newer one counts; a topic that a heartbeat lacks is no longer
   subscribed to.
-- Members whose subscriptions differ are named in the log, once for each way in which they differ. Where the
-  settings refuse them, one that is no member yet does not become one; a member that changes its mind stays.
+- Members whose subscriptions differ are named in the log, once for each difference. With
+  `rejectInconsistentSubscription` a new client that differs is refused; a member that changes stays.
+- A heartbeat is registered in one turn of the event loop. Its size is limited, far above what a client with
+  many consumers needs, so that the turn stays short.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
+import msgspec
+
 from cometmq.broker.groups.groups import Groups
-from cometmq.broker.groups.subscriptions import interest_of
+from cometmq.broker.groups.subscriptions import Interests, interest_of
 from cometmq.broker.pull.sql_filters import Compiled, ConsumerFilters
 from cometmq.broker.settings import Settings
 from cometmq.broker.turns import Turns
 from cometmq.model.errors import CometError, RemotingError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
-from cometmq.wire.bodies.heartbeat import ConsumerData
+from cometmq.wire.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
 from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Body
 from cometmq.wire.header.header import encode_fields
 from cometmq.wire.headers.session import NotifyConsumerIdsChangedRequest
 
 log = logging.getLogger("cometmq.broker")
 
+MAX_HEARTBEAT_BYTES: Final = 2 * 1024 * 1024
+MAX_GROUPS_OF_HEARTBEAT: Final = 1_000
+"""Producer and consumer groups together."""
+MAX_SUBSCRIPTIONS_OF_HEARTBEAT: Final = 4_000
+"""Of all groups together."""
+MAX_NAME: Final = 1_024
+"""The longest client id."""
 MAX_GROUPS: Final = 100_000
 """With this many groups of a kind online, a client of another one is not registered."""
 MAX_GROUPS_OF_CONNECTION: Final = 5_000
@@ -42,6 +60,137 @@ NOTICE_DELAY_S: Final = 0.02
 """So long a notice waits for further changes to the group."""
 COLLECTED_NOTICE_DELAY_S: Final = 15.0
 """The same where notices are not to be immediate."""
+
+
+class Client(msgspec.Struct, eq=False):
+    """A client on one connection."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    seen_ms: int
+    """When its last heartbeat came, on the monotonic clock."""
+
+    def __str__(self) -> str:
+        return f"{self.client_id} ({self.connection.remote_address})"
+
+
+class ConsumerGroup:
+    """The members of a group and its subscriptions; as long as it has members."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = ConsumeType.CONSUME_PASSIVELY
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        self.members: dict[Connection, Client] = {}
+        self._connections: dict[str, dict[Connection, None]] = {}
+        """By client id: while a client changes its connection it has two."""
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        """By topic."""
+        self.revision = 0
+        """Counts changes of what a pull of a member depends on."""
+        self.fingerprint = 0
+        """Of the heartbeat that came last."""
+        self.interests = Interests()
+        self.noted_difference: str | None = None
+        """How members differ in what they subscribe to, as the log says it."""
+
+    def take_member(self, client: Client, consumer: ConsumerData) -> bool:
+        """Register or refresh a member; the answer is whether it is new."""
+        if (self.consume_type, self.message_model) != (consumer.consume_type, consumer.message_model):
+            self.consume_type, self.message_model = consumer.consume_type, consumer.message_model
+            self.revision += 1
+        self.consume_from_where = consumer.consume_from_where
+        before = self.members.get(client.connection)
+        if before is not None and before.client_id != client.client_id:
+            log.warning("%s of %s calls itself %s now", before, self.name, client.client_id)
+            self._disconnect(before)
+        self.members[client.connection] = client
+        self._connections.setdefault(client.client_id, {})[client.connection] = None
+        if before is None:
+            log.info("consumer %s of %s is here", client, self.name)
+        return before is None
+
+    def take_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over what a member subscribes to; the answer is whether topics came or went."""
+        changed = False
+        topics = set()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            topics.add(topic)
+            known = self.subscriptions.get(topic)
+            if known is None:
+                changed = True
+                log.info("group %s subscribes to %s with %r", self.name, topic, subscription.sub_string[:200])
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscriptions[topic] = subscription
+            self.revision += 1
+        for topic in self.subscriptions.keys() - topics:
+            changed = True
+            log.info("group %s no longer subscribes to %s", self.name, topic)
+            del self.subscriptions[topic]
+            self.revision += 1
+        return changed
+
+    def drop_member(self, connection: Connection) -> Client | None:
+        """Forget a member; the answer is who it was."""
+        client = self.members.pop(connection, None)
+        if client is not None:
+            self._disconnect(client)
+        return client
+
+    def _disconnect(self, client: Client) -> None:
+        connections = self._connections[client.client_id]
+        del connections[client.connection]
+        if not connections:
+            del self._connections[client.client_id]
+            self.interests.drop(client.client_id)
+
+    def client(self, client_id: str) -> Client | None:
+        """A member by its id; the newest of its connections counts."""
+        connections = self._connections.get(client_id)
+        return None if connections is None else self.members[next(reversed(connections))]
+
+    @property
+    def client_ids(self) -> list[str]:
+        """The ids of all members, each once."""
+        return list(self._connections)
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model is MessageModel.BROADCASTING
+
+
+def refuse_large_body(body: Body) -> None:
+    """Raise `CometError` for a heartbeat that is not even read."""
+    if len(body) > MAX_HEARTBEAT_BYTES:
+        raise _too_large(f"of {len(body)} bytes", f"{MAX_HEARTBEAT_BYTES} bytes")
+
+
+def refuse_large(data: HeartbeatData) -> None:
+    """Raise `CometError` for a heartbeat that says too much."""
+    groups = len(data.producer_data_set) + len(data.consumer_data_set)
+    if groups > MAX_GROUPS_OF_HEARTBEAT:
+        raise _too_large(f"of {groups} groups", f"{MAX_GROUPS_OF_HEARTBEAT} groups")
+    subscriptions = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    if subscriptions > MAX_SUBSCRIPTIONS_OF_HEARTBEAT:
+        raise _too_large(
+            f"of {subscriptions} subscriptions", f"{MAX_SUBSCRIPTIONS_OF_HEARTBEAT} subscriptions"
+        )
+    if len(data.client_id) > MAX_NAME:
+        raise _too_large(f"with a client id of {len(data.client_id)} characters", f"{MAX_NAME} characters")
+
+
+def _too_large(found: str, allowed: str) -> CometError:
+    return CometError(
+        f"a heartbeat {found} is refused, {allowed} are allowed; start fewer consumers and producers with "
+        "one client id",
+        code=ResponseCode.ILLEGAL_OPERATION,
+    )
 
 
 class Clients:

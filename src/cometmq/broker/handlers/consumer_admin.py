@@ -13,7 +13,7 @@ from cometmq.broker.groups.bodies import (
     encode_producers,
     subscription_members,
 )
-from cometmq.broker.groups.consumer_group import Client
+from cometmq.broker.groups.online import Client
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CallTimeoutError, CometError

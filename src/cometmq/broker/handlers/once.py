@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.broker.send.writer_sequences import Lane, OnceRefused
+from cometmq.broker.send.exactly_once import Lane, OnceRefused
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, handles

@@ -1,22 +1,26 @@
-"""Clients that come, stay and go: heartbeats, and who is in a group."""
+"""Heartbeats, members of groups, queue locks and queue assignment."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from cometmq.broker.context import BrokerContext
-from cometmq.broker.groups.consumer_group import Client
-from cometmq.broker.groups.heartbeat_limits import refuse_large, refuse_large_body
+from cometmq.broker.groups.assignment import POP, PULL
+from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
-from cometmq.broker.turns import Steps, at_once, in_turns
+from cometmq.broker.topics.names import RETRY_PREFIX
+from cometmq.broker.turns import Steps, at_once, encode_beside, in_turns
 from cometmq.model.errors import CometError
+from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.store.tables.tables import MessageRequestMode
+from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
@@ -31,14 +35,22 @@ from cometmq.wire.headers.session import (
     GetConsumerListByGroupRequest,
     HeartbeatRequest,
     HeartbeatResponse,
+    LockBatchMqRequest,
+    UnlockBatchMqRequest,
     UnregisterClientRequest,
 )
 from cometmq.wire.json import fastjson
+from cometmq.wire.json.pretty import dumps_table
 from cometmq.wire.sql92.sql92 import Sql92Error, compile_sql
+
+if TYPE_CHECKING:
+    from cometmq.broker.context import BrokerContext
 
 _MANY_GROUPS: Final = 20
 """A heartbeat with more groups is registered in several turns."""
 _GONE: Final = Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
+MAX_QUEUES_AT_ONCE: Final = 16_384
+"""A request about more queues is refused."""
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -219,3 +231,98 @@ class SessionHandlers:
         except Sql92Error as error:
             return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=error.message)
         return Answer()
+
+
+class _Queue(msgspec.Struct, rename="camel"):
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class _Locking(msgspec.Struct, rename="camel"):
+    """Whose locks are meant, and which."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[_Queue] | None = None
+    only_this_broker: bool = False
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        if len(self.mq_set or ()) > MAX_QUEUES_AT_ONCE:
+            raise CometError(
+                f"{len(self.mq_set or ())} queues are too many for one request; lock or unlock at most "
+                f"{MAX_QUEUES_AT_ONCE} at once",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        return [MessageQueue(each.topic, each.broker_name, each.queue_id) for each in self.mq_set or ()]
+
+
+class LockHandlers:
+    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._locks = context.locks
+
+    def _is_there(self, queue: MessageQueue) -> bool:
+        return self._context.topics.has_queue(queue.topic, queue.queue_id)
+
+    @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
+    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+        """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
+        asked = decode_json_body(_Locking, request.body)
+        queues = filter(self._is_there, asked.queues)
+        locked = self._locks.lock(asked.consumer_group, asked.client_id, queues)
+        members = [
+            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+            for queue in locked
+        ]
+        return Answer(body=fastjson.dumps({"lockOKMQSet": members}))
+
+    @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
+    def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+        """Give up the locks of a client."""
+        asked = decode_json_body(_Locking, request.body)
+        self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
+        return Answer()
+
+
+class AssignmentHandlers:
+    """QUERY_ASSIGNMENT, and the modes that it tells."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._assignment = context.assignment
+
+    @handles(RequestCode.QUERY_ASSIGNMENT, NoHeader)
+    async def query(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The queues of a consumer."""
+        query = decode_json_body(QueryAssignmentRequest, request.body)
+        mode = self._context.request_modes.get(query.topic, query.consumer_group)
+        queues = await self._assignment.assign(query, mode)
+        return Answer(
+            body=await encode_beside(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
+        )
+
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)
+    async def set_mode(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Let a group pull or pop a topic from now on."""
+        context, mode = self._context, decode_json_body(MessageRequestMode, request.body)
+        if mode.topic.startswith(RETRY_PREFIX):
+            return Answer(ResponseCode.NO_PERMISSION, remark="retry topic is not allowed to set mode")
+        if context.topics.get(mode.topic) is None:
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{mode.topic}] not exist")
+        if context.groups.find(mode.consumer_group) is None:
+            remark = "subscription group does not exist"
+            return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if mode.mode not in (PULL, POP):
+            remark = f"the mode {mode.mode!r} is none of {PULL} and {POP}"
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        await context.request_modes.set(mode)
+        return Answer()
+
+    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader)
+    def all_modes(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """What was set, for slaves."""
+        return Answer(body=dumps_table(self._context.request_modes.snapshot(), pretty=False))

@@ -1,30 +1,78 @@
-"""The metrics of a broker, beside those of its ports, and whether it is ready for work.
+"""Prometheus exporter of a broker: `/metrics`, `/health` and `/ready`.
 
 Rules kept here:
 - A scrape runs on a thread of its own; it copies each table before it walks it.
-- Every metric has the labels of the broker: its cluster, its name, and what `metricsLabel` adds. It has at
-  most `metricsOtelCardinalityLimit` series; how many more there would be is told.
+- Every metric has the labels of the broker: its cluster, its name, and those of `metricsLabel`. It has at
+  most `metricsOtelCardinalityLimit` series; `cometmq_left_out_series` has the number of the others.
 - A broker is ready when it has recovered, its ports are open, a name server knows it, and its store takes
   messages.
+- `rocketmq_processor_watermark` is by RocketMQ's processors. No request waits before the handlers here; the
+  watermark is the number of requests that wait for the disk, for a worker, or for a name server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.lag import LagMetrics
 from cometmq.broker.monitor.message_types import KindsMetrics
-from cometmq.broker.monitor.processors import SEND, running
 from cometmq.broker.monitor.traffic import TrafficMetrics
 from cometmq.remoting.families import Families, one
 from cometmq.remoting.metrics import RemotingMetrics
 from cometmq.remoting.prometheus import MetricsExporter
 from cometmq.store.disk_space import used_percent
+from cometmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+SEND: Final = "send"
+ADMIN: Final = "admin"
+"""Every request that has no other processor."""
+_CODES: Final = {
+    SEND: (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.RECALL_MESSAGE,
+    ),
+    "pull": (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    ),
+    "lite_pull": (RequestCode.LITE_PULL_MESSAGE,),
+    "ack": (
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    ),
+    "query_message": (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID),
+    "heartbeat": (RequestCode.HEART_BEAT,),
+    "client_manager": (RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG),
+    "consumer_manager": (
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+    ),
+    "transaction": (RequestCode.END_TRANSACTION,),
+    "reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+}
+_PROCESSOR_OF: Final = {int(code): name for name, codes in _CODES.items() for code in codes}
+
+
+def running(ports: Iterable[RemotingMetrics]) -> dict[str, int]:
+    """How many requests of each processor are begun and not answered."""
+    counts = dict.fromkeys((*_CODES, ADMIN), 0)
+    for each in ports:
+        for code, counted in list(each.codes.items()):
+            counts[_PROCESSOR_OF.get(code, ADMIN)] += counted.running
+    return counts
 
 
 class BrokerExporter(MetricsExporter):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from cometmq.broker.context import BrokerContext
-    from cometmq.broker.groups.consumer_group import Client
+    from cometmq.broker.groups.online import Client
 
 _MODES: Final = {
     ConsumeType.CONSUME_ACTIVELY: "pull",

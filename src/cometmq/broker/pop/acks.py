@@ -1,25 +1,30 @@
-"""Acknowledgements, and changes of the time for which a message is invisible.
+"""Pop acknowledgements, and changes of the invisible time.
 
 Rules kept here:
-- An acknowledgement is answered when it is in the log, and with synchronous flush on the disk; what cannot be
-  written is answered with an error. So a message whose acknowledgement was answered in time never comes back.
-- Acknowledgements of one checkpoint that come one by one in the same turn of the event loop are written as
-  one record, and answered when the turn ends. Those that come in a batch are together already.
+- An acknowledgement is answered when it is in the log, and with synchronous flush on the disk. So a message
+  whose acknowledgement was answered in time never comes back.
+- Single acknowledgements of one checkpoint that come in the same turn of the event loop are written as one
+  record, and answered when the turn ends.
 - A changed time is a new checkpoint of one message, and then an acknowledgement of the old one; the answer
-  has what the new handle is made of.
+  has the parts of the new handle.
+- Messages popped in order have no checkpoints: the group goes on after the last message up to which all are
+  acknowledged. That is written down, because offsets are saved only every few seconds. Messages that the
+  group is past already count as done. A request that waits for the queue is woken when it is free.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopChecks
-from cometmq.broker.pop.handles import ORDER_QUEUE, PopRefused, marked_topic, read_handle
+from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
+from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.order_acks import OrderAcks
+from cometmq.broker.pop.offsets import Places
 from cometmq.broker.pop.revive_topic import ReviveLog, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
@@ -42,10 +47,100 @@ MAX_BATCH_ACKS: Final = 4_096
 """A request with acknowledgements of more checkpoints is refused."""
 MAX_BATCH_OFFSETS: Final = 65_536
 """The same with more messages."""
-
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = Answer()
 _NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
+
+
+class OrderAcks:
+    """Acknowledges in order; belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        offsets: ConsumerOffsets,
+        traffic: Traffic,
+        places: Places,
+        revive_log: ReviveLog,
+        orders: ConsumerOrders,
+        in_flight: InFlight,
+        on_free: Callable[[str, str, int], object],
+    ) -> None:
+        self._offsets = offsets
+        self._traffic = traffic
+        self._settings = settings
+        self._clock = clock
+        self._places = places
+        self._revive_log = revive_log
+        self._orders = orders
+        self._in_flight = in_flight
+        self._on_free = on_free
+
+    def acknowledge(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        pop_time_ms: int,
+        invisible_ms: int,
+        connection: Connection,
+    ) -> PutResult | None:
+        """A message is done; what was written about that, if anything."""
+        before = self._offsets.query(group, topic, queue_id)
+        if offset < before:
+            return None
+        next_offset = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms, before)
+        if next_offset == ILLEGAL:
+            remark = (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{offset}, "
+                f"next:{next_offset}, {connection.remote_address}"
+            )
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if next_offset == UNCHANGED:
+            return None
+        put = None
+        if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
+            put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
+            self._places.move(connection.remote_address, topic, group, queue_id, next_offset)
+        self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
+        self._traffic.note_acknowledged(topic, group, 1)
+        if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
+            self._on_free(topic, group, queue_id)
+        return put
+
+    def _write(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, next_offset: int
+    ) -> PutResult:
+        """Write down how far the group is, as an acknowledgement that belongs to no checkpoint."""
+        ack = Ack(
+            offset=offset,
+            broker_name=self._settings.broker.broker_name,
+            group=group,
+            pop_time_ms=pop_time_ms,
+            queue_id=queue_id,
+            start_offset=offset,
+            topic=topic,
+        )
+        put = self._revive_log.put_ack(ack, 0, 0, next_offset)
+        if put.status is not PutStatus.PUT_OK:
+            raise not_written(put.status)
+        return put
+
+    def change_time(self, header: ChangeInvisibleTimeRequest, handle: Handle) -> Answer:
+        """A message is to be invisible for another time from now on."""
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        visible_ms = self._clock.now_ms() + header.invisible_time
+        if header.offset >= self._offsets.query(group, topic, queue_id):
+            self._orders.change_visible(topic, group, queue_id, header.offset, handle.pop_time_ms, visible_ms)
+        return Answer(
+            header=ChangeInvisibleTimeResponse(
+                pop_time=handle.pop_time_ms,
+                invisible_time=visible_ms - handle.pop_time_ms,
+                revive_qid=ORDER_QUEUE,
+            )
+        )
 
 
 class AckedCheckpoint(NamedTuple):

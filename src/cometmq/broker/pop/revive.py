@@ -1,17 +1,21 @@
-"""Bringing back messages that were handed out and not acknowledged in time.
+"""Pop revive: bringing back messages that were popped and not acknowledged in time.
 
 Rules kept here:
-- The revive topic is read in order. A checkpoint stays in mind until it is done; how far each queue is done
+- The revive topic is read in order. A checkpoint stays in memory until it is done; how far each queue is done
   is the offset of a group, so that the next start, or Apache's broker, reads on from there.
-- A checkpoint is done when its time is over and all acknowledgements that came in time are read: they can be
-  read up to then, and the revive queue is read to its end. No more checkpoints are in mind than are within
-  the last second or two of their time.
+- A checkpoint is done when its time is over and all acknowledgements that came in time are read: the
+  watermark is past its time, and the revive queue is read to its end. No more checkpoints are in memory than
+  are within the last second or two of their time.
+- The watermark: an acknowledgement goes through the timer topic and the wheel into the revive topic, and with
+  synchronous flush it can be read only when it is on the disk. A time counts when the timers have delivered
+  everything before it, have then taken everything that was in the log by that time, and all that they have
+  put meanwhile can be read. Slots of the wheel count as a whole.
 - A message comes back as a new one in the retry topic of its group, which exists, on the disk, before; and
   the checkpoint gets an acknowledgement of it at once, so that no crash brings it back a second time.
 - A checkpoint waits until the timers have saved that it is delivered: it could come a second time otherwise.
 - What cannot be put now is tried until it can be; what can never be put, or read, is set aside.
-- A checkpoint whose time is further away than that of any pop is none: all behind it would wait for it.
-- Nothing polls: as long as there is no checkpoint, nothing runs.
+- A checkpoint whose time is further away than that of any pop is refused: all after it would wait for it.
+- Nothing polls: without a checkpoint nothing runs.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ import logging
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
-from cometmq.broker.pop.ack_horizon import Settling
 from cometmq.broker.pop.revive_retry import Outcome, Reviving
 from cometmq.broker.pop.revive_topic import (
     ACK_TAG,
@@ -34,7 +37,7 @@ from cometmq.broker.pop.revive_topic import (
 from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, is_passing
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.service import TimerService
-from cometmq.broker.topics.names import REVIVE_GROUP
+from cometmq.broker.topics.names import REVIVE_GROUP, TIMER_TOPIC
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
 from cometmq.ports.clock import Clock
 from cometmq.store.message_store import MessageStore
@@ -55,9 +58,59 @@ SPARE_MS: Final = 3_600_000
 """By how much clocks may differ that the times of checkpoints come from."""
 FAILURE_S: Final = 1.0
 STOP_S: Final = 10.0
-
 Key = tuple[str | None, str | None, int, int, int, str]
 """Topic, group, queue id, start offset, pop time and broker name of a checkpoint."""
+
+
+class Settling:
+    """Follows moments until they count; belongs to the event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: MessageStore, timers: TimerService) -> None:
+        self._store = store
+        self._timers = timers
+        self._settings = settings
+        self._clock = clock
+        self._dispatcher = store.files.dispatcher
+        self._settled_ms = 0
+        self._delivered: tuple[int, int, int] | None = None
+        """A moment; how far the log, and the timer topic, were when the timers had passed it."""
+        self._taken: tuple[int, int] | None = None
+        """A moment; how far the log was when the timers had taken everything up to there."""
+
+    def settled_ms(self) -> int:
+        """The moment up to which all acknowledgements can be read."""
+        while self._step():
+            pass
+        return self._settled_ms
+
+    def _step(self) -> bool:
+        store, timers = self._store, self._timers
+        readable = self._dispatcher.position
+        if self._taken is not None:
+            moment_ms, log_end = self._taken
+            if readable < log_end:
+                return False
+            self._settled_ms, self._taken = moment_ms, None
+        if self._delivered is None:
+            moment_ms = self._passed_ms()
+            if moment_ms <= self._settled_ms:
+                return False
+            queue = store.queues.find(TIMER_TOPIC, 0)
+            next_timer = 0 if queue is None else queue.next_offset
+            self._delivered = moment_ms, store.log.max_offset, next_timer
+        moment_ms, log_end, next_timer = self._delivered
+        if readable < log_end or timers.enqueuing.queue_offset < next_timer:
+            return False
+        self._taken, self._delivered = (moment_ms, store.log.max_offset), None
+        return True
+
+    def _passed_ms(self) -> int:
+        """The moment before which the timers have delivered everything."""
+        timers, slot_ms = self._timers, self._settings.store.timer_slot_ms
+        read_ms = timers.delivery.read_time_ms
+        if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.behind:
+            return self._clock.now_ms() // slot_ms * slot_ms
+        return read_ms
 
 
 class Pending:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.pop.ack_horizon import Settling
-from cometmq.broker.pop.acks import Acks
+from cometmq.broker.pop.acks import Acks, OrderAcks
 from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.long_polling import ANY_QUEUE
 from cometmq.broker.pop.offset_recovery import PopProgress
 from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.order_acks import OrderAcks
 from cometmq.broker.pop.peek import Looking
 from cometmq.broker.pop.pop import Popper
-from cometmq.broker.pop.revive import Reviver
+from cometmq.broker.pop.revive import Reviver, Settling
 from cometmq.broker.pop.revive_retry import Reviving
 from cometmq.broker.pop.revive_topic import ReviveLog
 from cometmq.broker.pop.take import Taker

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.broker.groups.consumer_group import ConsumerGroup
 from cometmq.broker.groups.groups import Groups
-from cometmq.broker.groups.online import Clients
+from cometmq.broker.groups.online import Clients, ConsumerGroup
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
 from cometmq.broker.pull.sql_filters import ConsumerFilters

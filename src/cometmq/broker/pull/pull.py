@@ -17,8 +17,7 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import Final
 
-from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST, BroadcastOffsets
-from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.groups.offsets import PROXY_FOR_BROADCAST, BroadcastOffsets, ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pull.checks import Permit, PullChecks

@@ -1,29 +1,31 @@
-"""Asking producers about transactions that they have said nothing about.
+"""Transaction check-back: asking producers about half messages that were neither committed nor rolled back.
 
 Rules kept here:
-- Half messages are looked at in their order, from the place of the transaction group on. The place moves over
-  those that have ended, and over those that are put once more at the end of the topic: because they are
+- Half messages are looked at in order, from the offset of the transaction group on. The offset moves over
+  ended transactions, and over half messages that are put again at the end of the topic: because they are
   checked, or because they asked for more time. It stops at the first that is too young.
-- A half message that was checked too often, or is older than messages are kept, is moved to a topic of its
-  own.
-- A check goes to one producer of the group, whichever is connected; the next one goes to another.
-- A message of the op topic is done with when the place is behind all half messages that it names.
-- That a half message stands elsewhere now is in the op topic when a look through its queue ends, long before
-  the place of the group is saved: a kill repeats the copies of one look, and never those of the looks before.
-- A half message that can never be put again, or does not say where it belongs, is set aside, and so is a
-  message of the op topic that cannot be read; the place moves over them. The end of a half message that is
-  not there yet counts for nothing.
-- What is held in memory about ends is bounded: they are read for some half messages at a time.
+- A half message that was checked too often, or is older than messages are kept, is moved to
+  `TRANS_CHECK_MAX_TIME_TOPIC`.
+- A check goes to one producer of the group, each time another one, as long as its connection takes more.
+  Nobody waits for the answer: it comes as a request of its own, or the check is repeated.
+- A message of the op topic is done when the offset is beyond all half messages that it names.
+- The new offset of a copy is in the op topic when a look through its queue ends, long before the offset of
+  the group is saved: a kill repeats the copies of one look, and never those of the looks before.
+- A half message that can never be put again, or has no target, is set aside, and so is a message of the op
+  topic that cannot be read; the offset moves over them. The end of a half message that is not there yet
+  counts for nothing.
+- The memory for ends is bounded: they are read for `WINDOW` half messages at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts
 from cometmq.broker.restoring import RestoreTargets
 from cometmq.broker.set_aside import TRANSACTIONS, SetAside, UnprocessableError, check_put, is_passing
@@ -35,7 +37,6 @@ from cometmq.broker.topics.names import (
     TRANSACTION_GROUP,
 )
 from cometmq.broker.topics.topics import Topics
-from cometmq.broker.transactions.check_requests import ProducerQuestions
 from cometmq.broker.transactions.half_messages import (
     checks_of,
     discarded,
@@ -44,25 +45,103 @@ from cometmq.broker.transactions.half_messages import (
     target_of,
 )
 from cometmq.broker.transactions.op_queue import TransactionEnds, read_ends
-from cometmq.model.errors import ProtocolError
+from cometmq.model.errors import CometError, ProtocolError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.message_properties import (
+    PGROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
 )
 from cometmq.ports.clock import Clock
+from cometmq.remoting.connection import Connection
 from cometmq.store.message_store import MessageStore
-from cometmq.wire.record.record import Record, decode_record
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.header.header import encode_fields
+from cometmq.wire.headers.send import CheckTransactionStateRequest
+from cometmq.wire.record.ids import encode_offset_id
+from cometmq.wire.record.record import Record, decode_record, encode_record
 
 log = logging.getLogger("cometmq.broker")
 
+MOST_GROUPS: Final = 10_000
+"""Of more groups than that it is not remembered who was asked last."""
+MOST_UNWRITTEN: Final = 1024 * 1024
+"""Who has not read so many bytes yet is asked nothing more."""
 WINDOW: Final = 65_536
 """Ends are read for so many half messages at a time."""
 READ_AT_ONCE: Final = 32
 PASSED_AT_ONCE: Final = 2000
 LONGEST_RUN_MS: Final = 60_000
+
+
+class ProducerQuestions:
+    """Asks producers; belongs to the event loop."""
+
+    def __init__(self, settings: Settings, clients: Clients) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._asked: dict[str, int] = {}
+        """By group: how often somebody was asked."""
+
+    def ask(self, half: Record, properties: Mapping[str, str]) -> bool:
+        """Ask about a half message; False if nobody could be asked."""
+        group, target = properties.get(PGROUP), target_of(properties)
+        connection = None if group is None else self._someone(group)
+        if connection is None or target is None:
+            log.warning("nobody of %s can be asked about its transaction at %d", group, half.physical_offset)
+            return False
+        unique_key = properties.get(UNIQ_KEY)
+        header = CheckTransactionStateRequest(
+            topic=half.topic,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=encode_offset_id(half.store_host, half.physical_offset),
+            target_broker_name=self._settings.broker.broker_name,
+        )
+        try:
+            body = bytes(encode_record(self._shown(half, *target)))
+            connection.oneway(RequestCode.CHECK_TRANSACTION_STATE, encode_fields(header), body)
+        except CometError as error:
+            log.warning("%s of %s was not asked: %s", connection.remote_address, group, error.message)
+            return False
+        return True
+
+    def _someone(self, group: str) -> Connection | None:
+        members = list(self._clients.producers.get(group, ()))
+        if not members:
+            return None
+        if len(self._asked) >= MOST_GROUPS and group not in self._asked:
+            self._asked.clear()
+        turn = self._asked[group] = self._asked.get(group, -1) + 1
+        for index in range(len(members)):
+            connection = members[(turn + index) % len(members)]
+            if connection.is_open and connection.unwritten_bytes < MOST_UNWRITTEN:
+                return connection
+        return None
+
+    def _shown(self, half: Record, topic: str, queue_id: int) -> Record:
+        """The half message as its producer knows it."""
+        return Record(
+            topic,
+            half.body,
+            half.properties_block,
+            body_crc=half.body_crc,
+            queue_id=queue_id,
+            flag=half.flag,
+            queue_offset=half.queue_offset,
+            physical_offset=half.physical_offset,
+            sys_flag=half.sys_flag,
+            born_timestamp_ms=half.born_timestamp_ms,
+            born_host=half.born_host,
+            store_timestamp_ms=half.store_timestamp_ms,
+            store_host=half.store_host,
+            reconsume_times=half.reconsume_times,
+        )
 
 
 class TransactionChecking:

@@ -1,10 +1,10 @@
-"""The transactions of a broker: their ends, the checks that go on beside, and how many are open.
+"""Transactions of a broker: their ends, the check-back task, and how many are open.
 
 Rules kept here:
-- What is open after a restart follows from the half topic, the op topic and the offsets of the transaction
-  group; there is no other state. A stop in good order puts everything that is known about ends into the op
-  topic.
-- How many are open is saved; a start that finds no such numbers, or none that can be read, counts anew.
+- Open transactions follow from the half topic, the op topic and the offsets of the transaction group; there
+  is no other state. An orderly stop puts all known ends into the op topic.
+- The number of open transactions is saved; a start without readable numbers counts anew: half messages after
+  the offset of the group are open, unless the op topic says that they have ended.
 - Checks begin anew every `transactionCheckInterval`; while no transaction is open they cost nothing.
 """
 
@@ -16,23 +16,55 @@ import logging
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.restoring import RestoreTargets, Target
 from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
+from cometmq.broker.topics.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.broker.topics.topics import Topics
-from cometmq.broker.transactions.check import TransactionChecking
-from cometmq.broker.transactions.check_requests import ProducerQuestions
+from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, ProducerQuestions, TransactionChecking
 from cometmq.broker.transactions.end import TransactionEnding
+from cometmq.broker.transactions.half_messages import target_of
 from cometmq.broker.transactions.op_queue import TransactionEnds
-from cometmq.broker.transactions.recount import count_open
-from cometmq.model.errors import CometError
+from cometmq.model.errors import CometError, ProtocolError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock
 from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TransactionMetricsTable
+from cometmq.wire.record.record import decode_record
 
 log = logging.getLogger("cometmq.broker")
+
+
+async def count_open(topics: Topics, store: MessageStore, checking: TransactionChecking) -> dict[str, int]:
+    """How many transactions of each topic are open."""
+    counted: dict[str, int] = {}
+    topic = topics.get(TRANS_HALF_TOPIC)
+    for queue_id in range(1 if topic is None else topic.read_queue_nums):
+        half, end = checking.place_in(TRANS_HALF_TOPIC, queue_id), checking.end_of(TRANS_HALF_TOPIC, queue_id)
+        operation, window_end = checking.place_in(TRANS_OP_HALF_TOPIC, queue_id), 0
+        ended: set[int] = set()
+        while half < end:
+            if half >= window_end:
+                window_end = half + WINDOW
+                ended = await checking.read_window(queue_id, operation, window_end)
+            found = await store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
+            for view, place in zip(found.records, found.queue_offsets, strict=True):
+                target = None if place in ended else _target_in(view)
+                if target is not None:
+                    counted[target[0]] = counted.get(target[0], 0) + 1
+            if found.next_offset <= half:
+                break
+            half = found.next_offset
+            await asyncio.sleep(0)  # others get their turn
+    return counted
+
+
+def _target_in(view: memoryview) -> Target | None:
+    try:
+        return target_of(decode_record(view).properties())
+    except ProtocolError:
+        return None
 
 
 class TransactionService:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker.send import writer_sequences as once_lanes
-from cometmq.broker.send.writer_sequences import IDLE_MS, Lane, OnceLanes, OnceRefused
+from cometmq.broker.send import exactly_once as once_lanes
+from cometmq.broker.send.exactly_once import IDLE_MS, Lane, OnceLanes, OnceRefused
 from cometmq.wire.exactly_once import NO_BATCH, UNKNOWN_DIGEST, OnceStep, read_step
 
 
