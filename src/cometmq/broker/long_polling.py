@@ -17,14 +17,17 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar
 
 from cometmq.broker.pull.filters import PullFilter
 from cometmq.broker.turns import TURN_S, Turns
+from cometmq.model.errors import CometError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import Answer, Deferred, Result
+from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 
 log = logging.getLogger("cometmq.broker")
@@ -54,11 +57,11 @@ class LongPolling(Generic[H]):
     def __init__(
         self,
         clock: Clock,
-        run: Callable[[H], None],
+        run: Callable[[H], Result],
         released: Callable[[H], None],
         on_tick: Callable[[int], None] | None = None,
     ) -> None:
-        """`run` runs a request again; `released` is told of each that is no longer held.
+        """`run` runs a request again; `released` is told of each request that is no longer held.
 
         `on_tick` is called every now and then with the monotonic time, while requests are held.
         """
@@ -72,6 +75,7 @@ class LongPolling(Generic[H]):
         """The same ticks, as a heap."""
         self._of_connection: dict[Connection, set[H]] = {}
         self._woken: Turns[H] = Turns(self._run)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.is_stopped = False
@@ -114,10 +118,20 @@ class LongPolling(Generic[H]):
         self._woken.add(woken)
 
     def _run(self, held: H) -> None:
+        connection, request = held.connection, held.request
         try:
-            self._run_again(held)
+            result = self._run_again(held)
+        except CometError as error:
+            result = _refusal(error)
         except Exception:  # the others are to be run all the same
-            log.exception("a held request of %s failed", held.connection.remote_address)
+            log.exception("a held request of %s failed", connection.remote_address)
+            return
+        if isinstance(result, Answer):
+            connection.answer(request, result)
+        elif not isinstance(result, Deferred):
+            task = asyncio.ensure_future(_answer_later(result, request, connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     # Time
 
@@ -159,6 +173,18 @@ class LongPolling(Generic[H]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def _answer_later(running: Awaitable[Answer], request: Command, connection: Connection) -> None:
+    try:
+        answer = await running
+    except CometError as error:
+        answer = _refusal(error)
+    connection.answer(request, answer)
+
+
+def _refusal(error: CometError) -> Answer:
+    return Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
 
 
 class ArrivalFilters:

@@ -25,9 +25,10 @@ from cometmq.broker.topics.names import (
     refuse_topic,
 )
 from cometmq.broker.topics.topics import Topics
-from cometmq.model.java_numbers import natural_int
+from cometmq.model.java_numbers import LARGEST_INT, natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.store.message_store import MessageStore
+from cometmq.wire.record.record import Record
 
 MOST_FOUND: Final = 4096
 """With so many known to be right, all are forgotten."""
@@ -43,6 +44,29 @@ def read_target(topic: str | None, queue_id: str | None) -> Target | None:
         return None  # also what would be large to remember
     number = natural_int(queue_id)
     return None if number is None else (topic, number)
+
+
+def restored(
+    waiting: Record,
+    topic: str,
+    queue_id: int,
+    block: bytes,
+    *,
+    born_host: bytes | None = None,
+    is_retry: bool = False,
+) -> Record:
+    """A message that waited as a new record of a queue; a retry counts as one more attempt to consume it."""
+    return Record(
+        topic,
+        waiting.body,
+        block,
+        queue_id=queue_id,
+        flag=waiting.flag,
+        sys_flag=waiting.sys_flag,
+        born_timestamp_ms=waiting.born_timestamp_ms,
+        born_host=waiting.born_host if born_host is None else born_host,
+        reconsume_times=min(waiting.reconsume_times + is_retry, LARGEST_INT),
+    )
 
 
 class RestoreTargets:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.runtime_info import runtime_info
 from cometmq.broker.start_checks import refuse_settings
 from cometmq.model.errors import CometError, HeaderError, SettingsError
@@ -41,9 +42,6 @@ from cometmq.wire.headers.admin import (
 from cometmq.wire.java_properties import format_properties, parse_properties
 from cometmq.wire.json import fastjson
 from cometmq.wire.json.pretty import dumps_table
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

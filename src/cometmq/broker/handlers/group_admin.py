@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.topics.names import refuse_group
 from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
@@ -32,9 +33,6 @@ from cometmq.wire.headers.group import (
     UpdateGroupForbiddenRequest,
 )
 from cometmq.wire.json.pretty import dumps_table
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from zlib_ng.zlib_ng import crc32
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.exactly_once import Lane, OnceRefused
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
@@ -34,9 +35,6 @@ from cometmq.wire.exactly_once import (
 )
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 _OK: Final = PutStatus.PUT_OK
 _NOT_SAFE: Final = "what is stored is not known to be on the disk; ask again"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from cometmq.broker.context import BrokerContext
 from cometmq.remoting.connection import Connection
@@ -21,9 +20,6 @@ from cometmq.wire.headers.pop import (
     PopMessageRequest,
 )
 from cometmq.wire.headers.pull import PullMessageRequest
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 
 class PullHandlers:

@@ -6,8 +6,9 @@ whoever is told of success can rely on it, as long as the slot is not being deli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle
 from cometmq.model.errors import MessageError
@@ -26,9 +27,6 @@ from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 from cometmq.wire.record.record import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.model.errors import MessageError
 from cometmq.remoting.connection import Connection
@@ -27,9 +28,6 @@ from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
 from cometmq.wire.record.log_records import read_description
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

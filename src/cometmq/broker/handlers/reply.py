@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.cluster.addresses import announced
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import AnySend, SendRefused, SendTarget
 from cometmq.broker.send.pending_replies import Requesters
 from cometmq.model.errors import CometError
@@ -30,9 +31,6 @@ from cometmq.wire.headers.send import (
 )
 from cometmq.wire.record.properties import format_properties, parse_properties
 from cometmq.wire.record.record import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.counters import PLAIN, TRANSACTION
 from cometmq.broker.send.checks import SendTarget
 from cometmq.broker.send.half_messages import HalfSends
@@ -33,7 +34,6 @@ from cometmq.wire.frame.frame import json_frame
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
     class _Send(Command, kw_only=True):
         typed: SendMessageRequestV2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.retries import (
     FIRST_RETRY_LEVEL,
@@ -25,9 +25,6 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest
 from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

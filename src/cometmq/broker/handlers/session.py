@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -42,9 +42,6 @@ from cometmq.wire.headers.session import (
 from cometmq.wire.json import fastjson
 from cometmq.wire.json.pretty import dumps_table
 from cometmq.wire.sql92.sql92 import Sql92Error, compile_sql
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 _MANY_GROUPS: Final = 20
 """A heartbeat with more groups is registered in several turns."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
 from cometmq.broker.turns import encode_beside
@@ -31,9 +32,6 @@ from cometmq.wire.headers.topic import (
     GetTopicConfigRequest,
 )
 from cometmq.wire.json.pretty import dumps_table
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 log = logging.getLogger("cometmq.broker")
 

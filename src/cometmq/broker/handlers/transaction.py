@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
 from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
@@ -21,9 +22,6 @@ from cometmq.wire.frame.command import Command, encode_response_head
 from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMessageRequest
 from cometmq.wire.record.ids import decode_offset_id
 from cometmq.wire.record.record import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerContext
 
 _DONE: Final = Answer()
 _OUTCOMES: Final = {

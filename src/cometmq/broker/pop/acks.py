@@ -25,7 +25,7 @@ from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.revive_topic import ReviveLog, not_written
+from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveLog, ack_of, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.ports.clock import Clock
@@ -143,19 +143,6 @@ class OrderAcks:
         )
 
 
-class AckedCheckpoint(NamedTuple):
-    """A checkpoint of which messages are acknowledged."""
-
-    topic: str
-    group: str
-    queue_id: int
-    start_offset: int
-    pop_time_ms: int
-    invisible_ms: int
-    revive_queue: int
-    broker_name: str
-
-
 class Waiting(NamedTuple):
     """A request that is answered when its acknowledgement is written."""
 
@@ -210,16 +197,7 @@ class Acks:
             return self._when_safe(put, _DONE, request, connection)
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
         _check_names(header.consumer_group, handle.broker_name)
-        checkpoint = AckedCheckpoint(
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
-            handle.start_offset,
-            handle.pop_time_ms,
-            handle.invisible_ms,
-            handle.revive_queue,
-            handle.broker_name,
-        )
+        checkpoint = _checkpoint_of(header, handle)
         self._collect(checkpoint, header.offset)
         self._waiting.append(Waiting(checkpoint, connection, request))
         return DEFERRED
@@ -332,18 +310,8 @@ class Acks:
             _answer_all(waiting, failed, _OK)
 
     def _write_ack(self, checkpoint: AckedCheckpoint, offsets: list[int]) -> PutResult:
-        is_one = len(offsets) == 1
         put = self._revive_log.put_ack(
-            Ack(
-                offset=offsets[0] if is_one else -1,
-                offsets=None if is_one else offsets,
-                broker_name=checkpoint.broker_name,
-                group=checkpoint.group,
-                pop_time_ms=checkpoint.pop_time_ms,
-                queue_id=checkpoint.queue_id,
-                start_offset=checkpoint.start_offset,
-                topic=checkpoint.topic,
-            ),
+            ack_of(checkpoint, offsets),
             checkpoint.revive_queue,
             checkpoint.pop_time_ms + checkpoint.invisible_ms,
         )
@@ -383,17 +351,10 @@ class Acks:
         put = self._revive_log.put_checkpoint(checkpoint, handle.revive_queue)
         if put.status is not _OK:
             raise not_written(put.status)
-        old = Ack(
-            offset=header.offset,
-            broker_name=handle.broker_name,
-            group=header.consumer_group,
-            pop_time_ms=handle.pop_time_ms,
-            queue_id=header.queue_id,
-            start_offset=handle.start_offset,
-            topic=header.topic,
+        old = _checkpoint_of(header, handle)
+        put = self._revive_log.put_ack(
+            ack_of(old, [header.offset]), old.revive_queue, old.pop_time_ms + old.invisible_ms
         )
-        deliver_ms = handle.pop_time_ms + handle.invisible_ms
-        put = self._revive_log.put_ack(old, handle.revive_queue, deliver_ms)
         if put.status is not _OK:  # it may come twice then, and does not get lost
             raise not_written(put.status)
         self._traffic.note_popped(header.topic, header.consumer_group)
@@ -415,6 +376,19 @@ class Acks:
 
         self._store.when_flushed(put, flushed)
         return DEFERRED
+
+
+def _checkpoint_of(header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: Handle) -> AckedCheckpoint:
+    return AckedCheckpoint(
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+        handle.start_offset,
+        handle.pop_time_ms,
+        handle.invisible_ms,
+        handle.revive_queue,
+        handle.broker_name,
+    )
 
 
 def _check_names(*names: str) -> None:

@@ -23,6 +23,7 @@ from cometmq.broker.pull.filters import PullFilter
 from cometmq.broker.settings import Settings
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Result
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pop import NotificationRequest, PopMessageRequest
@@ -87,7 +88,7 @@ class Waiters:
         settings: Settings,
         clock: Clock,
         store: MessageStore,
-        run: Callable[[Waiter], None],
+        run: Callable[[Waiter], Result],
         *,
         last_first: bool,
     ) -> None:
@@ -218,15 +219,18 @@ class Waiters:
                 return True
         return False
 
-    def _run(self, waiter: Waiter) -> None:
+    def _run(self, waiter: Waiter) -> Result:
         group, queue_id = waiter.group, waiter.header.queue_id
         assert group is not None
         if waiter.is_woken:
             group.woken.discard(queue_id)
-        if waiter.connection.is_open:
-            self._run_again(waiter)
-        elif waiter.is_woken:  # it left meanwhile; somebody else may want the message
-            self._wake_first(group, queue_id, None)
-        if not self.count and self._listens:
-            self._listens = False
-            self._store.arrivals.remove(self.arrived)
+        try:
+            if waiter.connection.is_open:
+                return self._run_again(waiter)
+            if waiter.is_woken:  # it left meanwhile; somebody else may want the message
+                self._wake_first(group, queue_id, None)
+            return DEFERRED
+        finally:
+            if not self.count and self._listens:
+                self._listens = False
+                self._store.arrivals.remove(self.arrived)

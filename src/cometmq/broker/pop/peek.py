@@ -14,7 +14,6 @@ from cometmq.broker.pop.pop import END_EARLY_MS
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
 from cometmq.broker.turns import Breath
-from cometmq.model.errors import CometError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
@@ -125,12 +124,6 @@ class Looking:
                 return True
         return False
 
-    def _run_again(self, waiter: Waiter) -> None:
-        header, request, connection = waiter.header, waiter.request, waiter.connection
-        assert isinstance(header, NotificationRequest)
-        try:
-            result = self.notify(header, request, connection)
-        except CometError as error:
-            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        if isinstance(result, Answer):
-            connection.answer(request, result)
+    def _run_again(self, waiter: Waiter) -> Answer | Deferred:
+        assert isinstance(waiter.header, NotificationRequest)
+        return self.notify(waiter.header, waiter.request, waiter.connection)

@@ -10,8 +10,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from typing import Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
@@ -19,7 +17,6 @@ from cometmq.broker.pop.handles import ORDER_QUEUE
 from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
 from cometmq.broker.pop.take import Pop, Taker
 from cometmq.broker.settings import Settings
-from cometmq.model.errors import CometError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
@@ -48,7 +45,6 @@ class Popper:
         self._taker = taker
         self._pops = 0
         self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
-        self._tasks: set[asyncio.Task[None]] = set()
         self.waiters = Waiters(settings, clock, store, self._run_again, last_first=False)
 
     def pop(self, header: PopMessageRequest, request: Command, connection: Connection) -> Result:
@@ -111,31 +107,9 @@ class Popper:
             header = pop.header
             self.waiters.wake(header.topic, header.consumer_group, header.queue_id)
 
-    # Pops that waited
-
-    def _run_again(self, waiter: Waiter) -> None:
-        header, request, connection = waiter.header, waiter.request, waiter.connection
-        assert isinstance(header, PopMessageRequest)
-        try:
-            result = self.pop(header, request, connection)
-        except CometError as error:
-            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        if isinstance(result, Answer):
-            connection.answer(request, result)
-        elif asyncio.iscoroutine(result):
-            task = asyncio.get_running_loop().create_task(_answer_later(result, request, connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-
-async def _answer_later(
-    popping: Coroutine[object, object, Answer], request: Command, connection: Connection
-) -> None:
-    try:
-        answer = await popping
-    except CometError as error:
-        answer = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-    connection.answer(request, answer)
+    def _run_again(self, waiter: Waiter) -> Result:
+        assert isinstance(waiter.header, PopMessageRequest)
+        return self.pop(waiter.header, waiter.request, waiter.connection)
 
 
 def _answer(pop: Pop, *, is_full: bool = False) -> Answer:

@@ -19,7 +19,8 @@ from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.pop.handles import normal_topic, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.revive_topic import ReviveLog, ack_of
+from cometmq.broker.restoring import restored
 from cometmq.broker.saved_tables import SavedTable
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, check_put, is_passing
@@ -27,11 +28,10 @@ from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError
-from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
 from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TopicTable
-from cometmq.wire.bodies.pop import Ack, Checkpoint
+from cometmq.wire.bodies.pop import Checkpoint
 from cometmq.wire.record.record import Record, decode_record
 
 log = logging.getLogger("cometmq.broker")
@@ -157,15 +157,13 @@ class Reviving:
         properties = message.properties()
         if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
             properties[FIRST_POP_TIME] = str(checkpoint.pop_time_ms)
-        revived = Record(
+        revived = restored(
+            message,
             retry_topic,
-            message.body,
+            0,
             stored_block(properties),
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
             born_host=self._revive_log.host,
-            reconsume_times=min(message.reconsume_times + 1, LARGEST_INT),
+            is_retry=True,
         )
         is_put = check_put(self._store.put(revived).status)
         self.revived += is_put
@@ -179,15 +177,5 @@ class Reviving:
 
     def _acknowledge(self, checkpoint: Checkpoint, offsets: list[int], revive_queue: int) -> None:
         """Say in the revive topic itself that these messages are done."""
-        is_one = len(offsets) == 1
-        ack = Ack(
-            offset=offsets[0] if is_one else -1,
-            offsets=None if is_one else offsets,
-            broker_name=checkpoint.broker_name,
-            group=checkpoint.group,
-            pop_time_ms=checkpoint.pop_time_ms,
-            queue_id=checkpoint.queue_id,
-            start_offset=checkpoint.start_offset,
-            topic=checkpoint.topic,
-        )
+        ack = ack_of(checkpoint, offsets)
         self._revive_log.put_ack(ack, revive_queue, 0)

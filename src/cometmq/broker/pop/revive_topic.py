@@ -13,7 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from cometmq.broker.pop.handles import PopRefused
 from cometmq.broker.send.properties import java_order
@@ -58,6 +58,19 @@ def _template(names: Iterable[str]) -> str:
 _DIRECT_TEMPLATES: Final = (_template(_PLAIN), _template((*_PLAIN, NEXT_OFFSET)))
 _TIMED_TEMPLATES: Final = (_template((*_PLAIN, *_TIMED)), _template((*_PLAIN, NEXT_OFFSET, *_TIMED)))
 """Without the next offset, and with it."""
+
+
+class AckedCheckpoint(NamedTuple):
+    """A checkpoint of which messages are acknowledged."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    broker_name: str
 
 
 class ReviveLog:
@@ -129,6 +142,21 @@ class ReviveLog:
                 born_host=self.host,
             )
         )
+
+
+def ack_of(checkpoint: Checkpoint | AckedCheckpoint, offsets: list[int]) -> Ack:
+    """The acknowledgement of one or several messages of a checkpoint."""
+    is_one = len(offsets) == 1
+    return Ack(
+        offset=offsets[0] if is_one else -1,
+        offsets=None if is_one else offsets,
+        broker_name=checkpoint.broker_name,
+        group=checkpoint.group,
+        pop_time_ms=checkpoint.pop_time_ms,
+        queue_id=checkpoint.queue_id,
+        start_offset=checkpoint.start_offset,
+        topic=checkpoint.topic,
+    )
 
 
 def not_written(status: PutStatus) -> PopRefused:

@@ -17,6 +17,7 @@ from cometmq.broker.pull.filters import PullFilter
 from cometmq.broker.settings import Settings
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.handler import DEFERRED, Result
 from cometmq.store.message_store import MessageStore
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
@@ -51,7 +52,7 @@ class HeldPulls:
     def __init__(self, settings: Settings, clock: Clock, store: MessageStore) -> None:
         self._settings = settings
         self._clock = clock
-        self.run: Callable[[HeldPull], None] | None = None
+        self.run: Callable[[HeldPull], Result] | None = None
         """Runs a pull that was woken, without holding it again."""
         self._waiting: dict[str, dict[int, dict[HeldPull, None]]] = {}
         """By topic and queue id."""
@@ -95,9 +96,8 @@ class HeldPulls:
         self._passed_over.discard(pull)
         self._characters -= len(header.subscription or "")
 
-    def _run(self, pull: HeldPull) -> None:
-        if self.run is not None and pull.connection.is_open:
-            self.run(pull)
+    def _run(self, pull: HeldPull) -> Result:
+        return DEFERRED if self.run is None or not pull.connection.is_open else self.run(pull)
 
     def _recheck(self, now_ms: int) -> None:
         period_ms = RECHECK_MS if self._settings.broker.long_polling_enable else SHORT_RECHECK_MS

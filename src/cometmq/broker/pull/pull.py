@@ -13,7 +13,6 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from time import perf_counter
 from typing import Final
 
@@ -24,7 +23,6 @@ from cometmq.broker.pull.checks import Permit, PullChecks
 from cometmq.broker.pull.cold_reads import HOLD_S, REFUSAL, ColdReads
 from cometmq.broker.pull.long_polling import HeldPull, HeldPulls
 from cometmq.broker.settings import Settings
-from cometmq.model.errors import CometError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
@@ -98,7 +96,6 @@ class Puller:
         self._is_slave = settings.store.broker_role == "SLAVE"
         self._corrects = not self._is_slave or settings.store.offset_check_in_slave
         self._broadcast = broadcast_offsets
-        self._tasks: set[asyncio.Task[None]] = set()
         held_pulls.run = self.run_again
 
     def pull(
@@ -267,28 +264,9 @@ class Puller:
             offset = next_offset if code == _MOVED else header.queue_offset
             self._broadcast.pulled(header, connection, offset)
 
-    # Pulls that were held
-
-    def run_again(self, held: HeldPull) -> None:
-        """Run a pull that was held, and answer it."""
-        try:
-            result = self.pull(held.header, held.request, held.connection, first=False)
-        except CometError as error:
-            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        if isinstance(result, Answer):
-            held.connection.answer(held.request, result)
-        elif asyncio.iscoroutine(result):
-            task = asyncio.get_running_loop().create_task(self._answer_later(held, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    @staticmethod
-    async def _answer_later(held: HeldPull, reading: Coroutine[object, object, Answer]) -> None:
-        try:
-            answer = await reading
-        except CometError as error:
-            answer = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        held.connection.answer(held.request, answer)
+    def run_again(self, held: HeldPull) -> Result:
+        """Run a pull that was held."""
+        return self.pull(held.header, held.request, held.connection, first=False)
 
 
 def _fields(

@@ -13,11 +13,11 @@ from typing import Final
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.restoring import restored
 from cometmq.broker.send.checks import AnySend, SendRefused
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.topics.names import FAQ, RETRY_PREFIX, dead_letter_topic
 from cometmq.broker.topics.topics import Topics
-from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
@@ -70,15 +70,5 @@ def sent_back(stored: Record, topic: str, queue_id: int, delay_level: int) -> tu
     properties[DELAY] = str(delay_level)
     if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
         properties[ORIGIN_MESSAGE_ID] = encode_offset_id(stored.store_host, stored.physical_offset)
-    record = Record(
-        topic,
-        stored.body,
-        stored_block(properties),
-        queue_id=queue_id,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_timestamp_ms=stored.born_timestamp_ms,
-        born_host=stored.born_host,
-        reconsume_times=min(stored.reconsume_times + 1, LARGEST_INT),
-    )
+    record = restored(stored, topic, queue_id, stored_block(properties), is_retry=True)
     return record, properties

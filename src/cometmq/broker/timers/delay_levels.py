@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.restoring import RestoreTargets, Target
+from cometmq.broker.restoring import RestoreTargets, restored
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.set_aside import DELAYS, BackOff, SetAside, UnprocessableError, check_put, is_passing
@@ -66,22 +66,6 @@ def put_aside(record: Record, properties: dict[str, str], level: int, levels: De
     record.topic = DELAY_TOPIC
     record.queue_id = level - 1
     record.properties_block = stored_block(properties)
-
-
-def bring_back(waiting: Record, properties: Mapping[str, str], target: Target) -> Record:
-    """The message that waited, for the queue that it belongs to."""
-    topic, queue_id = target
-    return Record(
-        topic,
-        waiting.body,
-        stored_block(properties),
-        queue_id=queue_id,
-        flag=waiting.flag,
-        sys_flag=waiting.sys_flag,
-        born_timestamp_ms=waiting.born_timestamp_ms,
-        born_host=waiting.born_host,
-        reconsume_times=waiting.reconsume_times,
-    )
 
 
 class DelayService:
@@ -254,7 +238,7 @@ class DelayService:
             raise UnprocessableError(f"it is a message of topic {waiting.topic}")
         properties = waiting.properties()
         target = self._targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
-        message = bring_back(waiting, properties, target)
+        message = restored(waiting, *target, stored_block(properties))
         status = self._store.put(message).status
         is_put = check_put(status)
         if not is_put and self._back_off.is_first:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from cometmq.broker.monitor.counters import TopicCounts
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.restoring import RestoreTargets, restored
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import TIMERS, BackOff, SetAside, UnprocessableError, check_put, is_passing
 from cometmq.broker.settings import Settings
@@ -221,19 +221,7 @@ class TimerDelivery:
                 properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID), from_timers=True
             )
         properties[TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
-        await self._put(
-            Record(
-                topic,
-                message.body,
-                stored_block(properties),
-                queue_id=queue_id,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_timestamp_ms=message.born_timestamp_ms,
-                born_host=message.born_host,
-                reconsume_times=message.reconsume_times,
-            )
-        )
+        await self._put(restored(message, topic, queue_id, stored_block(properties)))
         self.delivered += not rolls
 
     async def _put(self, message: Record) -> None:

@@ -24,6 +24,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts
@@ -104,7 +106,11 @@ class ProducerQuestions:
             target_broker_name=self._settings.broker.broker_name,
         )
         try:
-            body = bytes(encode_record(self._shown(half, *target)))
+            topic, queue_id = target
+            shown = msgspec.structs.replace(
+                half, topic=topic, queue_id=queue_id, magic=0, prepared_transaction_offset=0
+            )
+            body = bytes(encode_record(shown))
             connection.oneway(RequestCode.CHECK_TRANSACTION_STATE, encode_fields(header), body)
         except CometError as error:
             log.warning("%s of %s was not asked: %s", connection.remote_address, group, error.message)
@@ -123,25 +129,6 @@ class ProducerQuestions:
             if connection.is_open and connection.unwritten_bytes < MOST_UNWRITTEN:
                 return connection
         return None
-
-    def _shown(self, half: Record, topic: str, queue_id: int) -> Record:
-        """The half message as its producer knows it."""
-        return Record(
-            topic,
-            half.body,
-            half.properties_block,
-            body_crc=half.body_crc,
-            queue_id=queue_id,
-            flag=half.flag,
-            queue_offset=half.queue_offset,
-            physical_offset=half.physical_offset,
-            sys_flag=half.sys_flag,
-            born_timestamp_ms=half.born_timestamp_ms,
-            born_host=half.born_host,
-            store_timestamp_ms=half.store_timestamp_ms,
-            store_host=half.store_host,
-            reconsume_times=half.reconsume_times,
-        )
 
 
 class TransactionChecking:

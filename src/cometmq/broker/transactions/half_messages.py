@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.restoring import Target, read_target
+from cometmq.broker.restoring import Target, read_target, restored
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
@@ -59,26 +59,12 @@ def target_of(properties: Mapping[str, str]) -> Target | None:
 
 def renewed(half: Record, properties: Mapping[str, str]) -> Record:
     """A half message once more, with other properties."""
-    return _copy(half, TRANS_HALF_TOPIC, half.queue_id, stored_block(properties))
+    return restored(half, TRANS_HALF_TOPIC, half.queue_id, stored_block(properties))
 
 
 def discarded(half: Record) -> Record:
     """The message that stands for a transaction that nobody could say the end of."""
-    return _copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, bytes(half.properties_block))
-
-
-def _copy(half: Record, topic: str, queue_id: int, block: bytes) -> Record:
-    return Record(
-        topic,
-        half.body,
-        block,
-        queue_id=queue_id,
-        flag=half.flag,
-        sys_flag=half.sys_flag,
-        born_timestamp_ms=half.born_timestamp_ms,
-        born_host=half.born_host,
-        reconsume_times=half.reconsume_times,
-    )
+    return restored(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, bytes(half.properties_block))
 
 
 def checks_of(properties: Mapping[str, str]) -> int:
