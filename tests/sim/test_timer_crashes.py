@@ -12,7 +12,7 @@ import random
 import pytest
 
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
@@ -65,7 +65,7 @@ class TimedStore:
             self.store,
             topics,
             Traffic(),
-            RestoreTargets(settings, self.store, topics),
+            RealTargets(settings, self.store, topics),
             SetAside(self.clock, files, self.store),
             worker,
         )

@@ -1,7 +1,7 @@
-"""A running broker: its store and tables behind two ports, announced to its name servers.
+"""A running broker: its store, tables and two ports, announced to its name servers.
 
 Life in three steps: settings (given), build (`Broker(…)`, which takes the ports), `start`, which recovers the
-store; at the end `stop`. The fast port serves everything but pulls, so that sends do not queue up behind
+store; at the end `stop`. The fast port serves everything but pulls, so that sends do not wait for
 them.
 """
 
@@ -37,7 +37,7 @@ from cometmq.broker.pull.cold_reads import ColdReads, SlowGroups
 from cometmq.broker.pull.long_polling import HeldPulls
 from cometmq.broker.pull.pull import Puller
 from cometmq.broker.pull.sql_filters import ConsumerFilters
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.send.answers import SendAnswers
 from cometmq.broker.send.exactly_once import SAVE_S as ONCE_S
@@ -86,7 +86,7 @@ FIRST_REGISTRATION_S: Final = 3.0
 """How long a start waits for the name servers."""
 LOCK_UPKEEP_S: Final = 60.0
 SLOW_S: Final = 180.0
-"""How often groups that are far behind are looked for."""
+"""How often lagging groups are looked for."""
 
 
 class Broker:
@@ -321,7 +321,7 @@ def build_context(
     broadcast_offsets = BroadcastOffsets(settings, clock, store, offsets, clients)
 
     # Services that work through topics of the broker
-    targets = RestoreTargets(settings, store, topics)
+    targets = RealTargets(settings, store, topics)
     set_aside = SetAside(clock, files, store)
     delays = DelayService(settings, clock, files, store, traffic, targets, set_aside)
     timers = TimerService(settings, clock, disk, files, store, topics, traffic, targets, set_aside)

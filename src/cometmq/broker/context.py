@@ -23,7 +23,7 @@ from cometmq.broker.pull.cold_reads import ColdReads, SlowGroups
 from cometmq.broker.pull.long_polling import HeldPulls
 from cometmq.broker.pull.pull import Puller
 from cometmq.broker.pull.sql_filters import ConsumerFilters
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import SavedTable, TableFiles
 from cometmq.broker.send.exactly_once import ExactlyOnce
 from cometmq.broker.send.send import Sending
@@ -74,7 +74,7 @@ class BrokerContext:
     delays: DelayService
     timers: TimerService
     transactions: TransactionService
-    targets: RestoreTargets
+    targets: RealTargets
     set_aside: SetAside
 
     puller: Puller

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar
 
 from cometmq.broker.pull.filters import PullFilter
-from cometmq.broker.turns import TURN_S, Turns
+from cometmq.broker.time_slices import SLICE_S, SlicedQueue
 from cometmq.model.errors import CometError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
@@ -74,7 +74,7 @@ class LongPolling(Generic[H]):
         self._ticks: list[int] = []
         """The same ticks, as a heap."""
         self._of_connection: dict[Connection, set[H]] = {}
-        self._woken: Turns[H] = Turns(self._run)
+        self._woken: SlicedQueue[H] = SlicedQueue(self._run)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -200,7 +200,7 @@ class ArrivalFilters:
         """Whether the filter wants the message, or True if others took all the time of this turn."""
         if not wanted.is_expensive:
             return wanted.wants_arrival(tags_code, properties_block)
-        if self._spent_s > TURN_S:
+        if self._spent_s > SLICE_S:
             return True
         began = perf_counter()
         outcome = wanted.wants_arrival(tags_code, properties_block)

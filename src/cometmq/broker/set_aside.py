@@ -1,8 +1,8 @@
-"""Records that a service of the broker cannot process: set aside, so that the service goes on with the next.
+"""Poison records, which a service of the broker cannot process: set aside, so that it goes on with the next.
 
 Timers, delay levels, transactions and pops work through topics of their own, record by record. A record with
 which that is impossible, now and for ever, is noted here and passed over. It stays in the commit log, where
-it can be read by its place.
+it can be read by its offset.
 
 Rules kept here:
 - What passes by itself (a full disk, a store that takes nothing just now) is no reason to set a record aside;
@@ -130,7 +130,7 @@ class SetAside:
         self.since_start = 0
         """How many there were since the start, of all services."""
         self._records: dict[tuple[str | int, ...], SetAsideRecord] = {}
-        """By service and place, oldest first."""
+        """By service and position, oldest first."""
         self._file = files.table(SetAsideTable, self.snapshot)
         self._saving: asyncio.TimerHandle | None = None
         self._span: asyncio.TimerHandle | None = None
@@ -182,17 +182,17 @@ class SetAside:
             error,
         )
 
-    def add_place(self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception) -> None:
-        """Note a record that could not be read, by its place in a queue."""
+    def add_entry(self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception) -> None:
+        """Note a record that could not be read, by its queue entry."""
         queue = self._store.queues.find(topic, queue_id)
         unit = None if queue is None else queue.unit(queue_offset)
-        place = -1 if unit is None else unit[0]
-        stored_ms = None if unit is None else self._store.log.store_time(place)
-        self._add(service, topic, queue_id, queue_offset, place, stored_ms or 0, error)
+        physical_offset = -1 if unit is None else unit[0]
+        stored_ms = None if unit is None else self._store.log.store_time(physical_offset)
+        self._add(service, topic, queue_id, queue_offset, physical_offset, stored_ms or 0, error)
 
-    def add_at(self, service: str, topic: str, place: int, error: Exception) -> None:
-        """Note what stands at a place of the commit log, and is no record of a topic."""
-        self._add(service, topic, -1, -1, place, 0, error)
+    def add_at(self, service: str, topic: str, physical_offset: int, error: Exception) -> None:
+        """Note bytes of the commit log that are no record of a topic."""
+        self._add(service, topic, -1, -1, physical_offset, 0, error)
 
     def _add(
         self,
@@ -200,12 +200,14 @@ class SetAside:
         topic: str,
         queue_id: int,
         queue_offset: int,
-        place: int,
+        physical_offset: int,
         stored_ms: int,
         error: Exception,
     ) -> None:
         now_ms, reason = self._clock.now_ms(), _reason_of(error)
-        record = SetAsideRecord(service, topic, queue_id, queue_offset, place, stored_ms, now_ms, reason)
+        record = SetAsideRecord(
+            service, topic, queue_id, queue_offset, physical_offset, stored_ms, now_ms, reason
+        )
         key = _key(record)
         if key in self._records:
             return
@@ -223,7 +225,7 @@ class SetAside:
         if number <= LINES:
             log.error(
                 "%s set a record aside, and go on: %s-%d, offset %d, at %d of the commit log: %s",
-                *(service, topic, queue_id, queue_offset, place, reason),
+                *(service, topic, queue_id, queue_offset, physical_offset, reason),
             )
 
     def _end_span(self) -> None:

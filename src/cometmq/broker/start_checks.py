@@ -43,7 +43,7 @@ def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
         )
     if config.listen_port == _LAST_PORT and not store_config.ha_listen_port:
         raise SettingsError(
-            f"listenPort = {_LAST_PORT} leaves no port behind it for replicas; choose a smaller one, or set "
+            f"listenPort = {_LAST_PORT} leaves no port after it for replicas; choose a smaller one, or set "
             "haListenPort"
         )
 

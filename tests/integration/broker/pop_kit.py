@@ -242,7 +242,7 @@ async def is_idle(kit: BrokerKit) -> None:
 
     def all_done() -> bool:
         is_over = timers.enqueuing.latest_ms < timers.delivery.read_time_ms
-        return is_over and not timers.enqueuing.behind and not any(queue.pending for queue in reviver.queues)
+        return is_over and not timers.enqueuing.lag and not any(queue.pending for queue in reviver.queues)
 
     await eventually(all_done, "all timers are over")
 

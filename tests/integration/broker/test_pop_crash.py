@@ -114,7 +114,7 @@ async def test_a_kill_does_not_bring_a_message_back_twice(tmp_path: Path) -> Non
     async with running_broker(copy, SAFE) as kit:
         consumer = Consumer(kit)
         timers = kit.broker.context.timers
-        await eventually(lambda: not timers.enqueuing.behind, "the timers are set")
+        await eventually(lambda: not timers.enqueuing.lag, "the timers are set")
         await stays_empty(consumer, now_ms() + 1500)
         assert len(kit.stored(RETRY_TOPIC)) == 3
 

@@ -74,7 +74,7 @@ async def test_an_acknowledgement_wakes_who_waits_for_the_queue() -> None:
         (message,) = (await consumer.pop(1)).messages
         asking = asyncio.ensure_future(Ordered(kit).notify(8000, order=True))
         pop = kit.broker.context.pop
-        await eventually(lambda: pop.looking.waiters.count == 1, "somebody asks")
+        await eventually(lambda: pop.peeker.waiters.count == 1, "somebody asks")
         assert (await consumer.ack_batch([message])).code == 0
         assert (await asyncio.wait_for(asking, 1)).fields["hasMsg"] == "true"
         (message,) = (await consumer.pop(1)).messages

@@ -136,7 +136,7 @@ async def test_a_broker_that_stops_answers_who_waits() -> None:
         await kit.embedded.create_topic(TOPIC, queues=4)
         pops = await waiting_pops(kit, 2)
         asking = asyncio.ensure_future(Consumer(kit).notify(8000))
-        await eventually(lambda: kit.broker.context.pop.looking.waiters.count == 1, "somebody asks")
+        await eventually(lambda: kit.broker.context.pop.peeker.waiters.count == 1, "somebody asks")
         await kit.embedded.stop()
         assert [(await each).told.code for each in pops] == [210, 210]
         assert (await asking).fields["hasMsg"] == "false"
@@ -165,7 +165,7 @@ async def test_a_question_is_answered_as_soon_as_there_is_a_message() -> None:
         told = await consumer.notify()
         assert (told.code, told.fields) == (0, {"hasMsg": "false", "pollingFull": "false"})
         asking = asyncio.ensure_future(consumer.notify(8000))
-        await eventually(lambda: kit.broker.context.pop.looking.waiters.count == 1, "the question waits")
+        await eventually(lambda: kit.broker.context.pop.peeker.waiters.count == 1, "the question waits")
         await filled(kit, [b"news"])
         assert (await asyncio.wait_for(asking, SOON_S)).fields["hasMsg"] == "true"
         assert (await consumer.notify(queue_id=0)).fields["hasMsg"] == "true"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cometmq.broker.handlers import records
+from cometmq.broker.handlers import own_requests as records
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.headers.pull import PullMessageRequest

@@ -169,7 +169,7 @@ def _queues_in(topic: str, route: TopicRoute) -> Queues:
 def _shared(
     request: QueryAssignmentRequest, queues: Queues, clients: Sequence[str], share: int
 ) -> Queues | None:
-    """The queues of a client whose group pops; those of `share` clients behind it are its own, too."""
+    """The queues of a client whose group pops; those of the `share` clients after it are its own, too."""
     if share <= 0 or share >= len(clients) - 1:
         return [*dict.fromkeys(MessageQueue(each.topic, each.broker_name, -1) for each in queues)]
     if request.client_id not in clients:

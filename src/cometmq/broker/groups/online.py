@@ -26,7 +26,7 @@ from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.subscriptions import Interests, interest_of
 from cometmq.broker.pull.sql_filters import Compiled, ConsumerFilters
 from cometmq.broker.settings import Settings
-from cometmq.broker.turns import Turns
+from cometmq.broker.time_slices import SlicedQueue
 from cometmq.model.errors import CometError, RemotingError
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
@@ -214,7 +214,7 @@ class Clients:
         self.refused_consumers = 0
         """How often a consumer was refused for that."""
         self._to_notify: set[str] = set()
-        self._notices: Turns[str] = Turns(self._notify_one)
+        self._notices: SlicedQueue[str] = SlicedQueue(self._notify_one)
         self._notice_timer: asyncio.TimerHandle | None = None
 
     # Producers

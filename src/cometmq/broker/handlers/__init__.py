@@ -16,11 +16,10 @@ from cometmq.broker.handlers.consumer_admin import ConsumerAdminHandlers
 from cometmq.broker.handlers.consumer_progress import ConsumerProgressHandlers
 from cometmq.broker.handlers.group_admin import GroupAdminHandlers
 from cometmq.broker.handlers.offset import OffsetHandlers
-from cometmq.broker.handlers.once import OnceHandlers
+from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
 from cometmq.broker.handlers.pull import PopHandlers, PullHandlers
 from cometmq.broker.handlers.query import QueryHandlers
 from cometmq.broker.handlers.recall import RecallHandlers
-from cometmq.broker.handlers.records import RecordsHandlers
 from cometmq.broker.handlers.reply import ReplyHandlers
 from cometmq.broker.handlers.send import SendHandlers
 from cometmq.broker.handlers.send_back import SendBackHandlers

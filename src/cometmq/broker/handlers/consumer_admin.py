@@ -15,7 +15,7 @@ from cometmq.broker.groups.bodies import (
 )
 from cometmq.broker.groups.online import Client
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.turns import encode_beside
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.model.errors import CallTimeoutError, CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -82,7 +82,7 @@ class ConsumerAdminHandlers:
         clock = self._context.clock
         groups = {name: list(members.values()) for name, members in self._context.clients.producers.items()}
         encode = functools.partial(encode_producers, groups, clock.now_ms() - clock.monotonic_ms())
-        return Answer(body=await encode_beside(encode, len(groups)))
+        return Answer(body=await encode_in_thread(encode, len(groups)))
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
     def groups_of_topic(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.turns import Breath, encode_beside
+from cometmq.broker.time_slices import TimeSlice, encode_in_thread
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -40,7 +40,7 @@ class ConsumerProgressHandlers:
         self._queries = Queries(context.store)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one behind the last."""
+        """The first offset of a queue and the one after the last."""
         queue = self._context.store.queues.find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
@@ -58,9 +58,9 @@ class ConsumerProgressHandlers:
         if topic is None:
             return _no_topic(header.topic)
         table = {}
-        breath = Breath()
+        time_slice = TimeSlice()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            await breath.take()
+            await time_slice.pause()
             first, end = self._bounds(header.topic, queue_id)
             last_ms = await self._queries.store_time(header.topic, queue_id, end - 1) if end else 0
             table[self._queue_key(header.topic, queue_id)] = {
@@ -70,7 +70,7 @@ class ConsumerProgressHandlers:
             }
         tps = self._context.statistics.put_tps(header.topic)
         members = {"offsetTable": table, "topicPutTps": tps}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
     @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
     async def consume_stats(
@@ -85,25 +85,25 @@ class ConsumerProgressHandlers:
             topics = sorted([header.topic] if header.topic and header.topic.strip() else known)
             topics = [topic for topic in topics if self._may_read(group, topic)]
         table: dict[Any, dict[str, int]] = {}
-        tps, breath = 0.0, Breath()
+        tps, time_slice = 0.0, TimeSlice()
         for topic in topics:
             config = self._context.topics.get(topic)
             if config is not None:
                 if len(table) + config.read_queue_nums > MAX_QUEUES_AT_ONCE:
                     remark = f"more than {MAX_QUEUES_AT_ONCE} queues are asked for; ask for fewer topics"
                     return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
-                table.update(await self._progress(group, topic, config.read_queue_nums, breath))
+                table.update(await self._progress(group, topic, config.read_queue_nums, time_slice))
                 tps += self._context.statistics.get_tps(group, topic)
         members = {"consumeTps": tps, "offsetTable": table}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
     async def _progress(
-        self, group: str, topic: str, queues: int, breath: Breath
+        self, group: str, topic: str, queues: int, time_slice: TimeSlice
     ) -> dict[Any, dict[str, int]]:
         offsets = self._context.offsets
         table = {}
         for queue_id in range(queues):
-            await breath.take()
+            await time_slice.pause()
             consumed = max(offsets.query(group, topic, queue_id), 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -127,10 +127,10 @@ class ConsumerProgressHandlers:
         """How far all groups are, and how many messages they have before them together."""
         context = self._context
         listed: list[dict[str, list[dict[str, object]]]] = []
-        behind = in_flight = count = 0
-        breath, topics_of = Breath(), context.offsets.topics_by_group()
+        lag = in_flight = count = 0
+        time_slice, topics_of = TimeSlice(), context.offsets.topics_by_group()
         for group in list(context.groups.table):
-            await breath.take()
+            await time_slice.pause()
             stats: list[dict[str, object]] = []
             for topic in sorted(topics_of.get(group, ())):
                 config = context.topics.get(topic)
@@ -138,12 +138,12 @@ class ConsumerProgressHandlers:
                     continue
                 if not self._may_read(group, topic):
                     continue
-                table = await self._progress(group, topic, config.write_queue_nums, breath)
+                table = await self._progress(group, topic, config.write_queue_nums, time_slice)
                 count += len(table)
                 if count > MAX_QUEUES_AT_ONCE:
                     remark = f"the groups have more than {MAX_QUEUES_AT_ONCE} queues; ask for each of them"
                     return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-                behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+                lag += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
                 in_flight += sum(each["pullOffset"] - each["consumerOffset"] for each in table.values())
                 tps = context.statistics.get_tps(group, topic)
                 stats.append({"consumeTps": tps, "offsetTable": table})
@@ -151,11 +151,11 @@ class ConsumerProgressHandlers:
         members = {
             "brokerAddr": context.address,
             "consumeStatsList": listed,
-            "totalDiff": behind,
+            "totalDiff": lag,
             "totalInflightDiff": in_flight,
         }
         count += len(listed)
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), count))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), count))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
     async def consume_time_span(
@@ -165,12 +165,12 @@ class ConsumerProgressHandlers:
         topic = self._context.topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
-        spans, breath = [], Breath()
+        spans, time_slice = [], TimeSlice()
         for queue_id in range(topic.write_queue_nums):
-            await breath.take()
+            await time_slice.pause()
             spans.append(await self._time_span(header, queue_id))
         members = {"consumeTimeSpanSet": spans}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(spans)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(spans)))
 
     async def _time_span(self, header: QueryConsumeTimeSpanRequest, queue_id: int) -> dict[str, object]:
         topic, store_time = header.topic, self._queries.store_time
@@ -194,7 +194,7 @@ class ConsumerProgressHandlers:
     def correction_offset(
         self, header: QueryCorrectionOffset, request: Command, connection: Connection
     ) -> Answer:
-        """By queue, how far the last of the groups is, where that is behind the one that compares itself."""
+        """By queue, how far the last of the groups is, where that lags the one that compares itself."""
         offsets = self._context.offsets
         left_out = (header.filter_groups or "").split(",")
         least = {
@@ -214,7 +214,7 @@ class ConsumerProgressHandlers:
         """The offsets of all groups, as a replica takes them over."""
         table = self._context.offsets.snapshot().completed()
         encode = functools.partial(dumps_table, table, pretty=False)
-        return Answer(body=await encode_beside(encode, len(self._context.offsets)))
+        return Answer(body=await encode_in_thread(encode, len(self._context.offsets)))
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader)
     def all_delay_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
@@ -274,16 +274,16 @@ class ConsumerProgressHandlers:
             targets = {header.queue_id: offset}
         else:
             queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-            targets, breath = {}, Breath()
+            targets, time_slice = {}, TimeSlice()
             for each in queue_ids:
-                await breath.take()
+                await time_slice.pause()
                 targets[each] = await self._target(header, each)
         if not targets:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
         for queue_id, offset in targets.items():
             context.offsets.assign_reset(topic_name, group, queue_id, offset)
         encode = functools.partial(encode_offsets, context.settings.broker.broker_name, topic_name, targets)
-        return Answer(body=await encode_beside(encode, len(targets)))
+        return Answer(body=await encode_in_thread(encode, len(targets)))
 
     async def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
         if header.timestamp < 0:
@@ -296,9 +296,9 @@ class ConsumerProgressHandlers:
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        targets, breath = {}, Breath()
+        targets, time_slice = {}, TimeSlice()
         for queue_id in range(topic.write_queue_nums):
-            await breath.take()
+            await time_slice.pause()
             consumed = context.offsets.query(header.group, header.topic, queue_id)
             if consumed == -1:
                 remark = f"THe consumer group <{header.group}> not exist"
@@ -319,7 +319,7 @@ class ConsumerProgressHandlers:
         )
         encode_targets = encode_offset_list if is_cpp else encode_offsets
         encode = functools.partial(encode_targets, name, header.topic, targets)
-        body = await encode_beside(encode, len(targets))
+        body = await encode_in_thread(encode, len(targets))
         for client in list(group.members.values()):
             if client.version < V3_0_7_SNAPSHOT:
                 remark = f"the client does not support this feature. version={version_name(client.version)}"

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.names import refuse_group
-from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -128,7 +128,7 @@ class GroupAdminHandlers:
         if header.group_seq is None:
             everything = groups.snapshot()
             encode = functools.partial(dumps_table, everything, pretty=False)
-            return Answer(body=await encode_beside(encode, len(groups.table)))
+            return Answer(body=await encode_in_thread(encode, len(groups.table)))
         asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
         start = max(header.group_seq, 0) if asked == groups.data_version else 0
         count = MOST_AT_ONCE if header.max_group_num is None else min(header.max_group_num, MOST_AT_ONCE)
@@ -140,7 +140,7 @@ class GroupAdminHandlers:
         )
         total = GetAllSubscriptionGroupResponse(total_group_num=len(groups.table))
         encode = functools.partial(dumps_table, page, pretty=False)
-        return Answer(header=total, body=await encode_beside(encode, len(names)))
+        return Answer(header=total, body=await encode_in_thread(encode, len(names)))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
     async def forbid(

@@ -120,7 +120,7 @@ class OffsetHandlers:
 
     @handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
     def max_offset(self, header: GetMaxOffsetRequest, request: Command, connection: Connection) -> Answer:
-        """The offset behind the last message that consumers see, or behind the last one that was put."""
+        """The offset after the last message that consumers see, or after the last one that was put."""
         queue = self._context.store.queues.find(header.topic, header.queue_id)
         offset = 0
         if queue is not None:

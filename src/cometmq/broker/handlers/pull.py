@@ -67,14 +67,14 @@ class PopHandlers:
     @handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest)
     def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Awaitable[Answer]:
         """What a pop would hand out."""
-        return self._pop.looking.peek(header, request, connection)
+        return self._pop.peeker.peek(header, request, connection)
 
     @handles(RequestCode.NOTIFICATION, NotificationRequest)
     def notify(
         self, header: NotificationRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Whether a pop would find anything."""
-        return self._pop.looking.notify(header, request, connection)
+        return self._pop.peeker.notify(header, request, connection)
 
     @handles(RequestCode.POP_ROLLBACK, NoHeader)
     def roll_back(self, header: NoHeader, request: Command, connection: Connection) -> Answer:

@@ -1,4 +1,4 @@
-"""Messages by key, by unique key and by place in the log; and the entries of a queue."""
+"""Messages by key, by unique key and by offset in the log; and the entries of a queue."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QueryHandlers:
     async def view_message(
         self, header: ViewMessageRequest, request: Command, connection: Connection
     ) -> Answer:
-        """The message at a place in the log."""
+        """The message at an offset of the log."""
         record = await self._queries.record_at(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"

@@ -14,7 +14,7 @@ from typing import Final
 from cometmq.broker.cluster.addresses import announced
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import AnySend, SendRefused, SendTarget
-from cometmq.broker.send.pending_replies import Requesters
+from cometmq.broker.send.pending_replies import PendingReplies
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from cometmq.remoting.connection import Connection
@@ -45,7 +45,7 @@ class ReplyHandlers:
         self._context = context
         self._sending = context.sending
         self._answers = context.sending.answers
-        self._requesters = Requesters(context.clients)
+        self._pending_replies = PendingReplies(context.clients)
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
     def reply_long(self, header: SendMessageRequest, request: Command, connection: Connection) -> Result:
@@ -70,7 +70,7 @@ class ReplyHandlers:
         client_id = properties.get(REPLY_TO_CLIENT)
         if client_id is None:
             return self._failed(stored, "reply message properties[REPLY_TO_CLIENT] is null")
-        requester = self._requesters.find(client_id)
+        requester = self._pending_replies.find(client_id)
         if requester is None:
             return self._failed(stored, f"push reply message fail, channel of <{client_id}> not found.")
         pushed = self._push(requester, header, request, connection, properties)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.counters import PLAIN, TRANSACTION
 from cometmq.broker.send.checks import SendTarget
-from cometmq.broker.send.half_messages import HalfSends
-from cometmq.broker.send.properties import Stored
+from cometmq.broker.send.properties import HalfMessageLayouts, Stored
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import HALF_QUEUE
 from cometmq.model.sysflag import TRANSACTION_MASK
@@ -44,9 +43,9 @@ _NO_TRANSACTION: Final = ~TRANSACTION_MASK
 
 
 class _PlainSends:
-    """Plain sends of one connection, one behind the other."""
+    """Plain sends of one connection, one after the other."""
 
-    __slots__ = ("connection", "framed", "messages", "requests", "stretches")
+    __slots__ = ("connection", "framed", "messages", "ranges", "requests")
 
     def __init__(self, connection: Connection, *, framed: bool) -> None:
         """With `framed`, answers may be given as the frames that they are sent in."""
@@ -54,8 +53,8 @@ class _PlainSends:
         self.framed = framed
         self.requests: list[_Send] = []
         self.messages: list[PlainMessage] = []
-        self.stretches: list[tuple[SendTarget, str, int]] = []
-        """Target and kind of messages that have both in common, and which is the first of them."""
+        self.ranges: list[tuple[SendTarget, str, int]] = []
+        """Target and message_type of messages that have both in common, and which is the first of them."""
 
 
 class SendHandlers:
@@ -65,9 +64,9 @@ class SendHandlers:
         self._sending = context.sending
         self._targets = self._sending.checks.targets
         self._hosts = self._sending.hosts
-        self._halves = HalfSends(context.settings, self._sending.shapes.added)
+        self._halves = HalfMessageLayouts(context.settings, self._sending.layouts.added)
         self._open_transactions = context.transactions.counts
-        self._find_shape = self._sending.shapes.find
+        self._find_layout = self._sending.layouts.find
         self._pressure = context.sending.pressure
         self._traffic = context.traffic
         self._put_run = context.store.put_run
@@ -96,7 +95,7 @@ class SendHandlers:
     def send_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[RunResult]:
-        """The same for requests that came one behind the other; see `_PlainSends` for `framed`."""
+        """The same for requests that came one after the other; see `_PlainSends` for `framed`."""
         results: list[RunResult] = []
         born_host = self._hosts.get(connection) or self._sending.born_host(connection)
         sends = _PlainSends(connection, framed=framed)
@@ -121,7 +120,7 @@ class SendHandlers:
                 continue
             if begun != (topic, is_half):
                 begun = topic, is_half
-                sends.stretches.append((target, TRANSACTION if is_half else PLAIN, len(messages)))
+                sends.ranges.append((target, TRANSACTION if is_half else PLAIN, len(messages)))
             block, code, unique_key, keys, _ = stored
             sends.requests.append(request)
             messages.append(
@@ -164,16 +163,16 @@ class SendHandlers:
         text, queue_id = header.properties, header.queue_id
         if text is None or not 0 <= queue_id < target.queues or header.batch or not text.isascii():
             return None
-        block, shape = text.encode(), target.shape
+        block, layout = text.encode(), target.layout
         if is_half:
             stored = self._halves.read(target.topic, queue_id, block)
         else:
-            stored = None if shape is None else shape.read(block)
+            stored = None if layout is None else layout.read(block)
             if stored is None:
-                shape = self._find_shape(block)
-                if shape is not None:
-                    stored = shape.read(block)
-                    target.shape = shape
+                layout = self._find_layout(block)
+                if layout is not None:
+                    stored = layout.read(block)
+                    target.layout = layout
         # Who does not wait for the disk is not answered together with those who do.
         return stored if stored is None or stored[4] or not self._waits_for_flush else None
 
@@ -197,29 +196,29 @@ class SendHandlers:
     def _note(self, sends: _PlainSends, run: PutRun, seconds: float) -> None:
         """Count what was put, topic by topic."""
         self._traffic.appended(seconds, run.count)
-        if len(sends.stretches) == 1:
-            ((target, kind, _),) = sends.stretches
-            self._count(target, kind, run.count, run.size)
+        if len(sends.ranges) == 1:
+            ((target, message_type, _),) = sends.ranges
+            self._count(target, message_type, run.count, run.size)
             return
-        places, behind = run.places, len(run.places)
-        for target, kind, first in reversed(sends.stretches):
-            if behind - first == 1:
+        places, end = run.places, len(run.places)
+        for target, message_type, first in reversed(sends.ranges):
+            if end - first == 1:
                 place = places[first]
                 count, size = (0, 0) if isinstance(place, PutStatus) else (1, place[2])
             else:
-                sizes = [place[2] for place in places[first:behind] if not isinstance(place, PutStatus)]
+                sizes = [place[2] for place in places[first:end] if not isinstance(place, PutStatus)]
                 count, size = len(sizes), sum(sizes)
-            behind = first
+            end = first
             if count:
-                self._count(target, kind, count, size)
+                self._count(target, message_type, count, size)
 
-    def _count(self, target: SendTarget, kind: str, count: int, size: int) -> None:
-        if kind is TRANSACTION:
-            self._traffic.took_of(target.topic, kind, count, size)
+    def _count(self, target: SendTarget, message_type: str, count: int, size: int) -> None:
+        if message_type is TRANSACTION:
+            self._traffic.took_of(target.topic, message_type, count, size)
             self._open_transactions.add(target.topic, count)
             return
         if target.sizes is None:
-            target.sizes = self._traffic.sizes_of(target.topic, kind)
+            target.sizes = self._traffic.sizes_of(target.topic, message_type)
         target.sizes.observe(size / count, count)
 
     def _answers_to(self, sends: _PlainSends, run: PutRun, status: PutStatus) -> Sequence[Answer | bytes]:

@@ -13,8 +13,8 @@ from cometmq.broker.groups.assignment import POP, PULL
 from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
+from cometmq.broker.time_slices import Steps, encode_in_thread, run_at_once, run_sliced
 from cometmq.broker.topics.names import RETRY_PREFIX
-from cometmq.broker.turns import Steps, at_once, encode_beside, in_turns
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
@@ -93,7 +93,7 @@ class SessionHandlers:
             self._compiling.discard(connection)
         if not connection.is_open:
             return _GONE
-        return await in_turns(self._register_all(data, request, connection, compiled))
+        return await run_sliced(self._register_all(data, request, connection, compiled))
 
     def _register(
         self,
@@ -105,8 +105,8 @@ class SessionHandlers:
         """Register everything that a client is; a client with many groups is registered in several turns."""
         steps = self._register_all(data, request, connection, compiled)
         if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
-            return in_turns(steps)
-        return at_once(steps)
+            return run_sliced(steps)
+        return run_at_once(steps)
 
     def _register_all(
         self,
@@ -299,7 +299,7 @@ class AssignmentHandlers:
         mode = self._context.request_modes.get(query.topic, query.consumer_group)
         queues = await self._assignment.assign(query, mode)
         return Answer(
-            body=await encode_beside(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
+            body=await encode_in_thread(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
         )
 
     @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topics.names import RETRY_PREFIX, refuse_topic
-from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
@@ -206,7 +206,7 @@ class TopicAdminHandlers:
             DataVersion(0, self._context.started_ms, 0),
         )
         paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
-        body = await encode_beside(lambda: dumps_table(table, pretty=False), len(names))
+        body = await encode_in_thread(lambda: dumps_table(table, pretty=False), len(names))
         return Answer(header=None if header.topic_seq is None else paged, body=body)
 
     def _page(self, header: GetAllTopicConfigRequest) -> tuple[int, int]:

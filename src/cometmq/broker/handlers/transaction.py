@@ -50,7 +50,7 @@ class TransactionHandlers:
     def end_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[RunResult]:
-        """The same for requests that came one behind the other.
+        """The same for requests that came one after the other.
 
         With `framed`, answers may be given as the frames that they are sent in.
         """

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
 
-from cometmq.broker.send.put_times import PutTimes
+from cometmq.broker.monitor.put_times import PutTimes
 from cometmq.model.histogram import Histogram
 from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock

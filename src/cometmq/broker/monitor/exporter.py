@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.lag import LagMetrics
-from cometmq.broker.monitor.message_types import KindsMetrics
+from cometmq.broker.monitor.message_types import MessageTypeMetrics
 from cometmq.broker.monitor.traffic import TrafficMetrics
 from cometmq.remoting.families import Families, one
 from cometmq.remoting.metrics import RemotingMetrics
@@ -84,7 +84,7 @@ class BrokerExporter(MetricsExporter):
     def __init__(self, context: BrokerContext, *metrics: RemotingMetrics, host: str, port: int) -> None:
         super().__init__(*metrics, host=host, port=port)
         self._context = context
-        self._parts = (TrafficMetrics(context), LagMetrics(context), KindsMetrics(context))
+        self._parts = (TrafficMetrics(context), LagMetrics(context), MessageTypeMetrics(context))
 
     # Readiness
 

@@ -1,4 +1,4 @@
-"""How far behind the groups are, in Prometheus' form: by group and topic as RocketMQ has it, and by queue.
+"""Consumer lag as Prometheus metrics: by group and topic as RocketMQ has it, and by queue.
 
 Rules kept here:
 - A group that is not online is shown like any other: that nobody consumes is what lag is watched for.

@@ -34,7 +34,7 @@ _Samples = Iterable[tuple[Labels, float]]
 """The labels and the value of each."""
 
 
-class KindsMetrics:
+class MessageTypeMetrics:
     """The metrics of one broker."""
 
     def __init__(self, context: BrokerContext) -> None:
@@ -78,7 +78,7 @@ class KindsMetrics:
     def _timers(self, families: Families) -> Iterator[Metric]:
         timers = self._context.timers
         waiting = {topic: metric.count for topic, metric in list(timers.counts.counts.items())}
-        behind = timers.enqueuing.behind if timers.runs else 0
+        behind = timers.enqueuing.lag if timers.runs else 0
         yield families.gauge(
             "rocketmq_timing_messages", "Messages that wait for their time.", _stored(_by_topic(waiting))
         )
@@ -143,7 +143,7 @@ class KindsMetrics:
 
     def _pops(self, families: Families) -> Iterator[Metric]:
         pop = self._context.pop
-        written, read = pop.revive_log, pop.reviver
+        written, read = pop.revive_topic, pop.reviver
         yield families.counter(
             "rocketmq_pop_revive_in_message", "Records written for the revive topic.",
             _by_type(written.checkpoints, written.acks),

@@ -24,8 +24,8 @@ from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveLog, ack_of, not_written
+from cometmq.broker.pop.offsets import PopOffsets
+from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveTopic, ack_of, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
 from cometmq.ports.clock import Clock
@@ -61,8 +61,8 @@ class OrderAcks:
         clock: Clock,
         offsets: ConsumerOffsets,
         traffic: Traffic,
-        places: Places,
-        revive_log: ReviveLog,
+        pop_offsets: PopOffsets,
+        revive_topic: ReviveTopic,
         orders: ConsumerOrders,
         in_flight: InFlight,
         on_free: Callable[[str, str, int], object],
@@ -71,8 +71,8 @@ class OrderAcks:
         self._traffic = traffic
         self._settings = settings
         self._clock = clock
-        self._places = places
-        self._revive_log = revive_log
+        self._pop_offsets = pop_offsets
+        self._revive_topic = revive_topic
         self._orders = orders
         self._in_flight = in_flight
         self._on_free = on_free
@@ -103,7 +103,7 @@ class OrderAcks:
         put = None
         if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
-            self._places.move(connection.remote_address, topic, group, queue_id, next_offset)
+            self._pop_offsets.commit(connection.remote_address, topic, group, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
         self._traffic.note_acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
@@ -123,7 +123,7 @@ class OrderAcks:
             start_offset=offset,
             topic=topic,
         )
-        put = self._revive_log.put_ack(ack, 0, 0, next_offset)
+        put = self._revive_topic.put_ack(ack, 0, 0, next_offset)
         if put.status is not PutStatus.PUT_OK:
             raise not_written(put.status)
         return put
@@ -161,7 +161,7 @@ class Acks:
         store: MessageStore,
         traffic: Traffic,
         checks: PopChecks,
-        revive_log: ReviveLog,
+        revive_topic: ReviveTopic,
         in_order: OrderAcks,
         in_flight: InFlight,
     ) -> None:
@@ -170,7 +170,7 @@ class Acks:
         self._store = store
         self._traffic = traffic
         self._checks = checks
-        self._revive_log = revive_log
+        self._revive_topic = revive_topic
         self._in_order = in_order
         self._in_flight = in_flight
         self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
@@ -182,7 +182,7 @@ class Acks:
 
     def ack(self, header: AckMessageRequest, request: Command, connection: Connection) -> Answer | Deferred:
         """A message is done."""
-        self._checks.check_ack(header, connection, behind_max=1)
+        self._checks.check_ack(header, connection, beyond_end=1)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
             put = self._in_order.acknowledge(
@@ -277,7 +277,7 @@ class Acks:
         if not 0 <= revive_queue < self._settings.broker.revive_queue_num:
             remark = f"the handle names the revive queue {revive_queue}, which this broker does not have"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        if visible_ms > self._clock.now_ms() + self._revive_log.longest_ms:
+        if visible_ms > self._clock.now_ms() + self._revive_topic.longest_ms:
             remark = "the handle names a time that is further away than any message is invisible"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
@@ -310,7 +310,7 @@ class Acks:
             _answer_all(waiting, failed, _OK)
 
     def _write_ack(self, checkpoint: AckedCheckpoint, offsets: list[int]) -> PutResult:
-        put = self._revive_log.put_ack(
+        put = self._revive_topic.put_ack(
             ack_of(checkpoint, offsets),
             checkpoint.revive_queue,
             checkpoint.pop_time_ms + checkpoint.invisible_ms,
@@ -328,7 +328,7 @@ class Acks:
         self, header: ChangeInvisibleTimeRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """A message is to be invisible for another time from now on."""
-        self._checks.check_ack(header, connection, behind_max=0)
+        self._checks.check_ack(header, connection, beyond_end=0)
         self._checks.check_invisible_time(header.invisible_time)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
@@ -348,11 +348,11 @@ class Acks:
             start_offset=header.offset,
             topic=header.topic,
         )
-        put = self._revive_log.put_checkpoint(checkpoint, handle.revive_queue)
+        put = self._revive_topic.put_checkpoint(checkpoint, handle.revive_queue)
         if put.status is not _OK:
             raise not_written(put.status)
         old = _checkpoint_of(header, handle)
-        put = self._revive_log.put_ack(
+        put = self._revive_topic.put_ack(
             ack_of(old, [header.offset]), old.revive_queue, old.pop_time_ms + old.invisible_ms
         )
         if put.status is not _OK:  # it may come twice then, and does not get lost

@@ -160,10 +160,10 @@ class PopChecks:
             raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return topic
 
-    def check_ack(self, header: AnyAck, connection: Connection, behind_max: int) -> None:
+    def check_ack(self, header: AnyAck, connection: Connection, beyond_end: int) -> None:
         """For requests about a message that was popped.
 
-        The end of its queue is one that many behind the last message.
+        Offsets up to `beyond_end` beyond the end of the queue are legal.
         """
         topic = self._topic(header.topic)
         queue_id, offset = header.queue_id, header.offset
@@ -171,12 +171,12 @@ class PopChecks:
             remark = _illegal_queue(topic, queue_id, connection)
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
         first, end = self.offsets_of(header.topic, queue_id)
-        if not first <= offset < end + behind_max:
+        if not first <= offset < end + beyond_end:
             remark = f"offset is illegal, key:{header.topic}@{queue_id}, commit:{offset}, store:{first}~{end}"
             raise PopRefused(ResponseCode.NO_MESSAGE, remark)
 
     def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one behind its last."""
+        """The first offset of a queue and the one after its last."""
         queue = self._store.queues.find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 

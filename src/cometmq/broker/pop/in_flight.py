@@ -9,7 +9,7 @@ from __future__ import annotations
 from cometmq.broker.settings import Settings
 from cometmq.ports.clock import Clock
 
-Place = tuple[str, str, int]
+Key = tuple[str, str, int]
 """Topic, group and queue id."""
 
 
@@ -18,7 +18,7 @@ class InFlight:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
-        self._counts: dict[Place, int] = {}
+        self._counts: dict[Key, int] = {}
         self._started_ms = clock.now_ms()
 
     def is_full(self, topic: str, group: str, queue_id: int) -> bool:
@@ -32,19 +32,19 @@ class InFlight:
     def add(self, topic: str, group: str, queue_id: int, count: int) -> None:
         """Messages are handed out."""
         if self._settings.broker.enable_pop_message_threshold:
-            place = (topic, group, queue_id)
-            self._counts[place] = self._counts.get(place, 0) + count
+            key = (topic, group, queue_id)
+            self._counts[key] = self._counts.get(key, 0) + count
 
     def remove(self, topic: str, group: str, queue_id: int, count: int, pop_time_ms: int) -> None:
         """Messages are acknowledged or brought back."""
         if not self._counts or pop_time_ms < self._started_ms:
             return
-        place = (topic, group, queue_id)
-        left = self._counts.get(place, 0) - count
+        key = (topic, group, queue_id)
+        left = self._counts.get(key, 0) - count
         if left > 0:
-            self._counts[place] = left
+            self._counts[key] = left
         else:
-            self._counts.pop(place, None)
+            self._counts.pop(key, None)
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Nothing is out any more."""

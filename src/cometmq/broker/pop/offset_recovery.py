@@ -18,7 +18,7 @@ import logging
 from typing import ClassVar, Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
-from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveLog
+from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveTopic
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import TIMER_TOPIC
@@ -57,13 +57,13 @@ class PopProgress:
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
-        revive_log: ReviveLog,
+        revive_topic: ReviveTopic,
     ) -> None:
         self._offsets = offsets
         self._settings = settings
         self._store = store
         self._topics = topics
-        self._topic = revive_log.topic
+        self._topic = revive_topic.topic
         self._file = files.table(PoppedOffsetTable, self.snapshot)
         self._safe: PoppedOffsetTable | None = None
         self._read_from: dict[str, QueueOffsets] | None = None
@@ -83,10 +83,10 @@ class PopProgress:
 
     def _current(self) -> PoppedOffsetTable:
         offsets = self._offsets.snapshot()
-        places = [(TIMER_TOPIC, 0)]
-        places += ((self._topic, number) for number in range(self._settings.broker.revive_queue_num))
+        queues_read = [(TIMER_TOPIC, 0)]
+        queues_read += ((self._topic, number) for number in range(self._settings.broker.revive_queue_num))
         up_to: dict[str, QueueOffsets] = {}
-        for topic, queue_id in places:
+        for topic, queue_id in queues_read:
             queue = self._store.queues.find(topic, queue_id)
             up_to.setdefault(topic, {})[queue_id] = 0 if queue is None else queue.max_offset
         return PoppedOffsetTable(offsets.data_version, offsets.offset_table, popped_up_to=up_to)
@@ -133,7 +133,7 @@ class PopProgress:
             if self._topics.get(topic) is not None and queue is not None and offset <= queue.max_offset:
                 self._offsets.commit("recovery", group, topic, queue_id, offset)
         if found:
-            log.info("%d checkpoints behind the saved offsets were read", len(found))
+            log.info("%d checkpoints after the saved offsets were read", len(found))
 
     async def _read(
         self, topic: str, queue_id: int, offset: int, found: list[tuple[int, str, str, int, int]]
@@ -145,14 +145,14 @@ class PopProgress:
                     record = decode_record(view)
                 except ProtocolError:  # whoever works through the topic sets it aside
                     continue
-                place = self._place_behind(record)
-                if place is not None:
-                    found.append((record.physical_offset, *place))
+                moved = self._moved_by(record)
+                if moved is not None:
+                    found.append((record.physical_offset, *moved))
             if result.next_offset <= offset:
                 return
             offset = result.next_offset
 
-    def _place_behind(self, record: Record) -> tuple[str, str, int, int] | None:
+    def _moved_by(self, record: Record) -> tuple[str, str, int, int] | None:
         """Topic, group and queue that a record moves on, and to where; None if it moves nothing."""
         properties = decode_properties(record.properties_block)
         # Any timed message can have the property; only those for the revive topic are the broker's.

@@ -1,4 +1,4 @@
-"""Where a group is in a queue, as popping sees it."""
+"""Pop offsets: the next offset of a group in a queue, and where a new group begins."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cometmq.broker.topics.names import RETRY_PREFIX
 from cometmq.store.message_store import MessageStore
 
 FROM_MIN: Final = 0
-"""How a group begins that has no place yet: with the oldest message; otherwise with the newest."""
+"""Where a group without an offset begins: at the oldest message; otherwise at the newest."""
 
 
-class Places:
+class PopOffsets:
     """Looks up, and sets, where groups go on; belongs to the event loop."""
 
     def __init__(self, settings: Settings, store: MessageStore, offsets: ConsumerOffsets) -> None:
@@ -21,8 +21,8 @@ class Places:
         self._settings = settings
         self._offsets = offsets
 
-    def look(self, topic: str, group: str, queue_id: int) -> int:
-        """Where a group goes on; one without a place at the oldest message."""
+    def peek(self, topic: str, group: str, queue_id: int) -> int:
+        """The next offset of a group; the oldest message if it has none."""
         offset = self._offsets.query(group, topic, queue_id)
         if offset >= 0:
             return offset
@@ -30,11 +30,11 @@ class Places:
         return 0 if queue is None else queue.min_offset
 
     def find(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
-        """Where a group goes on; one without a place gets one, and keeps it."""
+        """The next offset of a group; a group without one gets one, and keeps it."""
         offset = self._offsets.query(group, topic, queue_id)
         if offset < 0:
             offset = self._first(topic, queue_id, init_mode)
-            self.move("popping", topic, group, queue_id, offset)
+            self.commit("popping", topic, group, queue_id, offset)
         return offset
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
@@ -52,11 +52,11 @@ class Places:
             return 0
         return max(queue.max_offset - 1, 0)
 
-    def move(self, client_host: str, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def commit(self, client_host: str, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Let a group go on at another offset."""
         self._offsets.commit(client_host, group, topic, queue_id, offset)
 
-    def rest(self, topic: str, queue_id: int, offset: int) -> int:
+    def remaining(self, topic: str, queue_id: int, offset: int) -> int:
         """How many messages a queue has from an offset on."""
         queue = self._store.queues.find(topic, queue_id)
         return 0 if queue is None else max(queue.max_offset - offset, 0)

@@ -9,11 +9,11 @@ from typing import Final
 from cometmq.broker.pop.checks import PopChecks, PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
-from cometmq.broker.pop.offsets import Places
+from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.pop import END_EARLY_MS
 from cometmq.broker.settings import Settings
+from cometmq.broker.time_slices import TimeSlice
 from cometmq.broker.topics.topics import Topics
-from cometmq.broker.turns import Breath
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
@@ -33,7 +33,7 @@ MAX_PEEKED_BYTES: Final = 4 * 1024 * 1024
 _MISPLACED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
 
 
-class Looking:
+class Peeker:
     """Answers what a pop would find; belongs to the event loop."""
 
     def __init__(
@@ -43,14 +43,14 @@ class Looking:
         store: MessageStore,
         topics: Topics,
         checks: PopChecks,
-        places: Places,
+        pop_offsets: PopOffsets,
         orders: ConsumerOrders,
     ) -> None:
         self._topics = topics
         self._store = store
         self._clock = clock
         self._checks = checks
-        self._places = places
+        self._pop_offsets = pop_offsets
         self._orders = orders
         self.waiters = Waiters(settings, clock, store, self._run_again, last_first=True)
 
@@ -77,11 +77,11 @@ class Looking:
         store, group = self._store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
-        size, breath = 0, Breath()
+        size, time_slice = 0, TimeSlice()
         for topic, queue_id in self._queues(permit, header.queue_id):
-            await breath.take()
-            offset = self._places.look(topic, group, queue_id)
-            rest += self._places.rest(topic, queue_id, offset)
+            await time_slice.pause()
+            offset = self._pop_offsets.peek(topic, group, queue_id)
+            rest += self._pop_offsets.remaining(topic, queue_id, offset)
             room = header.max_msg_nums - len(records)
             if room <= 0 or size > MAX_PEEKED_BYTES:
                 continue
@@ -120,7 +120,7 @@ class Looking:
         for topic, queue_id in self._queues(permit, header.queue_id, in_order=header.order):
             if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, 0):
                 continue
-            if self._places.rest(topic, queue_id, self._places.look(topic, group, queue_id)):
+            if self._pop_offsets.remaining(topic, queue_id, self._pop_offsets.peek(topic, group, queue_id)):
                 return True
         return False
 

@@ -26,13 +26,13 @@ import logging
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
-from cometmq.broker.pop.revive_retry import Outcome, Reviving
+from cometmq.broker.pop.revive_retry import Outcome, RetryWriter
 from cometmq.broker.pop.revive_topic import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_LEAD_MS,
     CHECKPOINT_TAG,
-    ReviveLog,
+    ReviveTopic,
 )
 from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, is_passing
 from cometmq.broker.settings import Settings
@@ -62,7 +62,7 @@ Key = tuple[str | None, str | None, int, int, int, str]
 """Topic, group, queue id, start offset, pop time and broker name of a checkpoint."""
 
 
-class Settling:
+class AckWatermark:
     """Follows moments until they count; belongs to the event loop."""
 
     def __init__(self, settings: Settings, clock: Clock, store: MessageStore, timers: TimerService) -> None:
@@ -108,7 +108,7 @@ class Settling:
         """The moment before which the timers have delivered everything."""
         timers, slot_ms = self._timers, self._settings.store.timer_slot_ms
         read_ms = timers.delivery.read_time_ms
-        if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.behind:
+        if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.lag:
             return self._clock.now_ms() // slot_ms * slot_ms
         return read_ms
 
@@ -161,9 +161,9 @@ class Reviver:
         offsets: ConsumerOffsets,
         set_aside: SetAside,
         timers: TimerService,
-        revive_log: ReviveLog,
-        reviving: Reviving,
-        settling: Settling,
+        revive_topic: ReviveTopic,
+        retry_writer: RetryWriter,
+        watermark: AckWatermark,
     ) -> None:
         self._offsets = offsets
         self._settings = settings
@@ -171,11 +171,11 @@ class Reviver:
         self._clock = clock
         self._set_aside = set_aside
         self._timers = timers
-        self._topic = revive_log.topic
-        self._longest_ms = revive_log.longest_ms + SPARE_MS
-        self._reviving = reviving
-        self._reviving.on_ready = self.wake
-        self._settling = settling
+        self._topic = revive_topic.topic
+        self._longest_ms = revive_topic.longest_ms + SPARE_MS
+        self._retry_writer = retry_writer
+        self._retry_writer.on_ready = self.wake
+        self._watermark = watermark
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
         """How many were read since the start."""
@@ -200,7 +200,7 @@ class Reviver:
         self._task = asyncio.ensure_future(self._run())
 
     def _first_of(self, queue_id: int, offset: int) -> int:
-        """Where a queue is read on; from behind its end all that comes until then would be passed over."""
+        """Where a queue is read on; after its end, all that comes until then would be skipped."""
         queue = self._store.queues.find(self._topic, queue_id)
         return offset if queue is None else min(offset, queue.max_offset)
 
@@ -256,7 +256,7 @@ class Reviver:
     @property
     def revived(self) -> int:
         """How many messages were brought back since the start."""
-        return self._reviving.revived
+        return self._retry_writer.revived
 
     def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
         """How many records of a queue are not read, or not done, and how late the first one is."""
@@ -277,7 +277,7 @@ class Reviver:
                     break
                 if self._cold is not None:
                     cold, self._cold = self._cold, None
-                    await self._reviving.fetch(cold.checkpoint)
+                    await self._retry_writer.fetch(cold.checkpoint)
                     cold.is_fetched = True
             await asyncio.sleep(0)  # others get their turn
         self._commit(queue)
@@ -296,7 +296,7 @@ class Reviver:
             except Exception as error:
                 if is_passing(error):
                     raise
-                self._set_aside.add_place(POPS, self._topic, queue.queue_id, offset, error)
+                self._set_aside.add_entry(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
@@ -343,11 +343,11 @@ class Reviver:
 
     def _revive_due(self, queue: ReviveQueue) -> bool:
         """Do some checkpoints; False if none of them can be done now."""
-        over_ms, saved_ms = self._settling.settled_ms(), self._timers.progress.last_read_time_ms
+        over_ms, saved_ms = self._watermark.settled_ms(), self._timers.progress.last_read_time_ms
         now_ms = self._clock.now_ms()
-        due, enough = queue.due, self._reviving.revived + AT_ONCE
+        due, enough = queue.due, self._retry_writer.revived + AT_ONCE
         did_some = False
-        while self._reviving.revived < enough:
+        while self._retry_writer.revived < enough:
             while due and due[0][2] not in queue.pending:
                 heapq.heappop(due)
             if not due or due[0][0] > over_ms:
@@ -371,11 +371,13 @@ class Reviver:
 
     def _revive(self, queue: ReviveQueue, pending: Pending) -> Outcome:
         try:
-            return self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
+            return self._retry_writer.revive(
+                pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched
+            )
         except Exception as error:
             if is_passing(error):
                 raise
-            self._set_aside.add_place(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
+            self._set_aside.add_entry(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
             return Outcome.DONE
 
     def _commit(self, queue: ReviveQueue) -> None:

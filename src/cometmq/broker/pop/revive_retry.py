@@ -19,8 +19,8 @@ from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.pop.handles import normal_topic, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.revive_topic import ReviveLog, ack_of
-from cometmq.broker.restoring import restored
+from cometmq.broker.pop.revive_topic import ReviveTopic, ack_of
+from cometmq.broker.real_targets import restored
 from cometmq.broker.saved_tables import SavedTable
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, check_put, is_passing
@@ -46,7 +46,7 @@ class Outcome(Enum):
     """Its messages have to be brought into memory first."""
 
 
-class Reviving:
+class RetryWriter:
     """Brings back messages; belongs to the event loop."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Reviving:
         groups: Groups,
         offsets: ConsumerOffsets,
         set_aside: SetAside,
-        revive_log: ReviveLog,
+        revive_topic: ReviveTopic,
         in_flight: InFlight,
     ) -> None:
         self._topics = topics
@@ -68,7 +68,7 @@ class Reviving:
         self._settings = settings
         self._offsets = offsets
         self._topic_file = topic_file
-        self._revive_log = revive_log
+        self._revive_topic = revive_topic
         self._in_flight = in_flight
         self.on_ready: Callable[[], object] | None = None
         """Called when a retry topic that was made is on the disk."""
@@ -102,7 +102,7 @@ class Reviving:
             except (CometError, ValueError) as error:
                 if is_passing(error):
                     raise
-                self._set_aside.add_place(POPS, topic, checkpoint.queue_id, offset, error)
+                self._set_aside.add_entry(POPS, topic, checkpoint.queue_id, offset, error)
             checkpoint.bits |= 1 << index
             done.append(offset)
         if done:
@@ -162,7 +162,7 @@ class Reviving:
             retry_topic,
             0,
             stored_block(properties),
-            born_host=self._revive_log.host,
+            born_host=self._revive_topic.host,
             is_retry=True,
         )
         is_put = check_put(self._store.put(revived).status)
@@ -178,4 +178,4 @@ class Reviving:
     def _acknowledge(self, checkpoint: Checkpoint, offsets: list[int], revive_queue: int) -> None:
         """Say in the revive topic itself that these messages are done."""
         ack = ack_of(checkpoint, offsets)
-        self._revive_log.put_ack(ack, revive_queue, 0)
+        self._revive_topic.put_ack(ack, revive_queue, 0)

@@ -73,7 +73,7 @@ class AckedCheckpoint(NamedTuple):
     broker_name: str
 
 
-class ReviveLog:
+class ReviveTopic:
     """Puts records for the revive topic; belongs to the event loop."""
 
     def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:

@@ -11,12 +11,12 @@ from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.long_polling import ANY_QUEUE
 from cometmq.broker.pop.offset_recovery import PopProgress
-from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.peek import Looking
+from cometmq.broker.pop.offsets import PopOffsets
+from cometmq.broker.pop.peek import Peeker
 from cometmq.broker.pop.pop import Popper
-from cometmq.broker.pop.revive import Reviver, Settling
-from cometmq.broker.pop.revive_retry import Reviving
-from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.revive import AckWatermark, Reviver
+from cometmq.broker.pop.revive_retry import RetryWriter
+from cometmq.broker.pop.revive_topic import ReviveTopic
 from cometmq.broker.pop.take import Taker
 from cometmq.broker.saved_tables import SavedTable, TableFiles
 from cometmq.broker.set_aside import SetAside
@@ -50,10 +50,10 @@ class PopService:
         timers: TimerService,
     ) -> None:
         self._timers = timers
-        revive_log = self.revive_log = ReviveLog(settings, clock, host, store)
+        revive_topic = self.revive_topic = ReviveTopic(settings, clock, host, store)
         in_flight = InFlight(settings, clock)
-        places = Places(settings, store, offsets)
-        self.progress = PopProgress(settings, files, store, topics, offsets, revive_log)
+        pop_offsets = PopOffsets(settings, store, offsets)
+        self.progress = PopProgress(settings, files, store, topics, offsets, revive_topic)
         self.checks = PopChecks(settings, store, topics, groups)
         self.orders = ConsumerOrders(settings, clock, topics, groups, self._queue_is_free)
         taker = Taker(
@@ -62,32 +62,32 @@ class PopService:
             topics,
             offsets,
             traffic,
-            places,
-            revive_log,
+            pop_offsets,
+            revive_topic,
             self.orders,
             in_flight,
             self.progress.save_soon,
         )
         self.popper = Popper(settings, clock, store, self.checks, taker)
-        self.looking = Looking(settings, clock, store, topics, self.checks, places, self.orders)
+        self.peeker = Peeker(settings, clock, store, topics, self.checks, pop_offsets, self.orders)
         in_order = OrderAcks(
             settings,
             clock,
             offsets,
             traffic,
-            places,
-            revive_log,
+            pop_offsets,
+            revive_topic,
             self.orders,
             in_flight,
             self._queue_is_free,
         )
-        self.acks = Acks(settings, clock, store, traffic, self.checks, revive_log, in_order, in_flight)
-        reviving = Reviving(
-            settings, store, topics, topic_file, groups, offsets, set_aside, revive_log, in_flight
+        self.acks = Acks(settings, clock, store, traffic, self.checks, revive_topic, in_order, in_flight)
+        retry_writer = RetryWriter(
+            settings, store, topics, topic_file, groups, offsets, set_aside, revive_topic, in_flight
         )
-        settling = Settling(settings, clock, store, timers)
+        watermark = AckWatermark(settings, clock, store, timers)
         self.reviver = Reviver(
-            settings, clock, store, offsets, set_aside, timers, revive_log, reviving, settling
+            settings, clock, store, offsets, set_aside, timers, revive_topic, retry_writer, watermark
         )
         self._order_file = files.table(ConsumerOrderTable, self.orders.snapshot)
         topics.on_change.append(lambda changed: None if changed else self.progress.save_soon())
@@ -95,11 +95,11 @@ class PopService:
     def connection_closed(self, connection: Connection) -> None:
         """Nobody is left to answer on this connection."""
         self.popper.waiters.connection_closed(connection)
-        self.looking.waiters.connection_closed(connection)
+        self.peeker.waiters.connection_closed(connection)
 
     def _queue_is_free(self, topic: str, group: str, queue_id: int) -> None:
         """Let somebody look who waits for a queue that was blocked."""
-        for waiters in (self.popper.waiters, self.looking.waiters):
+        for waiters in (self.popper.waiters, self.peeker.waiters):
             if not waiters.wake(topic, group, ANY_QUEUE):
                 waiters.wake(topic, group, queue_id)
 
@@ -126,7 +126,7 @@ class PopService:
         """Answer everybody who waits, and bring nothing back any more."""
         self.orders.stop()
         self.popper.waiters.stop()
-        self.looking.waiters.stop()
+        self.peeker.waiters.stop()
         self.acks.write()
         await self.reviver.stop()
 

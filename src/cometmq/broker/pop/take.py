@@ -24,8 +24,8 @@ from cometmq.broker.pop.checks import PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.handles import format_handle, mark_of
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.offsets import PopOffsets
+from cometmq.broker.pop.revive_topic import ReviveTopic
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
@@ -121,8 +121,8 @@ class Taker:
         topics: Topics,
         offsets: ConsumerOffsets,
         traffic: Traffic,
-        places: Places,
-        revive_log: ReviveLog,
+        pop_offsets: PopOffsets,
+        revive_topic: ReviveTopic,
         orders: ConsumerOrders,
         in_flight: InFlight,
         save_offsets: Callable[[], None],
@@ -131,8 +131,8 @@ class Taker:
         self._topics = topics
         self._offsets = offsets
         self._save_offsets = save_offsets
-        self._places = places
-        self._revive_log = revive_log
+        self._pop_offsets = pop_offsets
+        self._revive_topic = revive_topic
         self._orders = orders
         self._in_flight = in_flight
         self._reader = store.reader
@@ -184,7 +184,7 @@ class Taker:
                 return
 
     def _leave_queue(self, pop: Pop, topic: str, queue_id: int) -> bool:
-        """Count what a queue has left for others; False if more is to be done about its place."""
+        """Count what a queue has left for others; False if its offset has to be set first."""
         group, offsets = pop.header.consumer_group, self._offsets
         offset = offsets.query(group, topic, queue_id)
         if offset < 0 or offsets.has_reset(topic, group, queue_id):
@@ -203,7 +203,7 @@ class Taker:
         if header.order:
             invisible_ms = header.invisible_time
             if self._orders.is_blocked(topic, group, queue_id, header.attempt_id, invisible_ms):
-                return  # what is behind it is not to wake anybody
+                return  # the messages after it are not to wake anybody
             self._in_flight.clear(topic, group, queue_id)
         if offset == end:
             return
@@ -221,14 +221,14 @@ class Taker:
         result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         if result.status in _MISPLACED:
             offset = result.next_offset
-            self._places.move(pop.host, topic, group, queue_id, offset)
+            self._pop_offsets.commit(pop.host, topic, group, queue_id, offset)
             result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         seconds = perf_counter() - started
         if seconds > self._traffic.longest_get_s:
             self._traffic.longest_get_s = seconds
         if not result.records:
             if result.next_offset > offset:  # nothing in between is wanted, or there any more
-                self._places.move(pop.host, topic, group, queue_id, result.next_offset)
+                self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
                 pop.progressed = True
         elif self._note(pop, topic, queue_id, offset, result):
             self._hand_out(pop, topic, queue_id, offset, result, is_retry=is_retry)
@@ -242,9 +242,9 @@ class Taker:
         group = pop.header.consumer_group
         reset = self._offsets.take_reset(topic, group, queue_id)
         if reset is None:
-            return self._places.find(topic, group, queue_id, pop.header.init_mode)
+            return self._pop_offsets.find(topic, group, queue_id, pop.header.init_mode)
         self._orders.clear(topic, group, queue_id)
-        self._places.move(pop.host, topic, group, queue_id, reset)
+        self._pop_offsets.commit(pop.host, topic, group, queue_id, reset)
         self._save_offsets()  # what was taken before is not to count again after a crash
         return reset
 
@@ -270,12 +270,12 @@ class Taker:
             start_offset=offset,
             topic=topic,
         )
-        put = self._revive_log.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
+        put = self._revive_topic.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
         if put.status is not _OK:
             return False
         self._traffic.note_popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
-        self._places.move(pop.host, topic, group, queue_id, result.next_offset)
+        self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
         return True
 
     def _hand_out(

@@ -111,7 +111,7 @@ class ColdReads:
 
 
 class SlowGroups:
-    """Looks for groups that are too far behind; belongs to the event loop."""
+    """Looks for groups that lag too much; belongs to the event loop."""
 
     def __init__(
         self,
@@ -130,19 +130,19 @@ class SlowGroups:
         self._offsets = offsets
 
     def disable(self) -> None:
-        """Switch off the groups that are too far behind, if that is wanted."""
+        """Switch off the groups that lag too much, if the settings ask for it."""
         if not self._settings.broker.disable_consume_if_consumer_read_slowly:
             return
         for name, group in list(self._clients.consumers.items()):
             config = self._groups.get(name)
             if config is None or not config.consume_enable:
                 continue
-            behind = max((self.bytes_behind(name, topic) for topic in group.subscriptions), default=0)
-            if behind > self._settings.broker.consumer_fallbehind_threshold:
-                log.warning("group %s is %d bytes behind and is switched off", name, behind)
+            lag = max((self.lag_bytes(name, topic) for topic in group.subscriptions), default=0)
+            if lag > self._settings.broker.consumer_fallbehind_threshold:
+                log.warning("group %s lags by %d bytes and is switched off", name, lag)
                 self._groups.update(msgspec.structs.replace(config, consume_enable=False))
 
-    def bytes_behind(self, group: str, topic: str) -> int:
+    def lag_bytes(self, group: str, topic: str) -> int:
         """How many bytes of the log a group lags; the most of all queues of a topic."""
         config = self._topics.get(topic)
         end = self._store.log.max_offset

@@ -171,7 +171,7 @@ class Puller:
     ) -> Answer | Deferred:
         """Answer a pull, or hold it if it may be and there is nothing to say."""
         answer = self._answer(header, permit, request, connection, result, first)
-        # A gap in the queue is no reason to wait: there are messages behind it.
+        # A gap in the queue is no reason to wait: there are messages after it.
         if (
             answer.code != _NOT_FOUND
             or not first
@@ -285,7 +285,7 @@ def _fields(
 
 def _found_head() -> bytes:
     """The JSON header of the answer to a pull that found messages, with gaps for what differs."""
-    numbers = [-1_111_111_110 - place for place in range(7)]
+    numbers = [-1_111_111_110 - index for index in range(7)]
     names = (
         "suggestWhichBrokerId",
         "nextBeginOffset",

@@ -5,8 +5,8 @@ Rules kept here:
   nothing.
 - Expressions are compiled beside the event loop before a heartbeat is registered, and only where the settings
   allow filters. What was saved is compiled when it is first needed.
-- An expression that its group no longer has is dead; it stays for a day, in case the group comes back, and
-  is forgotten then.
+- An expression that its group no longer has is dead; it stays for a day, in case the group comes back, and is
+  forgotten then.
 - The table is saved in RocketMQ's form. After a start all expressions are dead until a heartbeat says
   otherwise.
 """

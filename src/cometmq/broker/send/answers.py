@@ -75,7 +75,7 @@ class SendAnswers:
         self._id_prefix = pack_host(host).hex().upper()
         self.template: Final = self._make_template()
         """Makes the JSON header of the answer to a plain send, for a unique key of letters and digits: of the
-        place in the log, queue id, queue offset, unique key and opaque."""
+        offset in the log, queue id, queue offset, unique key and opaque."""
 
     def refuse(self, code: int, remark: str) -> Answer:
         return Answer(code, remark=remark, fields=self.fields)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.send.properties import Shape
+from cometmq.broker.send.properties import PropertyLayout
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
     FAQ,
@@ -63,7 +63,7 @@ class SendTarget(msgspec.Struct):
     is_plain: bool
     """Whether messages need no more than to be put: no retry topic."""
     config: TopicConfig
-    shape: Shape | None = None
+    layout: PropertyLayout | None = None
     """That of the properties of the last plain message; the next one mostly has the same."""
     sizes: Histogram | None = None
     """Where plain messages are counted, since the first of them."""

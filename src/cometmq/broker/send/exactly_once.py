@@ -40,17 +40,17 @@ from cometmq.wire.record.walk import WalkEnd
 
 log = logging.getLogger("cometmq.broker")
 
-MAX_LANES: Final = 20_000
+MAX_SEQUENCES: Final = 20_000
 IDLE_MS: Final = 30 * 24 * 3600 * 1000
 _WARN_EVERY: Final = 1000
-LaneKey = tuple[str, str, int]
+SequenceKey = tuple[str, str, int]
 """Query, topic and partition."""
 SAVE_S: Final = 10.0
 _COPIES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 
-class Lane(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How far a lane is."""
+class WriterSequence(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """How far a sequence is."""
 
     query: str
     topic: str
@@ -64,75 +64,77 @@ class Lane(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     stored_ms: int = 0
 
     @property
-    def key(self) -> LaneKey:
+    def key(self) -> SequenceKey:
         return self.query, self.topic, self.partition
 
 
 class OnceTable(ConfigTable):
-    """What is saved of the lanes: true for the log up to an offset."""
+    """What is saved of the sequences: true for the log up to an offset."""
 
     is_derived: ClassVar[bool] = True
     file_name: ClassVar[str] = "exactlyOnce.json"
     is_pretty: ClassVar[bool] = False
 
     log_offset: int = 0
-    lanes: list[Lane] = msgspec.field(default_factory=list)
+    sequences: list[WriterSequence] = msgspec.field(default_factory=list, name="lanes")
 
 
 class OnceRefused(CometError):  # noqa: N818 - an answer, not a defect
-    """A request that does not fit what its lane has."""
+    """A request that does not fit what its sequence has."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ResponseCode.ILLEGAL_OPERATION)
 
 
-class OnceLanes:
-    """The lanes of one broker, those that were written to last at the end."""
+class WriterSequences:
+    """The sequences of one broker, those that were written to last at the end."""
 
     def __init__(self) -> None:
-        self._lanes: dict[LaneKey, Lane] = {}
+        self._sequences: dict[SequenceKey, WriterSequence] = {}
         self._forgotten = 0
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._sequences)
 
-    def all(self) -> list[Lane]:
-        return list(self._lanes.values())
+    def all(self) -> list[WriterSequence]:
+        return list(self._sequences.values())
 
-    def load(self, lanes: list[Lane]) -> None:
-        self._lanes = {lane.key: lane for lane in lanes}
+    def load(self, sequences: list[WriterSequence]) -> None:
+        self._sequences = {sequence.key: sequence for sequence in sequences}
 
-    def get(self, query: str, topic: str, partition: int) -> Lane:
-        """The lane; one that begins if it is not known."""
-        return self._lanes.get((query, topic, partition)) or Lane(query, topic, partition)
+    def get(self, query: str, topic: str, partition: int) -> WriterSequence:
+        """The sequence; one that begins if it is not known."""
+        return self._sequences.get((query, topic, partition)) or WriterSequence(query, topic, partition)
 
-    def missing_from(self, lane: Lane, step: OnceStep) -> int | None:
-        """The number of the first message of a step that the lane lacks; None if it cannot take any.
+    def missing_from(self, sequence: WriterSequence, step: OnceStep) -> int | None:
+        """The number of the first message of a step that the sequence lacks; None if it cannot take any.
 
         That is so when it has them all, and when others are missing before them.
         """
-        if step.batch != lane.batch:
-            return 0 if step.batch > lane.batch and step.first == 0 else None
-        if not step.first <= lane.next_sequence < step.end:
+        if step.batch != sequence.batch:
+            return 0 if step.batch > sequence.batch and step.first == 0 else None
+        if not step.first <= sequence.next_sequence < step.end:
             return None
-        return lane.next_sequence
+        return sequence.next_sequence
 
-    def check_digest(self, lane: Lane, step: OnceStep, digest: int) -> None:
-        """Refuse messages that came behind others the first time; `digest` is what the writer had before."""
-        known = lane.digest if step.batch == lane.batch else 0
+    def check_digest(self, sequence: WriterSequence, step: OnceStep, digest: int) -> None:
+        """Refuse messages that came after others the first time; `digest` is what the writer had before."""
+        known = sequence.digest if step.batch == sequence.batch else 0
         if digest != known and known != UNKNOWN_DIGEST:
             raise OnceRefused(
                 f"batch {step.batch} of query {step.query}, partition {step.partition}, has "
-                f"{lane.next_sequence} messages in topic {lane.topic}, and this try has others, or another "
-                "order; the rows of a partition have to be the same whenever they are computed: sort them, "
-                "and keep the number of partitions"
+                f"{sequence.next_sequence} messages in topic {sequence.topic}, and this try has others, or "
+                "another order; the rows of a partition have to be the same whenever they are computed: sort "
+                "them, and keep the number of partitions"
             )
 
-    def advance(self, lane: Lane, step: OnceStep, end_offset: int, stored_ms: int) -> Lane:
+    def advance(
+        self, sequence: WriterSequence, step: OnceStep, end_offset: int, stored_ms: int
+    ) -> WriterSequence:
         """All messages of a step are in the log."""
-        advanced = Lane(
+        advanced = WriterSequence(
             step.query,
-            lane.topic,
+            sequence.topic,
             step.partition,
             step.batch,
             step.end,
@@ -146,18 +148,18 @@ class OnceLanes:
 
     def found(self, topic: str, step: OnceStep, start_offset: int, end_offset: int, stored_ms: int) -> None:
         """One message of a step was found in the log, in the log's order."""
-        lane = self.get(step.query, topic, step.partition)
-        if step.batch < lane.batch:
+        sequence = self.get(step.query, topic, step.partition)
+        if step.batch < sequence.batch:
             return
-        if step.batch > lane.batch or step.first >= lane.next_sequence:
+        if step.batch > sequence.batch or step.first >= sequence.next_sequence:
             number = step.first
-        elif lane.next_sequence < step.end and start_offset == lane.end_offset:
-            number = lane.next_sequence  # the next message of the same request
+        elif sequence.next_sequence < step.end and start_offset == sequence.end_offset:
+            number = sequence.next_sequence  # the next message of the same request
         else:
             return  # a copy: of a delayed message when it is delivered, for example
         is_last = number + 1 == step.end
         self._put(
-            Lane(
+            WriterSequence(
                 step.query,
                 topic,
                 step.partition,
@@ -170,48 +172,50 @@ class OnceLanes:
             )
         )
 
-    def _put(self, lane: Lane) -> None:
-        key = lane.key
-        self._lanes.pop(key, None)
-        if len(self._lanes) >= MAX_LANES:
-            oldest = next(iter(self._lanes))
-            del self._lanes[oldest]
+    def _put(self, sequence: WriterSequence) -> None:
+        key = sequence.key
+        self._sequences.pop(key, None)
+        if len(self._sequences) >= MAX_SEQUENCES:
+            oldest = next(iter(self._sequences))
+            del self._sequences[oldest]
             if self._forgotten % _WARN_EVERY == 0:
                 log.warning(
-                    "more than %d lanes of exactly-once writers; that of query %s, topic %s, partition %d is "
-                    "forgotten: use fewer partitions",
-                    *(MAX_LANES, *oldest),
+                    "more than %d sequences of exactly-once writers; that of query %s, topic %s, partition "
+                    "%d is forgotten: use fewer partitions",
+                    *(MAX_SEQUENCES, *oldest),
                 )
             self._forgotten += 1
-        self._lanes[key] = lane
+        self._sequences[key] = sequence
 
     def forget_idle(self, now_ms: int) -> int:
-        """Forget the lanes that are no longer written to; the answer is how many these were."""
-        idle = [lane.key for lane in self._lanes.values() if now_ms - lane.stored_ms > IDLE_MS]
+        """Forget the sequences that are no longer written to; the answer is how many these were."""
+        idle = [
+            sequence.key for sequence in self._sequences.values() if now_ms - sequence.stored_ms > IDLE_MS
+        ]
         for key in idle:
-            del self._lanes[key]
+            del self._sequences[key]
         return len(idle)
 
 
 class ExactlyOnce:
-    """The lanes, on the disk; belongs to the event loop but for `load`."""
+    """The sequences, on the disk; belongs to the event loop but for `load`."""
 
     def __init__(self, settings: Settings, clock: Clock, files: TableFiles, store: MessageStore) -> None:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self.lanes = OnceLanes()
+        self.sequences = WriterSequences()
         self._safe = OnceTable()
         """What may be saved: the log is on the disk as far as it says."""
         self._file = files.table(OnceTable, lambda: self._safe)
         self._is_flushing = False
         self.is_dirty = False
-        """Whether lanes went on since they were last copied to be saved."""
+        """Whether sequences went on since they were last copied to be saved."""
         self.is_ready = False
         """Whether a table is on the disk, so that messages can be taken."""
 
     def load(self) -> None:
-        """Read what was saved, and the log behind it; this blocks."""
+        """Read the saved table, and the log after it; blocks."""
         saved = self._file.file.load()
         if saved is None and self._file.file.is_begun_anew:
             saved = OnceTable()  # which is that of the beginning of the log
@@ -221,15 +225,15 @@ class ExactlyOnce:
         reader = self._store.log
         start = max(saved.log_offset, reader.min_offset)
         if start <= reader.max_offset:
-            self.lanes.load(saved.lanes)
+            self.sequences.load(saved.sequences)
             if self._walk(start):
                 return
         log.warning("%s does not fit the log; the whole log is read", self._file.file.path)
-        self.lanes.load([])
+        self.sequences.load([])
         self._walk(reader.min_offset)
 
     def _walk(self, start: int) -> bool:
-        """Find the messages of lanes from an offset on; False if there is no record at that offset."""
+        """Find the messages of sequences from an offset on; False if there is no record at that offset."""
         walk = MarkedWalk(self._store.log, start, ONCE_MARKER)
         for record in walk:
             self._found(record)
@@ -242,7 +246,7 @@ class ExactlyOnce:
         topic = find_property(block, REAL_TOPIC) or record.topic
         if step is not None and not topic.startswith(_COPIES) and not record.topic.startswith(_COPIES):
             start = record.physical_offset
-            self.lanes.found(topic, step, start, start + record.total_size, record.store_timestamp_ms)
+            self.sequences.found(topic, step, start, start + record.total_size, record.store_timestamp_ms)
 
     # Saving
 
@@ -256,14 +260,14 @@ class ExactlyOnce:
             self.is_ready = True
 
     def save_soon(self) -> None:
-        """Save the lanes, if they went on, when the log is on the disk as far as they tell of it."""
-        if self.lanes.forget_idle(self._clock.now_ms()):
+        """Save the sequences, if they went on, when the log is on the disk as far as they tell of it."""
+        if self.sequences.forget_idle(self._clock.now_ms()):
             self.is_dirty = True
         if self.is_dirty and not self._is_flushing:
             self._is_flushing = True
             self.is_dirty = False
             offset = self._store.log.max_offset
-            table = OnceTable(offset, self.lanes.all())
+            table = OnceTable(offset, self.sequences.all())
             self._store.flusher.when_flushed(offset, lambda status: self._flushed(table, status))
 
     def _flushed(self, table: OnceTable, status: PutStatus) -> None:
@@ -280,7 +284,7 @@ class ExactlyOnce:
             offset = self._store.log.max_offset
             if self._store.flusher.flushed_offset >= offset:
                 self.is_dirty = False
-                self._safe = OnceTable(offset, self.lanes.all())
+                self._safe = OnceTable(offset, self.sequences.all())
                 self._file.changed()
         await self._file.stop()
 

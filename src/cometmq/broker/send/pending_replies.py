@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 10_000
 
 
-class Requesters:
+class PendingReplies:
     """Finds the connections of producers; belongs to the event loop."""
 
     def __init__(self, clients: Clients) -> None:

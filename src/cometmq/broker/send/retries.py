@@ -13,7 +13,7 @@ from typing import Final
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.restoring import restored
+from cometmq.broker.real_targets import restored
 from cometmq.broker.send.checks import AnySend, SendRefused
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.topics.names import FAQ, RETRY_PREFIX, dead_letter_topic

@@ -25,7 +25,7 @@ from cometmq.broker.send.checks import (
     refuse_large_batch,
 )
 from cometmq.broker.send.pressure import Pressure
-from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyShapes, stored_block
+from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyLayouts, stored_block
 from cometmq.broker.send.retries import Retries
 from cometmq.broker.send.unique_ids import UniqueIds
 from cometmq.broker.settings import Settings
@@ -119,7 +119,7 @@ class Sending:
         self.checks = SendChecks(settings, clock, topics)
         self.answers = send_answers
         config = settings.broker
-        self.shapes = PropertyShapes({**self.answers.fields, CLUSTER: config.broker_cluster_name})
+        self.layouts = PropertyLayouts({**self.answers.fields, CLUSTER: config.broker_cluster_name})
         self._ids = UniqueIds(host.ip, clock)
         self.hosts: dict[Connection, bytes] = {}
         """The addresses of clients that have sent something, packed."""

@@ -5,7 +5,7 @@ Rules kept here:
   the place of its tags is when it is due. The properties say where it belongs, and stay as they are.
 - Nothing polls: one timer waits for the first message that is due. It wakes every now and then all the same,
   because the wall clock, which decides, may be set.
-- A level's place moves on when the message is in the log again. Places are saved only once the delivered
+- A level's offset moves on when the message is in the log again. Offsets are saved only once the delivered
   messages are on the disk, so that no crash loses one; after an orderly stop the next start goes on exactly
   there, after a kill messages of the last two seconds may be delivered again: a save begins every second, and
   waits for the disk.
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.restoring import RestoreTargets, restored
+from cometmq.broker.real_targets import RealTargets, restored
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.set_aside import DELAYS, BackOff, SetAside, UnprocessableError, check_put, is_passing
@@ -78,7 +78,7 @@ class DelayService:
         files: TableFiles,
         store: MessageStore,
         traffic: Traffic,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
     ) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class DelayService:
         self._targets = targets
         self.levels = DelayLevels(settings.store.message_delay_level)
         self.offsets: dict[int, int] = {}
-        """By level: the next place in its queue."""
+        """By level: the next offset of its queue."""
         self._due_ms: dict[int, float] = dict.fromkeys(range(1, len(self.levels.delays_ms) + 1), _NEVER)
         """By level: when the next message is due."""
         self._data_version = DataVersion(0, clock.now_ms(), 0)
@@ -111,14 +111,14 @@ class DelayService:
             self._data_version = saved.data_version or self._data_version
 
     def snapshot(self) -> DelayOffsetTable:
-        """The places up to which all delivered messages are on the disk."""
+        """The offsets up to which all delivered messages are on the disk."""
         return self._safe or self.current()
 
     def current(self) -> DelayOffsetTable:
         return DelayOffsetTable(self._data_version, dict(self.offsets))
 
     def save_soon(self) -> None:
-        """Save the places, if they moved, once what was delivered is on the disk."""
+        """Save the offsets, if they moved, once what was delivered is on the disk."""
         if self._moves == self._saved_moves:
             return
         moves, table = self._moves, self.current()
@@ -133,7 +133,7 @@ class DelayService:
         store.flusher.when_flushed(store.log.max_offset, done)
 
     async def save(self) -> None:
-        """Save the places as they are now; they stay as they were saved if the log cannot be synced."""
+        """Save the offsets as they are now; they stay as they were saved if the log cannot be synced."""
         store = self._store
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
             self._safe = self.current()
@@ -147,11 +147,11 @@ class DelayService:
         for level in self._due_ms:
             queue = queues.find(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            place = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
-            if place != at:
-                log.warning("delay level %d goes on at %d: %d is not in its queue", level, place, at)
+            queue_offset = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            if queue_offset != at:
+                log.warning("delay level %d goes on at %d: %d is not in its queue", level, queue_offset, at)
             if queue is not None or level in self.offsets:
-                self.offsets[level] = place
+                self.offsets[level] = queue_offset
             self._look(level)
         self._safe = self.current()
         self._task = asyncio.ensure_future(self._run())
@@ -214,11 +214,11 @@ class DelayService:
 
     async def _deliver(self, level: int) -> bool:
         """Deliver some messages of a level; False if that did not go on."""
-        offset, count = self._due_places(level)
+        offset, count = self._due_range(level)
         if not count:
             return False
         found = await self._store.get(DELAY_TOPIC, level - 1, offset, count)
-        for view, place in zip(found.records, found.queue_offsets, strict=True):
+        for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
             try:
                 if not self._deliver_one(decode_record(view)):
                     return False
@@ -226,8 +226,8 @@ class DelayService:
             except Exception as error:
                 if is_passing(error):
                     raise
-                self._set_aside.add_place(DELAYS, DELAY_TOPIC, level - 1, place, error)
-            self._move(level, place + 1)
+                self._set_aside.add_entry(DELAYS, DELAY_TOPIC, level - 1, queue_offset, error)
+            self._move(level, queue_offset + 1)
         if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
             self._move(level, found.next_offset)
         return self.offsets.get(level, 0) > offset
@@ -253,7 +253,7 @@ class DelayService:
             now_ms = self._clock.now_ms()
             self._data_version = DataVersion(version.state_version, now_ms, version.counter + 1)
 
-    def _due_places(self, level: int) -> tuple[int, int]:
+    def _due_range(self, level: int) -> tuple[int, int]:
         """Where a level goes on, and how many messages from there on are due, of those delivered at once."""
         offset = self.offsets.get(level, 0)
         queue = self._store.queues.find(DELAY_TOPIC, level - 1)

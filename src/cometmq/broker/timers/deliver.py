@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from cometmq.broker.monitor.counters import TopicCounts
-from cometmq.broker.restoring import RestoreTargets, restored
+from cometmq.broker.real_targets import RealTargets, restored
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.set_aside import TIMERS, BackOff, SetAside, UnprocessableError, check_put, is_passing
 from cometmq.broker.settings import Settings
@@ -68,7 +68,7 @@ class TimerDelivery:
         clock: Clock,
         worker: Executor,
         store: MessageStore,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
         files: TimerFiles,
         counts: TopicCounts,

@@ -1,14 +1,13 @@
 """From the timer topic into the timer log and the wheel.
 
 Rules kept here:
-- Messages are taken in the order of the timer topic, each once: the place in its queue moves on when the
-  record in the timer log is complete. Where both disagree after a kill, the newer one of both places is
-  right.
+- Messages are taken in the order of the timer topic, each once: the queue offset moves on when the record in
+  the timer log is complete. Where both disagree after a kill, the newer one of both is right.
 - A message further away than the window of the wheel is set for a moment within it, from where it goes
   through the timer topic once more.
 - The write time, before which slots are closed, moves only when everything that came before it was taken: a
   cancellation that was accepted in time is in the slot before its messages are delivered.
-- A record that is no timed message, or says no time or no place that it belongs to, is set aside.
+- A record that is no timed message, or has no time or no target, is set aside.
 - A message for a slot that is delivered already is delivered at once. Every other one goes into its slot,
   also if its time is over, as after a long stop: nothing overtakes what is in the wheel, and what was taken
   back in time stays taken back.
@@ -21,7 +20,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.set_aside import TIMERS, SetAside, UnprocessableError, is_passing
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import DECADE_MS, TimerFiles
@@ -59,7 +58,7 @@ class TimerEnqueuing:
         clock: Clock,
         store: MessageStore,
         traffic: Traffic,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
         files: TimerFiles,
         counts: TopicCounts,
@@ -81,7 +80,7 @@ class TimerEnqueuing:
         )
         self._hashes: dict[str, int] = {}
         self.queue_offset = 0
-        """The next place in the timer topic."""
+        """The next offset of the timer topic."""
         self.write_time_ms = 0
         """Slots before this are closed."""
         self.latest_ms = -1
@@ -92,18 +91,18 @@ class TimerEnqueuing:
     def resume(self, saved: TimerProgress, read_time_ms: int) -> None:
         """Find out where to go on in the timer topic; slots before the read time are delivered."""
         self.write_time_ms = read_time_ms
-        found = self._behind_last_timer()
+        found = self._after_last_timer()
         is_whole = self._log.end >= saved.last_timer_log_flush_pos
         if found is None:
-            place = saved.last_timer_queue_offset if is_whole else 0
+            offset = saved.last_timer_queue_offset if is_whole else 0
         else:
-            place = max(found, saved.last_timer_queue_offset) if is_whole else found
+            offset = max(found, saved.last_timer_queue_offset) if is_whole else found
         queue = self._store.queues.find(TIMER_TOPIC, 0)
-        self.queue_offset = 0 if queue is None else min(max(place, queue.min_offset), queue.max_offset)
+        self.queue_offset = 0 if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
         self.latest_ms = self._wheel.latest()
 
-    def _behind_last_timer(self) -> int | None:
-        """The place behind the message of the last record in the timer log; None if that is not known."""
+    def _after_last_timer(self) -> int | None:
+        """The offset after the message of the last record in the timer log; None if that is not known."""
         timer = self._log.last()
         if timer is None:
             return None
@@ -120,7 +119,7 @@ class TimerEnqueuing:
         return self._clock.now_ms() // self._slot_ms * self._slot_ms
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """How many messages of the timer topic are to be taken."""
         queue = self._store.queues.find(TIMER_TOPIC, 0)
         return 0 if queue is None else max(queue.max_offset - self.queue_offset, 0)
@@ -129,17 +128,17 @@ class TimerEnqueuing:
         """Take everything that is there now, and close the slots that are over."""
         store = self._store
         slot = self._now_slot()
-        target = self.queue_offset + self.behind if takes else 0
+        target = self.queue_offset + self.lag if takes else 0
         while self.queue_offset < target:
             found = await store.get(TIMER_TOPIC, 0, self.queue_offset, AT_ONCE)
-            for view, place in zip(found.records, found.queue_offsets, strict=True):
+            for view, offset in zip(found.records, found.queue_offsets, strict=True):
                 try:
                     await self._take(decode_record(view), slot)
                 except Exception as error:
                     if is_passing(error):
                         raise
-                    self._set_aside.add_place(TIMERS, TIMER_TOPIC, 0, place, error)
-                self.queue_offset = place + 1
+                    self._set_aside.add_entry(TIMERS, TIMER_TOPIC, 0, offset, error)
+                self.queue_offset = offset + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over
                 self.queue_offset = found.next_offset

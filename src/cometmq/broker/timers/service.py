@@ -20,7 +20,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
@@ -64,7 +64,7 @@ class TimerService:
         store: MessageStore,
         topics: Topics,
         traffic: Traffic,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
         worker: Executor | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class TimerService:
         oldest_ms = now_slot - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
         self.delivery.read_time_ms = max(saved.last_read_time_ms // self._slot_ms * self._slot_ms, oldest_ms)
         self.enqueuing.resume(saved, self.delivery.read_time_ms)
-        if not self._is_waiting and not self.enqueuing.behind:
+        if not self._is_waiting and not self.enqueuing.lag:
             self.counts.clear()
         log.info(
             "timers go on at %d of the timer topic; delivered up to %d",
@@ -270,7 +270,7 @@ class TimerService:
         await asyncio.get_running_loop().run_in_executor(self._worker, self._files.close)
 
     def _save_metrics(self) -> None:
-        if not self._is_waiting and not self.enqueuing.behind:
+        if not self._is_waiting and not self.enqueuing.lag:
             self.counts.clear()
         if self.counts.is_dirty:
             self._metrics_file.changed()

@@ -29,7 +29,7 @@ import msgspec
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.set_aside import TRANSACTIONS, SetAside, UnprocessableError, check_put, is_passing
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
@@ -46,7 +46,7 @@ from cometmq.broker.transactions.half_messages import (
     renewed,
     target_of,
 )
-from cometmq.broker.transactions.op_queue import TransactionEnds, read_ends
+from cometmq.broker.transactions.op_queue import OpQueue, read_ends
 from cometmq.model.errors import CometError, ProtocolError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.message_properties import (
@@ -79,7 +79,7 @@ PASSED_AT_ONCE: Final = 2000
 LONGEST_RUN_MS: Final = 60_000
 
 
-class ProducerQuestions:
+class CheckBacks:
     """Asks producers; belongs to the event loop."""
 
     def __init__(self, settings: Settings, clients: Clients) -> None:
@@ -141,10 +141,10 @@ class TransactionChecking:
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
-        questions: ProducerQuestions,
-        ends: TransactionEnds,
+        check_backs: CheckBacks,
+        ends: OpQueue,
         counts: TopicCounts,
     ) -> None:
         self._topics = topics
@@ -156,7 +156,7 @@ class TransactionChecking:
         self.clock = clock
         self.ends = ends
         self._counts = counts
-        self._questions = questions
+        self._check_backs = check_backs
         self.checked = 0
         """How many checks there were since the start."""
         self.given_up = 0
@@ -170,8 +170,8 @@ class TransactionChecking:
 
     async def _check_queue(self, queue_id: int) -> None:
         half, operation = (
-            self.place_in(TRANS_HALF_TOPIC, queue_id),
-            self.place_in(TRANS_OP_HALF_TOPIC, queue_id),
+            self.offset_in(TRANS_HALF_TOPIC, queue_id),
+            self.offset_in(TRANS_OP_HALF_TOPIC, queue_id),
         )
         target = self.end_of(TRANS_HALF_TOPIC, queue_id)
         if half < target:
@@ -183,15 +183,19 @@ class TransactionChecking:
         if operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             self._commit(TRANS_OP_HALF_TOPIC, queue_id, await self._done_with(queue_id, operation, half))
 
-    def place_in(self, topic: str, queue_id: int) -> int:
+    def offset_in(self, topic: str, queue_id: int) -> int:
         """Where the transaction group is in a queue."""
         queue = self.store.queues.find(topic, queue_id)
-        place = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)
-        # One behind the end would pass over all that comes until then.
-        return max(place, 0) if queue is None else min(max(place, queue.min_offset), queue.max_offset)
+        queue_offset = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        # Beyond the end it would skip all that comes until then.
+        return (
+            max(queue_offset, 0)
+            if queue is None
+            else min(max(queue_offset, queue.min_offset), queue.max_offset)
+        )
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """The place behind the last message of a queue."""
+        """The offset after the last message of a queue."""
         queue = self.store.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -203,9 +207,9 @@ class TransactionChecking:
         end = self.end_of(TRANS_HALF_TOPIC, queue_id)
         while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             found = await self.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
-            for view, place in zip(found.records, found.queue_offsets, strict=True):
-                if any(half <= offset < end for offset in self._ends_in(view, queue_id, place)):
-                    return place
+            for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+                if any(half <= offset < end for offset in self._ends_in(view, queue_id, queue_offset)):
+                    return queue_offset
             if found.next_offset <= operation:
                 return operation
             operation = found.next_offset
@@ -213,33 +217,33 @@ class TransactionChecking:
         return operation
 
     async def read_window(self, queue_id: int, operation: int, end: int) -> set[int]:
-        """The half messages before an end that the op topic knows, from a place on, to have ended."""
+        """The half messages before an end that the op topic knows, from an offset on, to have ended."""
         ended: set[int] = set()
         target = self.end_of(TRANS_OP_HALF_TOPIC, queue_id)
         while operation < target:
             found = await self.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
-            for view, place in zip(found.records, found.queue_offsets, strict=True):
-                ended.update(offset for offset in self._ends_in(view, queue_id, place) if offset < end)
+            for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+                ended.update(offset for offset in self._ends_in(view, queue_id, queue_offset) if offset < end)
             if found.next_offset <= operation:
                 break
             operation = found.next_offset
             await asyncio.sleep(0)  # others get their turn
         return ended
 
-    def _ends_in(self, view: memoryview, queue_id: int, place: int) -> Iterable[int]:
+    def _ends_in(self, view: memoryview, queue_id: int, queue_offset: int) -> Iterable[int]:
         """What a message of the op topic says has ended."""
         try:
             operation = decode_record(view)
             if operation.topic != TRANS_OP_HALF_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {operation.topic!r}")
         except (ProtocolError, UnprocessableError) as error:
-            self._set_aside.add_place(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, place, error)
+            self._set_aside.add_entry(TRANSACTIONS, TRANS_OP_HALF_TOPIC, queue_id, queue_offset, error)
             return ()
         return read_ends(operation)
 
     # What is done with one half message
 
-    def look_at(self, view: memoryview, place: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
+    def look_at(self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
         """The same as `look`, by queue and offset; what nothing can be done with is set aside."""
         try:
             half = decode_record(view)
@@ -249,7 +253,7 @@ class TransactionChecking:
         except Exception as error:
             if is_passing(error):
                 raise
-            self._set_aside.add_place(TRANSACTIONS, TRANS_HALF_TOPIC, *place, error)
+            self._set_aside.add_entry(TRANSACTIONS, TRANS_HALF_TOPIC, *position, error)
             return True
 
     def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
@@ -275,15 +279,15 @@ class TransactionChecking:
         if copy is None:
             return False
         self.checked += 1
-        self._questions.ask(copy, properties)
+        self._check_backs.ask(copy, properties)
         return True
 
     def _leave_alone(self, half: Record, properties: dict[str, str], ended: set[int]) -> bool:
         """Put a half message aside that asked for time, unless the copy that its producer knows has ended."""
         first = properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-        place = natural_long(first)
-        place = half.queue_offset if place is None else place
-        if place in ended or self.ends.is_noted(half.queue_id, place):
+        queue_offset = natural_long(first)
+        queue_offset = half.queue_offset if queue_offset is None else queue_offset
+        if queue_offset in ended or self.ends.is_noted(half.queue_id, queue_offset):
             return True
         return self._put_again(half, properties) is not None
 
@@ -322,8 +326,11 @@ def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:
 
     It is so for the first of a transaction that asked for time: noted there, it would count as ended.
     """
-    place = str(half.queue_offset)
-    return immunity_ms(properties) is not None and properties.get(TRAN_PREPARED_QUEUE_OFFSET, place) == place
+    queue_offset = str(half.queue_offset)
+    return (
+        immunity_ms(properties) is not None
+        and properties.get(TRAN_PREPARED_QUEUE_OFFSET, queue_offset) == queue_offset
+    )
 
 
 class _QueueCheck:
@@ -336,7 +343,7 @@ class _QueueCheck:
         self._ended: set[int] = set()
 
     async def run(self, half: int, target: int) -> int:
-        """Look at half messages from a place on; the answer is the place that was reached."""
+        """Look at half messages from an offset on, and return the offset that was reached."""
         self._checking.ends.on_end = self._note_end
         try:
             return await self._run(half, target)

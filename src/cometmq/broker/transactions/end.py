@@ -3,8 +3,8 @@
 Rules kept here:
 - A commit puts the message for consumers, and then notes the end; a rollback only notes it. A transaction
   that has ended stays as it ended, however often its producer says so.
-- The end is believed only if it names the half message in every respect: its place in the log and in the half
-  topic, and its producer group.
+- The end is believed only if it names the half message in every respect: its offset in the log and in the
+  half topic, and its producer group.
 - A producer that asked for time before it is checked has to keep to it: after that only the answer to a check
   counts.
 """
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
-from cometmq.broker.restoring import RestoreTargets
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC
 from cometmq.broker.transactions.half_messages import read_immunity_ms
-from cometmq.broker.transactions.op_queue import Place, TransactionEnds
+from cometmq.broker.transactions.op_queue import OpQueue, QueuePosition
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -101,8 +101,8 @@ class TransactionEnding:
         clock: Clock,
         store: MessageStore,
         traffic: Traffic,
-        targets: RestoreTargets,
-        ends: TransactionEnds,
+        targets: RealTargets,
+        ends: OpQueue,
         counts: TopicCounts,
     ) -> None:
         self._targets = targets
@@ -122,16 +122,16 @@ class TransactionEnding:
     ) -> tuple[list[SendRefused | None], int]:
         """Commit or roll back each: why that could not be done, or None, and where the last message ends.
 
-        What consumers see of them may follow `later`; the place is -1 if no message was put.
+        What consumers see of them may follow `later`; the offset is -1 if no message was put.
         """
         refusals: list[SendRefused | None] = [None] * len(ends)
-        commits: dict[Place, _Commit] = {}
+        commits: dict[QueuePosition, _Commit] = {}
         end_offset = -1
         for number, (header, outcome) in enumerate(ends):
             try:
                 half = self._half(header)
-                place = half.queue_id, half.queue_offset
-                if place in commits:  # what comes of it is to be known first
+                position = half.queue_id, half.queue_offset
+                if position in commits:  # what comes of it is to be known first
                     end_offset = self._commit(commits, refusals, None)
                 target = self._open_target(half, outcome)
             except SendRefused as refusal:
@@ -140,9 +140,9 @@ class TransactionEnding:
             if target is None:
                 continue
             if outcome is TransactionType.COMMIT:
-                commits[place] = _Commit(number, half, *target)
+                commits[position] = _Commit(number, half, *target)
             else:
-                self._end(place, target[0], outcome, self.rolled_back)
+                self._end(position, target[0], outcome, self.rolled_back)
         if commits:
             end_offset = self._commit(commits, refusals, later)
         return refusals, end_offset
@@ -166,25 +166,27 @@ class TransactionEnding:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark) from None
 
     def _commit(
-        self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
+        self, commits: dict[QueuePosition, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
         run = self._store.put_run([commit.message() for commit in commits.values()], later)
         now_ms = self._clock.now_ms()
-        for (place, commit), put in zip(commits.items(), run.places, strict=True):
+        for (position, commit), put in zip(commits.items(), run.places, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
                 log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)
                 refusals[commit.number] = SendRefused(code, remark)
             else:
-                self._end(place, commit.topic, TransactionType.COMMIT, self.committed)
+                self._end(position, commit.topic, TransactionType.COMMIT, self.committed)
                 self._traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
         commits.clear()
         return run.end_offset
 
-    def _end(self, place: Place, topic: str, outcome: TransactionType, counted: dict[str, int]) -> None:
+    def _end(
+        self, position: QueuePosition, topic: str, outcome: TransactionType, counted: dict[str, int]
+    ) -> None:
         counted[topic] = counted.get(topic, 0) + 1
-        self._ends.end(*place, outcome)
+        self._ends.end(*position, outcome)
         self._counts.add(topic, -1)
 
     def _half(self, header: EndTransactionRequest) -> Record:

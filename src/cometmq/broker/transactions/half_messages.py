@@ -4,8 +4,8 @@ Rules kept here:
 - A half message is an ordinary message of the half topic, which nobody subscribes to. Its properties say
   where it belongs, and stay as they are when it gets there.
 - A transaction cannot be combined with a delay: the message would be delayed as a half message, and lost.
-- A half message that is checked is put once more, with its number of checks, so that the places of the half
-  topic can be passed one after the other; the newest copy is the one that counts.
+- A half message that is checked is put once more, with its number of checks, so that the offset of the half
+  topic can move on; the newest copy is the one that counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.restoring import Target, read_target, restored
+from cometmq.broker.real_targets import Target, read_target, restored
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.broker.topics.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC

@@ -1,11 +1,11 @@
 """Which transactions have ended: noted in memory, and in the op topic for those that come after us.
 
 Rules kept here:
-- An end is noted by the place of its half message in the half topic. Notes are collected and put into the op
-  topic together: when they are long enough, or when the first of them has waited long enough.
+- An end is noted by the queue offset of its half message. Notes are collected and put into the op topic
+  together: when they are long enough, or when the first of them has waited long enough.
 - What could not be put is put with the next ones. There is a limit to that, and beyond it no end is accepted.
 - A half message that was put elsewhere, as a copy or as one that is given up, is noted like one that has
-  ended: after a kill, what stands in its place is not made a second time.
+  ended: after a kill, its copy is not made a second time.
 - A transaction ends once. Which copy of its half message the producer names does not matter: the end of one
   is the end of all. That is known for as many transactions as `REMEMBERED`; of older ones, and after a
   restart, the op topic knows the copies that were named.
@@ -43,38 +43,38 @@ MOST_UNWRITTEN: Final = REMEMBERED
 _MAX_DIGITS: Final = 18
 """No queue ever has an offset with more."""
 
-Place = tuple[int, int]
-"""A half message: its queue and its offset there."""
+QueuePosition = tuple[int, int]
+"""Queue id and queue offset of a half message."""
 
 
 class Memory(Generic[T]):
-    """A table that knows at least the last `REMEMBERED` places, and at most twice as many.
+    """A table that knows at least the last `REMEMBERED` positions, and at most twice as many.
 
     Two tables, of which the older one is forgotten as a whole: to take the oldest entry out of a table, again
     and again, takes longer the larger it is.
     """
 
     def __init__(self) -> None:
-        self._new: dict[Place, T] = {}
-        self._old: dict[Place, T] = {}
+        self._new: dict[QueuePosition, T] = {}
+        self._old: dict[QueuePosition, T] = {}
 
-    def get(self, place: Place) -> T | None:
-        value = self._new.get(place)
-        return self._old.get(place) if value is None else value
+    def get(self, position: QueuePosition) -> T | None:
+        value = self._new.get(position)
+        return self._old.get(position) if value is None else value
 
-    def put(self, place: Place, value: T) -> None:
+    def put(self, position: QueuePosition, value: T) -> None:
         if len(self._new) >= REMEMBERED:
             self._old, self._new = self._new, {}
-        self._new[place] = value
+        self._new[position] = value
 
-    def take(self, place: Place) -> T | None:
+    def take(self, position: QueuePosition) -> T | None:
         """What is known, and forget it."""
-        value = self._new.pop(place, None)
-        older = self._old.pop(place, None)
+        value = self._new.pop(position, None)
+        older = self._old.pop(position, None)
         return older if value is None else value
 
 
-class TransactionEnds:
+class OpQueue:
     """Notes of ended transactions; belongs to the event loop."""
 
     def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
@@ -92,7 +92,7 @@ class TransactionEnds:
         self._timer: asyncio.TimerHandle | None = None
         self._outcomes: Memory[TransactionType] = Memory()
         self._copies: Memory[int] = Memory()
-        """By place: where the next copy of the half message is."""
+        """By position: the queue offset of the next copy of the half message."""
         self.on_end: Callable[[int, int], None] | None = None
         """Called with queue and offset of each half message that ends, while somebody wants to know."""
         self._is_closed = False

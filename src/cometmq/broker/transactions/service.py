@@ -16,16 +16,16 @@ import logging
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
-from cometmq.broker.restoring import RestoreTargets, Target
+from cometmq.broker.real_targets import RealTargets, Target
 from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.broker.topics.topics import Topics
-from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, ProducerQuestions, TransactionChecking
+from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, CheckBacks, TransactionChecking
 from cometmq.broker.transactions.end import TransactionEnding
 from cometmq.broker.transactions.half_messages import target_of
-from cometmq.broker.transactions.op_queue import TransactionEnds
+from cometmq.broker.transactions.op_queue import OpQueue
 from cometmq.model.errors import CometError, ProtocolError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock
@@ -41,16 +41,19 @@ async def count_open(topics: Topics, store: MessageStore, checking: TransactionC
     counted: dict[str, int] = {}
     topic = topics.get(TRANS_HALF_TOPIC)
     for queue_id in range(1 if topic is None else topic.read_queue_nums):
-        half, end = checking.place_in(TRANS_HALF_TOPIC, queue_id), checking.end_of(TRANS_HALF_TOPIC, queue_id)
-        operation, window_end = checking.place_in(TRANS_OP_HALF_TOPIC, queue_id), 0
+        half, end = (
+            checking.offset_in(TRANS_HALF_TOPIC, queue_id),
+            checking.end_of(TRANS_HALF_TOPIC, queue_id),
+        )
+        operation, window_end = checking.offset_in(TRANS_OP_HALF_TOPIC, queue_id), 0
         ended: set[int] = set()
         while half < end:
             if half >= window_end:
                 window_end = half + WINDOW
                 ended = await checking.read_window(queue_id, operation, window_end)
             found = await store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
-            for view, place in zip(found.records, found.queue_offsets, strict=True):
-                target = None if place in ended else _target_in(view)
+            for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+                target = None if queue_offset in ended else _target_in(view)
                 if target is not None:
                     counted[target[0]] = counted.get(target[0], 0) + 1
             if found.next_offset <= half:
@@ -81,7 +84,7 @@ class TransactionService:
         offsets: ConsumerOffsets,
         clients: Clients,
         traffic: Traffic,
-        targets: RestoreTargets,
+        targets: RealTargets,
         set_aside: SetAside,
     ) -> None:
         self._settings = settings
@@ -91,7 +94,7 @@ class TransactionService:
         """Whether this broker ends transactions."""
         self.counts = TopicCounts(clock)
         """How many transactions of each topic are open; who puts a half message counts it."""
-        self.ends = TransactionEnds(settings, clock, host, store)
+        self.ends = OpQueue(settings, clock, host, store)
         self.ending = TransactionEnding(settings, clock, store, traffic, targets, self.ends, self.counts)
         self.checking = TransactionChecking(
             settings,
@@ -101,7 +104,7 @@ class TransactionService:
             offsets,
             targets,
             set_aside,
-            ProducerQuestions(settings, clients),
+            CheckBacks(settings, clients),
             self.ends,
             self.counts,
         )

@@ -69,7 +69,7 @@ def restored(
     )
 
 
-class RestoreTargets:
+class RealTargets:
     """Checks targets against the tables of a broker; belongs to the event loop."""
 
     def __init__(self, settings: Settings, store: MessageStore, topics: Topics) -> None:

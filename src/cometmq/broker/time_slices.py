@@ -19,13 +19,13 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 """Something that can be interrupted after each step, and what comes of it."""
 
-TURN_S: Final = 0.02
+SLICE_S: Final = 0.02
 """So long one turn is used for work of one kind."""
 _SHORT_TABLE: Final = 500
 """Encoding as much takes a few milliseconds."""
 
 
-class Turns(Generic[T]):
+class SlicedQueue(Generic[T]):
     """Does the same to many things, a turn's worth at a time."""
 
     def __init__(self, do: Callable[[T], None]) -> None:
@@ -34,7 +34,7 @@ class Turns(Generic[T]):
         self._is_scheduled = False
 
     def add(self, things: Iterable[T]) -> None:
-        """Begin with these at the end of this turn, behind those that wait already."""
+        """Begin with these at the end of this turn, after those that wait already."""
         self._waiting.extend(things)
         if self._waiting and not self._is_scheduled:
             self._is_scheduled = True
@@ -43,7 +43,7 @@ class Turns(Generic[T]):
     def run(self) -> None:
         """Do as much as one turn allows."""
         self._is_scheduled = False
-        waiting, until = self._waiting, perf_counter() + TURN_S
+        waiting, until = self._waiting, perf_counter() + SLICE_S
         try:
             while waiting:
                 self._do(waiting.popleft())
@@ -58,23 +58,23 @@ class Turns(Generic[T]):
             self._do(self._waiting.popleft())
 
 
-async def encode_beside(encode: Callable[[], bytes], count: int) -> bytes:
+async def encode_in_thread(encode: Callable[[], bytes], count: int) -> bytes:
     """Encode a table of so many things: a short one at once, a long one on a thread."""
     return encode() if count < _SHORT_TABLE else await asyncio.to_thread(encode)
 
 
-async def in_turns(steps: Steps[T]) -> T:
+async def run_sliced(steps: Steps[T]) -> T:
     """Take the steps of something, a turn's worth at a time."""
-    breath = Breath()
+    time_slice = TimeSlice()
     while True:
         try:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-        await breath.take()
+        await time_slice.pause()
 
 
-def at_once(steps: Steps[T]) -> T:
+def run_at_once(steps: Steps[T]) -> T:
     """Take all steps of something in this turn."""
     while True:
         try:
@@ -83,15 +83,15 @@ def at_once(steps: Steps[T]) -> T:
             return cast(T, end.value)
 
 
-class Breath:
+class TimeSlice:
     """Lets others have their turn every now and then: `await breath.take()` in each round of a long loop."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._until = perf_counter() + TURN_S
+        self._until = perf_counter() + SLICE_S
 
-    async def take(self) -> None:
+    async def pause(self) -> None:
         if perf_counter() > self._until:
             await asyncio.sleep(0)
-            self._until = perf_counter() + TURN_S
+            self._until = perf_counter() + SLICE_S
