@@ -1,8 +1,7 @@
 """A running broker: its store, tables and two ports, announced to its name servers.
 
 Life in three steps: settings (given), build (`Broker(…)`, which takes the ports), `start`, which recovers the
-store; at the end `stop`. The fast port serves everything but pulls, so that sends do not wait for
-them.
+store; at the end `stop`. The fast port serves everything but pulls, so that sends do not wait for them.
 """
 
 from __future__ import annotations

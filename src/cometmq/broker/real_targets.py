@@ -1,4 +1,4 @@
-"""Where a message belongs that waited elsewhere: what its properties say, and whether that can be believed.
+"""Targets of delayed, timed and half messages: REAL_TOPIC and REAL_QID, checked.
 
 Delayed and timed messages, and those of open transactions, wait in topics of the broker, and say in two
 properties which topic and which queue they go to. The broker writes these properties; a store may hold
@@ -39,7 +39,7 @@ Target = tuple[str, int]
 
 
 def read_target(topic: str | None, queue_id: str | None) -> Target | None:
-    """What two properties say; None if they say nothing that could be a place in a store."""
+    """The target in two properties; None if they name no topic and queue."""
     if not topic or not queue_id or len(topic) > MAX_RETRY_TOPIC_LENGTH or len(queue_id) > _SHOWN:
         return None  # also what would be large to remember
     number = natural_int(queue_id)
@@ -77,7 +77,7 @@ class RealTargets:
         self._queues = store.queues
         self._revive_topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
         self._found: dict[tuple[str | None, str | None, bool], Target] = {}
-        """What was found to be right, as long as no topic changes."""
+        """Checked targets, valid as long as no topic changes."""
         self._generation = -1
 
     def find(self, topic: str | None, queue_id: str | None, *, from_timers: bool = False) -> Target:

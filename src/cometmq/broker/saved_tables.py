@@ -1,4 +1,4 @@
-"""Keeping tables on the disk: soon after a change, or every now and then, never on the event loop.
+"""Saved tables: written soon after a change or periodically, never on the event loop.
 
 Rules kept here:
 - A table is copied on the event loop and encoded and written on a worker thread; one save of a table runs at

@@ -54,7 +54,7 @@ HOPELESS: Final = frozenset(
         PutStatus.WHEEL_TIMER_NOT_ENABLE,
     }
 )
-"""What becomes of a put that never succeeds, however often it is tried; all else passes."""
+"""The statuses of a put that never succeeds, however often it is tried."""
 
 
 class UnprocessableError(CometError):
@@ -75,7 +75,7 @@ class SetAsideRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SetAsideTable(ConfigTable):
-    """What is known of them; a list with the newest at its end."""
+    """The saved table; the newest record is the last."""
 
     file_name: ClassVar[str] = "setAsideRecords.json"
     is_derived: ClassVar[bool] = True
@@ -139,7 +139,7 @@ class SetAside:
 
     @property
     def records(self) -> list[SetAsideRecord]:
-        """Those that are kept, oldest first."""
+        """The kept records, oldest first."""
         return list(self._records.values())
 
     # File

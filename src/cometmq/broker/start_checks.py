@@ -1,4 +1,4 @@
-"""What a broker does not open, because it would be misread: asked before anything is touched.
+"""Start checks: settings and stores that a broker refuses, before anything is touched.
 
 Rules kept here:
 - A store that this broker cannot serve whole is refused at the start, with the topic or folder that is the

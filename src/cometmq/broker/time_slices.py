@@ -1,4 +1,4 @@
-"""Work that must not keep the event loop to itself: what many wait for is done in several turns.
+"""Time slices: long work on the event loop in slices of 20 ms, so that others get their turn.
 
 Rules kept here:
 - `Turns` does a list of things in order, for a few milliseconds a turn; between two turns everybody else gets

@@ -1,4 +1,4 @@
-"""Signs of life to the name servers, between the registrations.
+"""Broker heartbeats to the name servers, between the registrations.
 
 Rules kept here:
 - With `enableSlaveActingMaster` a broker is announced as one that is gone when nothing was heard of it for

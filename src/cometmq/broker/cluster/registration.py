@@ -1,4 +1,4 @@
-"""Announcing the broker to its name servers.
+"""Registration of the broker with its name servers.
 
 Rules kept here:
 - Every name server is told, all at the same time, each on its own: at the start, every now and then, and as

@@ -91,7 +91,7 @@ def encode_offsets(broker_name: str, topic: str, offsets: Mapping[int, int]) -> 
 
 
 def encode_offset_list(broker_name: str, topic: str, offsets: Mapping[int, int]) -> bytes:
-    """The same as a list, for clients that cannot read a map with such keys."""
+    """The offsets of a reset as a list, for clients that cannot read a map with such keys."""
     members = [
         {"brokerName": broker_name, "offset": offset, "queueId": queue_id, "topic": topic}
         for queue_id, offset in offsets.items()

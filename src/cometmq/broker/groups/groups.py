@@ -102,7 +102,7 @@ class Groups:
         self.update_all([group])
 
     def update_all(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
-        """The same for several, as one change."""
+        """Create or change several, as one change."""
         self.table.update((group.group_name, group) for group in groups)
         self._changed()
 

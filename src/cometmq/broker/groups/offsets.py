@@ -247,7 +247,7 @@ class _Pulled(msgspec.Struct):
 
 
 class BroadcastOffsets:
-    """What the members of broadcast groups pulled; belongs to the event loop."""
+    """The offsets that members of broadcast groups pulled; belongs to the event loop."""
 
     def __init__(
         self,

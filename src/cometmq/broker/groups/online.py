@@ -59,7 +59,7 @@ MAX_GROUPS_OF_CONNECTION: Final = 5_000
 NOTICE_DELAY_S: Final = 0.02
 """So long a notice waits for further changes to the group."""
 COLLECTED_NOTICE_DELAY_S: Final = 15.0
-"""The same where notices are not to be immediate."""
+"""The delay with `realTimeNotifyConsumerChange` = false."""
 
 
 class Client(msgspec.Struct, eq=False):
@@ -98,7 +98,7 @@ class ConsumerGroup:
         """How members differ in what they subscribe to, as the log says it."""
 
     def take_member(self, client: Client, consumer: ConsumerData) -> bool:
-        """Register or refresh a member; the answer is whether it is new."""
+        """Register or refresh a member; returns whether it is new."""
         if (self.consume_type, self.message_model) != (consumer.consume_type, consumer.message_model):
             self.consume_type, self.message_model = consumer.consume_type, consumer.message_model
             self.revision += 1
@@ -114,7 +114,7 @@ class ConsumerGroup:
         return before is None
 
     def take_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over what a member subscribes to; the answer is whether topics came or went."""
+        """Take over the subscriptions of a member; returns whether topics came or went."""
         changed = False
         topics = set()
         for subscription in subscriptions:
@@ -136,7 +136,7 @@ class ConsumerGroup:
         return changed
 
     def drop_member(self, connection: Connection) -> Client | None:
-        """Forget a member; the answer is who it was."""
+        """Forget a member, and return it."""
         client = self.members.pop(connection, None)
         if client is not None:
             self._disconnect(client)

@@ -27,7 +27,7 @@ from cometmq.wire.java_hash import tags_code
 _TAG_SEPARATOR: Final = "||"
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 Interest = tuple[tuple[str, str, str], ...]
-"""What a client reads: topic, kind of expression and expression, sorted; equal if they mean the same."""
+"""Topic, expression type and expression of each subscription, sorted; equal if they mean the same."""
 _SHOWN: Final = 500
 """So many characters of an expression are shown."""
 
@@ -69,7 +69,7 @@ def tags_of(expression: str | None) -> tuple[str, ...]:
 
 
 def interest_of(subscriptions: Iterable[SubscriptionData]) -> Interest:
-    """What a client with these subscriptions reads."""
+    """The interest of a client with these subscriptions."""
     return tuple(
         sorted(
             (each.topic, each.expression_type or TAG, _meaning(each))
@@ -87,7 +87,7 @@ def _meaning(subscription: SubscriptionData) -> str:
 
 
 class Interests:
-    """What each client of one group reads."""
+    """The interest of each client of one group."""
 
     __slots__ = ("_clients", "_kinds")
 
@@ -97,7 +97,7 @@ class Interests:
         """The clients that read the same; more than one kind is one too many."""
 
     def set(self, client_id: str, interest: Interest) -> bool:
-        """Note what a client reads; the answer is whether that is anything new."""
+        """Note the interest of a client; returns whether it is new."""
         if self._clients.get(client_id) == interest:
             return False
         self.drop(client_id)

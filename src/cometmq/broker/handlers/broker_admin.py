@@ -183,7 +183,7 @@ class TimerHandlers:
 
     @handles(RequestCode.GET_TIMER_CHECK_POINT, NoHeader)
     def checkpoint(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """What is saved about the progress of the timers."""
+        """The saved timer checkpoint."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The checkpoint is null")
         return Answer(body=self._context.timers.progress.pack())

@@ -1,4 +1,4 @@
-"""What administrators ask about clients, and what they ask of clients through the broker."""
+"""Connected clients as administrators see them, and requests that the broker passes on to a client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAX_STATUS_CHARS: Final = 4 * 1024 * 1024
 
 
 class ConsumerAdminHandlers:
-    """Who is connected, and calls that are handed on to a client."""
+    """Connections of groups, and requests that are passed on to a client."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -108,7 +108,7 @@ class ConsumerAdminHandlers:
     def subscription_of_group(
         self, header: QuerySubscriptionByConsumerRequest, request: Command, connection: Connection
     ) -> Answer:
-        """What a group subscribes to in a topic."""
+        """The subscription of a group to a topic."""
         group = self._context.clients.consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic or "")
         members: dict[str, object] = {"group": header.group}
@@ -122,7 +122,7 @@ class ConsumerAdminHandlers:
     async def running_info(
         self, header: GetConsumerRunningInfoRequest, request: Command, connection: Connection
     ) -> Answer:
-        """What a client is doing, in its own words."""
+        """The running info of a client."""
         return await self._hand_on(request, header.consumer_group, header.client_id, request.body)
 
     @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyResultRequest)

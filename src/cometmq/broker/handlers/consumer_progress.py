@@ -1,4 +1,4 @@
-"""How far groups are in their queues, and how an administrator sets them elsewhere."""
+"""Consumer progress and offset resets, as administrators see them."""
 
 from __future__ import annotations
 

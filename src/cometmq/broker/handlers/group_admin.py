@@ -1,4 +1,4 @@
-"""What an administrator does to consumer groups: make, change, list, forbid and delete them.
+"""Group administration: create, change, list, forbid and delete consumer groups.
 
 Rules kept here: who changes a group hears of success when the change is on the disk.
 """
@@ -47,7 +47,7 @@ class _GroupList(msgspec.Struct, rename="camel"):
 
 
 class _Forbidden(msgspec.Struct, rename="camel"):
-    """What a group may do with a topic."""
+    """Whether a group may read a topic."""
 
     group: str
     topic: str
@@ -68,7 +68,7 @@ class GroupAdminHandlers:
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
     async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """The same for several groups: all of them, or none."""
+        """Create or change several groups: all of them, or none."""
         with self._context.traffic.group_creations.measured():
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 

@@ -143,7 +143,7 @@ class OnceHandlers:
 
 
 def _standing(sequence: WriterSequence, stored: int = 0) -> Answer:
-    """What a writer is told."""
+    """The answer to a writer."""
     return Answer(
         header=SendOnceResponse(
             batch=sequence.batch,
@@ -199,7 +199,7 @@ class RecordsHandlers:
         self._sending = context.sending
         self._max_size = context.settings.store.max_message_size
         self._waiting: list[_Sent] = []
-        """What came before the first could be put; connections bound how much that can be."""
+        """Requests that came before NumPy was loaded; connections bound how many."""
 
     @handles(OwnRequestCode.SEND_RECORDS, SendMessageRequestV2)
     def send(

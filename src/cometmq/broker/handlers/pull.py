@@ -66,7 +66,7 @@ class PopHandlers:
 
     @handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest)
     def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Awaitable[Answer]:
-        """What a pop would hand out."""
+        """The next messages, without taking them."""
         return self._pop.peeker.peek(header, request, connection)
 
     @handles(RequestCode.NOTIFICATION, NotificationRequest)

@@ -1,4 +1,4 @@
-"""Taking back a message that waits for its time.
+"""RECALL_MESSAGE: taking back a timed message before its time.
 
 Rules kept here: what takes a message back is a message of its own, for the same slot of the timer wheel;
 whoever is told of success can rely on it, as long as the slot is not being delivered already.

@@ -1,4 +1,4 @@
-"""Replies: brought to the client that waits for them, and stored if the settings say so.
+"""Request-reply: replies are pushed to the waiting client, and stored with `storeReplyMessageEnable`.
 
 Rules kept here: who replies hears of success when the client that asked has taken the reply. The reply is
 stored whether it was taken or not.
@@ -123,7 +123,7 @@ class ReplyHandlers:
     def _store(
         self, header: AnySend, request: Command, connection: Connection, target: SendTarget, queue_id: int
     ) -> SendMessageResponse | None:
-        """Put the reply into its topic; the answer is where. None if that failed, as the log says then."""
+        """Put the reply into its topic; returns its position, None if that failed."""
         try:
             result = self._context.store.put(
                 Record(

@@ -5,7 +5,7 @@ Rules kept here:
   itself: their properties are put together from their parts, those that came in one read are put in one go,
   and their answers are made from a template.
 - Half messages of transactions do the same, in the topic where they wait. Whatever else is special about a
-  message, its topic or its sender is left to `sending.py`, which does the same with all checks.
+  message, its topic or its sender is left to `broker/send/send.py`, with all checks.
 - The order in which messages came is kept, whichever way they take.
 """
 
@@ -95,7 +95,7 @@ class SendHandlers:
     def send_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[RunResult]:
-        """The same for requests that came one after the other; see `_PlainSends` for `framed`."""
+        """Put the messages of requests that came together; see `_PlainSends` for `framed`."""
         results: list[RunResult] = []
         born_host = self._hosts.get(connection) or self._sending.born_host(connection)
         sends = _PlainSends(connection, framed=framed)
@@ -159,7 +159,7 @@ class SendHandlers:
         return target if target is not None and target.is_plain and self._pressure.refusal is None else None
 
     def _stored(self, header: SendMessageRequestV2, target: SendTarget, *, is_half: bool) -> Stored | None:
-        """What is to be stored of the properties of such a message; None if it is none."""
+        """The properties to store of a plain or half message; None if it is neither."""
         text, queue_id = header.properties, header.queue_id
         if text is None or not 0 <= queue_id < target.queues or header.batch or not text.isascii():
             return None
@@ -177,7 +177,7 @@ class SendHandlers:
         return stored if stored is None or stored[4] or not self._waits_for_flush else None
 
     def _put(self, sends: _PlainSends, later: Later | None) -> Sequence[RunResult]:
-        """Put what was collected; the answers, or what comes of them. The last of all is shown `later`."""
+        """Put the collected messages in one group append, and answer; consumers see them `later`."""
         if not sends.messages:
             return ()
         started = perf_counter()

@@ -1,4 +1,4 @@
-"""Messages that a consumer could not consume, sent back to be delivered again later."""
+"""CONSUMER_SEND_MSG_BACK: messages that a consumer could not consume, for a later retry."""
 
 from __future__ import annotations
 

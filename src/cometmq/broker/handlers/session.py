@@ -51,7 +51,7 @@ MAX_QUEUES_AT_ONCE: Final = 16_384
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
-    """What CHECK_CLIENT_CONFIG asks about."""
+    """The body of CHECK_CLIENT_CONFIG."""
 
     client_id: str | None = None
     group: str | None = None
@@ -162,7 +162,7 @@ class SessionHandlers:
         data: HeartbeatData,
         compiled: Mapping[str, Compiled],
     ) -> bool:
-        """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
+        """Register one consumer; returns whether its subscriptions have to be sent in full."""
         context, name = self._context, consumer.group_name
         group_config = context.groups.find(name)
         if group_config is None:
@@ -321,5 +321,5 @@ class AssignmentHandlers:
 
     @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader)
     def all_modes(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """What was set, for slaves."""
+        """All modes, for slaves."""
         return Answer(body=dumps_table(self._context.request_modes.snapshot(), pretty=False))

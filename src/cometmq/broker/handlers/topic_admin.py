@@ -1,4 +1,4 @@
-"""What an administrator does to topics: make, change, list and delete them.
+"""Topic administration: create, change, list and delete topics.
 
 Rules kept here: who makes or changes a topic hears of success when the change is on the disk and the name
 servers that can be reached know of it.
@@ -82,7 +82,7 @@ class TopicAdminHandlers:
     async def update_list(
         self, header: CreateTopicListRequest, request: Command, connection: Connection
     ) -> Answer:
-        """The same for several topics: all of them, or none."""
+        """Create or change several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
         if len(wanted) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")

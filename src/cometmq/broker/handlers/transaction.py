@@ -1,4 +1,4 @@
-"""Ends of transactions, and half messages that were given up and are to be checked again."""
+"""END_TRANSACTION, and half messages that are to be checked again."""
 
 from __future__ import annotations
 

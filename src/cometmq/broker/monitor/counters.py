@@ -120,7 +120,7 @@ class Traffic:
         self.append_times = Histogram(APPEND_BOUNDS_S)
         """How long a group append took, in seconds."""
         self.delivered: dict[TopicGroupQueue, Amount] = {}
-        """What each group was given from each queue."""
+        """Messages that each group was given from each queue."""
         self.delivered_pairs: set[TopicGroup] = set()
         """The pairs of topic and group that `delivered` has."""
         self.sent_back: dict[TopicGroup, Amount] = {}
@@ -206,7 +206,7 @@ class Traffic:
         return self.delivered.setdefault(key, Amount())
 
     def delivered_by_group(self) -> dict[TopicGroup, Amount]:
-        """What groups were given since the start, by topic and group; for any thread."""
+        """Messages given since the start, by topic and group; for any thread."""
         together: dict[TopicGroup, Amount] = {}
         for (topic, group, _), amount in list(self.delivered.items()):
             together.setdefault((topic, group), Amount()).add(amount)

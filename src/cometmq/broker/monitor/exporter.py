@@ -114,7 +114,7 @@ class BrokerExporter(MetricsExporter):
     # Metrics
 
     def families(self) -> Families:
-        """What makes the metrics of a scrape."""
+        """The metric families of a scrape, with the labels of the broker."""
         config = self._context.settings.broker
         node = {
             "cluster": config.broker_cluster_name,
@@ -125,7 +125,7 @@ class BrokerExporter(MetricsExporter):
         return Families(node, config.metrics_otel_cardinality_limit)
 
     def server_metrics(self, families: Families) -> Iterator[Metric]:
-        """What this broker has beside its ports."""
+        """The metrics of this broker, beside those of its ports."""
         yield from self._clients(families)
         counters = self._context.traffic
         for name, what, count in (

@@ -27,7 +27,7 @@ MOST_QUEUES: Final = 10_000
 """So many series the lag by queue has at most."""
 MOST_TIMED: Final = 1_000
 _FIRST_BYTES: Final = 512
-"""What is brought into memory of a record, to read when it was stored."""
+"""The bytes fetched of a record, to read its store time."""
 
 
 class QueueLag(NamedTuple):
@@ -54,7 +54,7 @@ class GroupLag(NamedTuple):
     since_ms: int | None
     """When the first message was stored that is not consumed; now if all are; None if that was not read."""
     ready_ms: int | None
-    """The same of what is not pulled."""
+    """When the first message was stored that is not pulled."""
 
 
 class LagMetrics:

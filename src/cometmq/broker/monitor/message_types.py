@@ -1,4 +1,4 @@
-"""Transactions, timers and pops in Prometheus' form.
+"""Prometheus metrics of transactions, timers and pops.
 
 Rules kept here:
 - Where Apache's broker has a metric, it has Apache's name as its exporter writes it, with the unit behind it,
@@ -168,7 +168,7 @@ class MessageTypeMetrics:
 
 
 def _stored(samples: _Samples) -> _Samples:
-    """The same, with the labels of what is in the store."""
+    """Samples with the labels of the store."""
     return [({**LOCAL_STORAGE, **labels}, value) for labels, value in samples]
 
 

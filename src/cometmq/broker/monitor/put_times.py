@@ -1,4 +1,4 @@
-"""How long puts take, as RocketMQ's monitors ask for it: by range, the slow ones, the longest.
+"""Put latency as `brokerStatus` shows it: by range, quantiles, maximum.
 
 Rules kept here:
 - What was put in one go is counted in one go, each of its messages with the time of all: two additions and a

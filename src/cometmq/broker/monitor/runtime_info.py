@@ -1,4 +1,4 @@
-"""What a broker says about its context, under the names that RocketMQ's tools show.
+"""`brokerStatus`: the runtime info of a broker, under RocketMQ's names.
 
 Rules kept here:
 - A rate over a span is left empty until the broker has run for that long, as RocketMQ's tools know it.

@@ -110,7 +110,7 @@ class Series:
 
 
 class Puts:
-    """What came into a topic, or into one of its queues."""
+    """Messages that came into a topic, or into one of its queues."""
 
     __slots__ = ("messages", "numbers", "size", "sizes")
 
@@ -130,7 +130,7 @@ class Puts:
 
 
 class Gets:
-    """What a group was given of a topic, or from one of its queues."""
+    """Messages that a group was given of a topic, or from one of its queues."""
 
     __slots__ = ("latencies", "numbers", "sizes")
 

@@ -1,4 +1,4 @@
-"""What goes in and out of a broker, who is connected, and what its store does, in Prometheus' form.
+"""Prometheus metrics of messages in and out, connected clients and the store.
 
 Rules kept here:
 - Names, labels and ranges are those of RocketMQ's broker. What only we have begins with `cometmq_`.
@@ -30,7 +30,7 @@ _MODES: Final = {
     ConsumeType.CONSUME_POP: "pop",
 }
 LOCAL_STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
-"""What RocketMQ says of every metric of a store that is on a disk."""
+"""The labels of every store metric of RocketMQ."""
 
 
 class TrafficMetrics:

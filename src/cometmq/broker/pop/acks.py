@@ -46,7 +46,7 @@ from cometmq.wire.headers.pop import (
 MAX_BATCH_ACKS: Final = 4_096
 """A request with acknowledgements of more checkpoints is refused."""
 MAX_BATCH_OFFSETS: Final = 65_536
-"""The same with more messages."""
+"""A request with acknowledgements of more messages is refused."""
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = Answer()
 _NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
@@ -175,7 +175,7 @@ class Acks:
         self._in_flight = in_flight
         self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
-        """What is acknowledged in this turn."""
+        """By checkpoint: the offsets acknowledged in this turn."""
         self._waiting: list[Waiting] = []
 
     # One message, or several

@@ -1,4 +1,4 @@
-"""Whether a request of the pop family is allowed, and with which filter it reads.
+"""Checks of pops and acknowledgements: permission, limits and filter.
 
 Rules kept here:
 - The checks come in RocketMQ's order, with its codes and remarks.
@@ -46,7 +46,7 @@ AnyAck = AckMessageRequest | ChangeInvisibleTimeRequest
 
 
 class PopPermit:
-    """What was found about pops of a group from a topic."""
+    """The result of the checks for pops of a group from a topic."""
 
     __slots__ = ("retry_topics", "topic", "wanted")
 

@@ -1,4 +1,4 @@
-"""Popping in order: what a group has taken from a queue, and when it may take the next.
+"""Orderly pops: the last batch of a group in a queue, and when it may take the next.
 
 Rules kept here:
 - A queue is blocked for a group as long as a message of its last batch is neither acknowledged nor visible
@@ -140,7 +140,7 @@ class ConsumerOrders:
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> str:
-        """A group takes a batch; the answer says how often it took its messages before."""
+        """A group takes a batch; returns how often it took each message before."""
         queues = self.table.setdefault(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {})
         before = queues.get(queue_id)
         info = queues[queue_id] = OrderInfo(

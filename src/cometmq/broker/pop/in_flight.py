@@ -1,4 +1,4 @@
-"""How many messages of a queue a group has been handed out and not acknowledged yet.
+"""In-flight pops: messages that a group was given and has not acknowledged yet.
 
 Rules kept here: nothing is counted unless the settings ask for a limit (`enablePopMessageThreshold`). A count
 is an estimate: it begins anew with the broker, and never falls below nothing.

@@ -1,4 +1,4 @@
-"""How far groups have popped, over a crash: what the saved offsets lack is in the log.
+"""Pop offsets over a crash: the saved offsets, completed from the checkpoints in the log.
 
 Offsets are saved every few seconds, and a broker that is killed has handed out more since then. Without
 further care it would hand that out once more after its start, acknowledged or not. So the file of the offsets

@@ -1,4 +1,4 @@
-"""Looking without taking: peeks, questions whether there are messages, and who waits."""
+"""PEEK_MESSAGE and NOTIFICATION: looking for messages without taking them."""
 
 from __future__ import annotations
 

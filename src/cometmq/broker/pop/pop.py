@@ -1,4 +1,4 @@
-"""Pops: messages are handed out for a time, at once, after the disk has been read, or when some come.
+"""Pops: taking messages for an invisible time, at once, after a cold read, or when some come.
 
 Rules kept here:
 - What is in memory is handed out in the turn of the event loop in which the pop came. What is further back is

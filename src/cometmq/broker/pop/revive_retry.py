@@ -1,4 +1,4 @@
-"""Putting the messages of a checkpoint that were not acknowledged into the retry topic of their group.
+"""Pop retries: unacknowledged messages of a checkpoint go into the retry topic of their group.
 
 Rules kept here:
 - A message comes back with its body, its properties and one more attempt; the first time it notes when it was
@@ -38,7 +38,7 @@ log = logging.getLogger("cometmq.broker")
 
 
 class Outcome(Enum):
-    """What became of a checkpoint."""
+    """How a revived checkpoint ended."""
 
     DONE = "done"
     LATER = "later"

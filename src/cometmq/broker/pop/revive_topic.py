@@ -1,4 +1,4 @@
-"""Writing checkpoints and acknowledgements: messages for the revive topic that go through the timers.
+"""The revive topic: checkpoints and acknowledgements of pops, written through the timers.
 
 Rules kept here:
 - A checkpoint is due a second before its messages become visible again, an acknowledgement when they do. So

@@ -1,4 +1,4 @@
-"""Taking messages for a pop: from queue to queue, with a checkpoint for each that gave some.
+"""Taking messages for a pop: queue by queue, with a checkpoint for each.
 
 Rules kept here:
 - Everything happens in one turn of the event loop, so that no two pops ever meet in a queue.
@@ -96,7 +96,7 @@ class Pop:
         self.until = perf_counter() + TAKE_S
         self.fetched: frozenset[ColdRead] = frozenset()
         self.cold: ColdRead | None = None
-        """What has to be brought into memory before it can be taken."""
+        """The read that needs the disk first."""
 
     @property
     def room(self) -> int:

@@ -1,4 +1,4 @@
-"""Whether a pull is allowed, and with which filter it reads.
+"""Checks of pulls: permission, subscription and filter.
 
 Rules kept here:
 - The checks come in RocketMQ's order, with its codes, remarks and kinds of refusal.
@@ -34,7 +34,7 @@ HAS_SUBSCRIPTION: Final = 4
 MAX_PERMITS: Final = 10_000
 """With this many remembered, all are forgotten."""
 LONGEST_REMEMBERED: Final = 256
-"""What was found for a pull that brings a longer expression along is not remembered."""
+"""Permits of pulls with a longer expression are not cached."""
 
 _LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE.value
 _REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -48,7 +48,7 @@ SUBSCRIPTION: Final = 5
 
 
 class Permit:
-    """What was found about pulls of a group from a topic."""
+    """The result of the checks for pulls of a group from a topic."""
 
     __slots__ = ("group", "is_broadcast", "sub_version", "system_flags", "topic", "wanted")
 

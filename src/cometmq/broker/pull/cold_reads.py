@@ -43,7 +43,7 @@ REFUSAL: Final = "This consumer group is reading cold data. It has been flow con
 
 
 class ColdRead:
-    """What a group has read."""
+    """The cold reads of a group."""
 
     __slots__ = ("first_ms", "last_ms", "size")
 

@@ -1,4 +1,4 @@
-"""The SQL92 expressions with which groups filter topics, as their heartbeats register them.
+"""SQL92 filters of groups, as their heartbeats register them.
 
 Rules kept here:
 - A newer expression replaces an older one of the same group and topic; one that does not compile changes
@@ -36,7 +36,7 @@ DEATH_BEFORE_START_MS: Final = 30_000
 MAX_FILTERS: Final = 20_000
 """With this many expressions in all, a further one is not taken."""
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
-"""The same with expressions of this length together."""
+"""The limit of the length of all expressions together."""
 MAX_FILTERS_OF_HEARTBEAT: Final = 1_000
 """A heartbeat that brings more expressions is refused."""
 MAX_NEW_CHARACTERS: Final = 256 * 1024

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
 _FIRST_FETCH: Final = 4096
-"""What is brought into memory of a record whose size is not known."""
+"""The bytes fetched of a record whose size is not known."""
 MAX_QUERIED: Final = 64 * 1024 * 1024
-"""What the messages of one query by key may take together; the newest are left out beyond that."""
+"""The limit of the bytes of one query by key; the newest messages are left out beyond that."""
 _MAX_MATCHES: Final = 64
 
 

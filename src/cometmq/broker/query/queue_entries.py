@@ -55,7 +55,7 @@ def _entry(queue: ConsumeQueue, unit: Unit) -> dict[str, object]:
 
 
 def describe_group(clients: Clients, filters: ConsumerFilters, group: str, topic: str) -> dict[str, object]:
-    """What a group subscribes to and filters by in the topic of the queue."""
+    """The subscription and the filter of a group for the topic of the queue."""
     members = clients.consumers.get(group)
     subscription = None if members is None else members.subscriptions.get(topic)
     if subscription is None:

@@ -1,4 +1,4 @@
-"""What senders are told: where their message is, or why it is nowhere.
+"""Answers to sends: the position of the message, or why it was not stored.
 
 Rules kept here: codes and remarks are RocketMQ's; any answer, also a refusal, carries the region and the
 trace switch of the broker.
@@ -68,7 +68,7 @@ class SendAnswers:
         self._disk = disk
         config = settings.broker
         self.fields = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
-        """What every answer carries."""
+        """Fields of every answer."""
         self._pressure = pressure
         self._region = config.region_id
         self._trace_on = config.trace_on

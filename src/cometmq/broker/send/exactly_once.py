@@ -69,7 +69,7 @@ class WriterSequence(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class OnceTable(ConfigTable):
-    """What is saved of the sequences: true for the log up to an offset."""
+    """The saved sequences, true for the log up to an offset."""
 
     is_derived: ClassVar[bool] = True
     file_name: ClassVar[str] = "exactlyOnce.json"
@@ -188,7 +188,7 @@ class WriterSequences:
         self._sequences[key] = sequence
 
     def forget_idle(self, now_ms: int) -> int:
-        """Forget the sequences that are no longer written to; the answer is how many these were."""
+        """Forget idle sequences; returns how many."""
         idle = [
             sequence.key for sequence in self._sequences.values() if now_ms - sequence.stored_ms > IDLE_MS
         ]
@@ -206,7 +206,7 @@ class ExactlyOnce:
         self._clock = clock
         self.sequences = WriterSequences()
         self._safe = OnceTable()
-        """What may be saved: the log is on the disk as far as it says."""
+        """The table that may be saved: the log is on the disk up to its offset."""
         self._file = files.table(OnceTable, lambda: self._safe)
         self._is_flushing = False
         self.is_dirty = False

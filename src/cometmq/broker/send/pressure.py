@@ -1,4 +1,4 @@
-"""When sends are refused for a while, because the broker cannot keep up with them.
+"""Back-pressure: when sends are refused as busy.
 
 Rules kept here:
 - As many messages as `sendThreadPoolQueueCapacity` may wait for the disk.

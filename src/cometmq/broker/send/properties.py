@@ -58,7 +58,7 @@ _codes: Final[dict[bytes, int]] = {}
 """The hashes of tags."""
 _IS_HALF: Final = f"{TRAN_MSG}\x01true\x02".encode()
 _OWN: Final = frozenset({TRANSACTION_ID, REAL_TOPIC, REAL_QUEUE_ID})
-"""What a half message has beside the properties of any message."""
+"""Properties that only half messages have."""
 Queue = tuple[str, int]
 """Topic and queue that a half message belongs to."""
 
@@ -102,7 +102,7 @@ def stored_block(properties: Mapping[str, str]) -> bytes:
 
 
 class PropertyLayout:
-    """What follows from the names of a message's properties."""
+    """How properties with certain names are stored."""
 
     __slots__ = ("_keys", "_order", "_tags", "_template", "_unique_key", "_wait", "is_plain", "match")
 
@@ -131,7 +131,7 @@ class PropertyLayout:
         )
 
     def read(self, block: bytes) -> Stored | None:
-        """What is to be stored of plain properties; None if they have another layout."""
+        """The properties to store; None if they have another layout."""
         found = self.match(block)
         if found is None:
             return None
@@ -186,7 +186,7 @@ class PropertyLayouts:
 def half_layout(
     names: list[str], added: Mapping[str, str], topic: str, queue_id: int
 ) -> PropertyLayout | None:
-    """What follows from these names for half messages of a queue; None if that is not enough to know."""
+    """The layout of half messages of a queue with these names; None if they are special."""
     known = set(names)
     if len(names) > _MAX_NAMES or len(known) < len(names) or "" in known:
         return None
@@ -208,7 +208,7 @@ class HalfMessageLayouts:
         self._met: set[bytes] = set()
 
     def read(self, topic: str, queue_id: int, block: bytes) -> Stored | None:
-        """What is to be stored of the properties of a half message; None if it is not for the short way."""
+        """The properties to store of a half message; None if it has no layout."""
         if _IS_HALF not in block or self._settings.broker.reject_transaction_message:
             return None
         layout = self._last.get((topic, queue_id))

@@ -1,4 +1,4 @@
-"""Messages that a group could not consume: tried again later, and in the end put among the dead letters.
+"""Retries and dead letters of messages that a group could not consume.
 
 Rules kept here:
 - A message sent to a group's retry topic that was tried too often, or that belongs to a group that consumes

@@ -1,4 +1,4 @@
-"""Putting the messages of clients into the store, and what their senders are told.
+"""Sends: putting the messages of clients into the store, and answering when they are safe.
 
 Rules kept here:
 - A sender hears of success when its message is as safe as the settings, and the message itself, ask for: at
@@ -68,7 +68,7 @@ from cometmq.wire.record.record import Record
 _OK: Final = PutStatus.PUT_OK
 _QUEUED_TYPES: Final = (TransactionType.NONE, TransactionType.COMMIT)
 _KINDS: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
-"""What kind of message is put aside where."""
+"""The message type by the topic in which it waits."""
 
 
 class Finish(Protocol):
@@ -89,7 +89,7 @@ class Finish(Protocol):
 
 
 class Sending:
-    """What the handlers of sends share; belongs to the event loop."""
+    """Puts the messages of sends; belongs to the event loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Delayed messages of the 18 levels: put aside, and delivered when they are due.
+"""Delay levels: messages wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
 
 Rules kept here:
 - A delayed message waits in the queue of its level, in the order of its arrival; what a queue unit says in
@@ -197,7 +197,7 @@ class DelayService:
         return min(max(next_ms - self._clock.now_ms(), 0) / 1000, LONGEST_SLEEP_S)
 
     async def _deliver_due(self) -> float:
-        """Deliver what is due; the answer is how long to wait if a message could not be put."""
+        """Deliver due messages; returns how long to wait if one could not be put."""
         more = True
         while more:
             more = False

@@ -1,4 +1,4 @@
-"""From the wheel into the queues that messages belong to.
+"""Timer delivery: from the wheel into the queues of the messages.
 
 Rules kept here:
 - Slots are delivered in their order, and within a slot messages in the order of their arrival. Cancellations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 AT_ONCE: Final = 24
 """Messages that are delivered before others get their turn."""
 LATE_AT_ONCE: Final = 48
-"""The same while deliveries are late: beside a full load of sends this takes a fifth of the time."""
+"""The number while deliveries are late: beside a full load of sends this takes a fifth of the time."""
 READ_AT_ONCE: Final = 512
 """Records of the timer log, or messages, that are read in one go, beside the event loop."""
 PASSED_AT_ONCE: Final = 2000

@@ -1,4 +1,4 @@
-"""From the timer topic into the timer log and the wheel.
+"""Timer enqueue: from the timer topic into the timer log and the wheel.
 
 Rules kept here:
 - Messages are taken in the order of the timer topic, each once: the queue offset moves on when the record in

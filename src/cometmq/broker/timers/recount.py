@@ -1,4 +1,4 @@
-"""Counting waiting messages anew, once a day: a kill leaves the numbers off by what was not saved.
+"""Recount of waiting timers, once a day: a kill leaves the saved numbers off.
 
 The same is done at a start that finds no numbers, or none that can be read.
 

@@ -1,4 +1,4 @@
-"""Turning a message into one that waits in the timer topic, and the handle by which it can be taken back.
+"""Timed messages: the delivery time of a send, and the recall handle.
 
 Rules kept here:
 - A message is never delivered before its time, and at most one slot of the wheel after it: it is set for the
@@ -40,7 +40,7 @@ _HANDLE_PARTS: Final = 5
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says."""
+    """The fields of a recall handle."""
 
     topic: str
     broker_name: str
@@ -143,7 +143,7 @@ def recall_handle(properties: Mapping[str, str], broker_name: str) -> str | None
 
 
 def read_handle(text: str) -> RecallHandle | None:
-    """What a handle says; None if it is none."""
+    """Parse a recall handle; None if it is none."""
     try:
         padded = text + "=" * (-len(text) % 4)
         parts = urlsafe_b64decode(padded.encode("ascii")).decode().split(" ")
@@ -157,5 +157,5 @@ def read_handle(text: str) -> RecallHandle | None:
 
 
 def cancel_key(topic: str, unique_key: str) -> str:
-    """What a cancellation calls the message that it takes back."""
+    """The key by which a cancellation names its message."""
     return f"{topic}+{unique_key}"

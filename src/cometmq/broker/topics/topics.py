@@ -108,7 +108,7 @@ class Topics:
     # Changes
 
     def update(self, topic: TopicConfig) -> bool:
-        """Make a topic, or change it; the answer is whether that changed anything."""
+        """Create or change a topic; returns whether that changed anything."""
         if self.table.get(topic.topic_name) == topic:
             return False
         self.table[topic.topic_name] = topic
@@ -116,7 +116,7 @@ class Topics:
         return True
 
     def update_all(self, topics: Iterable[TopicConfig]) -> bool:
-        """The same for several, as one change."""
+        """Create or change several, as one change."""
         changed = [topic for topic in topics if self.table.get(topic.topic_name) != topic]
         if changed:
             self.table.update((topic.topic_name, topic) for topic in changed)

@@ -71,7 +71,7 @@ log = logging.getLogger("cometmq.broker")
 MOST_GROUPS: Final = 10_000
 """Of more groups than that it is not remembered who was asked last."""
 MOST_UNWRITTEN: Final = 1024 * 1024
-"""Who has not read so many bytes yet is asked nothing more."""
+"""A connection with more unwritten bytes is asked nothing."""
 WINDOW: Final = 65_536
 """Ends are read for so many half messages at a time."""
 READ_AT_ONCE: Final = 32
@@ -231,7 +231,7 @@ class TransactionChecking:
         return ended
 
     def _ends_in(self, view: memoryview, queue_id: int, queue_offset: int) -> Iterable[int]:
-        """What a message of the op topic says has ended."""
+        """The half messages that a message of the op topic ends."""
         try:
             operation = decode_record(view)
             if operation.topic != TRANS_OP_HALF_TOPIC:
@@ -244,7 +244,7 @@ class TransactionChecking:
     # What is done with one half message
 
     def look_at(self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
-        """The same as `look`, by queue and offset; what nothing can be done with is set aside."""
+        """Decode and `look` at a half message; set it aside if that is impossible."""
         try:
             half = decode_record(view)
             if half.topic != TRANS_HALF_TOPIC:

@@ -1,4 +1,4 @@
-"""What a producer says about the end of its transaction, carried out.
+"""END_TRANSACTION: commit and rollback of half messages.
 
 Rules kept here:
 - A commit puts the message for consumers, and then notes the end; a rollback only notes it. A transaction
@@ -61,7 +61,7 @@ _NOT_STORED: Final = {
 
 
 End = tuple[EndTransactionRequest, TransactionType]
-"""What a producer says, and how the transaction is to end."""
+"""The request of a producer, and whether it commits or rolls back."""
 
 
 class _Commit(NamedTuple):

@@ -78,6 +78,6 @@ def immunity_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def read_immunity_ms(text: str | None) -> int | None:
-    """The same, by the text that says it."""
+    """`CHECK_IMMUNITY_TIME_IN_SECONDS` in milliseconds; None if it is no number."""
     asked_s = natural_long(text)
     return None if asked_s is None else asked_s * 1000

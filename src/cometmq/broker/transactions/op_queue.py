@@ -1,4 +1,4 @@
-"""Which transactions have ended: noted in memory, and in the op topic for those that come after us.
+"""The op queue: ended transactions, in memory and in the op topic.
 
 Rules kept here:
 - An end is noted by the queue offset of its half message. Notes are collected and put into the op topic
@@ -68,7 +68,7 @@ class Memory(Generic[T]):
         self._new[position] = value
 
     def take(self, position: QueuePosition) -> T | None:
-        """What is known, and forget it."""
+        """Remove and return a value."""
         value = self._new.pop(position, None)
         older = self._old.pop(position, None)
         return older if value is None else value
