@@ -141,16 +141,9 @@ def test_a_new_topic_has_the_smaller_number_of_queues(client: int, queues: int) 
     assert shape(made) == (queues, queues, 6)
 
 
-def test_topics_of_units_are_marked() -> None:
-    """B2: whether they belong to one, or are read from one."""
+def test_a_retry_topic_of_a_unit_is_marked() -> None:
+    """B2."""
     table = topics()
-    table.update(TopicConfig("Orders", attributes={}))
-    table.mark_unit("Orders")
-    table.mark_unit("Orders", sub=True)
-    table.mark_unit("Missing")
-    found = table.get("Orders")
-    assert found is not None
-    assert found.topic_sys_flag == 3
     retry = table.ensure_retry_topic("billing", 1, has_unit_sub=True)
     assert retry is not None
     assert retry.topic_sys_flag == 2

@@ -34,7 +34,7 @@ from cometmq.broker.pop.revive_topic import (
     CHECKPOINT_TAG,
     ReviveTopic,
 )
-from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, is_passing
+from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics.names import REVIVE_GROUP, TIMER_TOPIC
@@ -291,12 +291,8 @@ class Reviver:
             return
         found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
-            try:
+            with self._set_aside.guard(POPS, self._topic, queue.queue_id, offset):
                 self._take(queue, decode_record(view), offset)
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                self._set_aside.add_entry(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
@@ -370,15 +366,11 @@ class Reviver:
         return did_some
 
     def _revive(self, queue: ReviveQueue, pending: Pending) -> Outcome:
-        try:
+        with self._set_aside.guard(POPS, self._topic, queue.queue_id, pending.revive_offset):
             return self._retry_writer.revive(
                 pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched
             )
-        except Exception as error:
-            if is_passing(error):
-                raise
-            self._set_aside.add_entry(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
-            return Outcome.DONE
+        return Outcome.DONE
 
     def _commit(self, queue: ReviveQueue) -> None:
         offset = queue.done_offset

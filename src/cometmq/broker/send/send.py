@@ -111,7 +111,6 @@ class Sending:
         self._topics = topics
         self._store = store
         self._delays = delays
-        self._transactions = transactions
         self._retries = retries
         self._timers = timers
         self._traffic = traffic
@@ -124,6 +123,7 @@ class Sending:
         self.hosts: dict[Connection, bytes] = {}
         """The addresses of clients that have sent something, packed."""
         self.pressure = pressure
+        self.open_transactions = transactions.counts
         self.waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
 
     def connection_closed(self, connection: Connection) -> None:
@@ -175,7 +175,7 @@ class Sending:
         elif record.topic == TIMER_TOPIC:
             handle = recall_handle(properties, self._settings.broker.broker_name)
         elif record.topic == TRANS_HALF_TOPIC and result.status is _OK:
-            self._transactions.counts.add(properties[REAL_TOPIC], 1)
+            self.open_transactions.add(properties[REAL_TOPIC], 1)
         return (finish or self.finish)(
             result,
             request,

@@ -25,7 +25,7 @@ from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.real_targets import RealTargets, restored
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
-from cometmq.broker.set_aside import DELAYS, BackOff, SetAside, UnprocessableError, check_put, is_passing
+from cometmq.broker.set_aside import DELAYS, BackOff, SetAside, UnprocessableError, check_put
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
@@ -45,7 +45,6 @@ AT_ONCE: Final = 32
 """Messages that are delivered before others get their turn."""
 LONGEST_SLEEP_S: Final = 1.0
 FAILURE_S: Final = 10.0
-SAVE_INTERVAL_MS: Final = 1000
 
 _NEVER: Final = float("inf")
 
@@ -219,14 +218,10 @@ class DelayService:
             return False
         found = await self._store.get(DELAY_TOPIC, level - 1, offset, count)
         for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
-            try:
+            with self._set_aside.guard(DELAYS, DELAY_TOPIC, level - 1, queue_offset):
                 if not self._deliver_one(decode_record(view)):
                     return False
                 self._traffic.delayed_messages += 1
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                self._set_aside.add_entry(DELAYS, DELAY_TOPIC, level - 1, queue_offset, error)
             self._move(level, queue_offset + 1)
         if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
             self._move(level, found.next_offset)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
 from cometmq.broker.real_targets import RealTargets
-from cometmq.broker.set_aside import TIMERS, SetAside, UnprocessableError, is_passing
+from cometmq.broker.set_aside import TIMERS, SetAside, UnprocessableError
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import DECADE_MS, TimerFiles
 from cometmq.broker.topics.names import TIMER_TOPIC
@@ -132,12 +132,8 @@ class TimerEnqueuing:
         while self.queue_offset < target:
             found = await store.get(TIMER_TOPIC, 0, self.queue_offset, AT_ONCE)
             for view, offset in zip(found.records, found.queue_offsets, strict=True):
-                try:
+                with self._set_aside.guard(TIMERS, TIMER_TOPIC, 0, offset):
                     await self._take(decode_record(view), slot)
-                except Exception as error:
-                    if is_passing(error):
-                        raise
-                    self._set_aside.add_entry(TIMERS, TIMER_TOPIC, 0, offset, error)
                 self.queue_offset = offset + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over

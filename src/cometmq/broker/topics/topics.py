@@ -43,7 +43,6 @@ from cometmq.model.topic import (
     PERM_READ,
     PERM_WRITE,
     SYNC_BROKER_MEMBER_PREFIX,
-    TOPIC_UNIT,
     TOPIC_UNIT_SUB,
     DataVersion,
     TopicConfig,
@@ -206,13 +205,6 @@ class Topics:
     def ensure_dead_letter_topic(self, group: str) -> TopicConfig:
         """The topic of messages that a group could not consume."""
         return self.ensure(dead_letter_topic(group), 1)
-
-    def mark_unit(self, topic: str, *, sub: bool = False) -> None:
-        """Note that a topic belongs to a unit, or is subscribed to from one."""
-        found = self.table.get(topic)
-        bit = TOPIC_UNIT_SUB if sub else TOPIC_UNIT
-        if found is not None and not found.topic_sys_flag & bit:
-            self.update(msgspec.structs.replace(found, topic_sys_flag=found.topic_sys_flag | bit))
 
     def touch(self) -> None:
         """Make a new version, because something that name servers are told with the topics has changed."""

@@ -30,7 +30,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.monitor.counters import TopicCounts
 from cometmq.broker.real_targets import RealTargets
-from cometmq.broker.set_aside import TRANSACTIONS, SetAside, UnprocessableError, check_put, is_passing
+from cometmq.broker.set_aside import TRANSACTIONS, SetAside, UnprocessableError, check_put
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -245,16 +245,12 @@ class TransactionChecking:
 
     def look_at(self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
         """Decode and `look` at a half message; set it aside if that is impossible."""
-        try:
+        with self._set_aside.guard(TRANSACTIONS, TRANS_HALF_TOPIC, *position):
             half = decode_record(view)
             if half.topic != TRANS_HALF_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {half.topic!r}")
             return self.look(half, started_ms, ended)
-        except Exception as error:
-            if is_passing(error):
-                raise
-            self._set_aside.add_entry(TRANSACTIONS, TRANS_HALF_TOPIC, *position, error)
-            return True
+        return True
 
     def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
         """Do what a half message that has not ended needs; False if it has to stay where it is."""
