@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cometmq.broker.broker import Broker
-from cometmq.broker.monitor import lag as lag_metrics
+from cometmq.broker.monitor import metrics as lag_metrics
 from cometmq.model.errors import CometError
 from cometmq.ports.disk import DiskUsage
 from cometmq.remoting import prometheus

@@ -1,15 +1,21 @@
-"""Registration of the broker with its name servers.
+"""Registration of the broker with its name servers, and heartbeats between the registrations.
 
 Rules kept here:
-- Every name server is told, all at the same time, each on its own: at the start, every now and then, and as
-  soon as a topic changes. Changes that come while a registration is under way share the next one.
-- A change tells only the topics that changed; a deletion, and everything regular, tells all of them. Unless
-  it is forced, the regular registration asks first whether the name server knows them already.
-- With `enableSingleTopicRegister` a topic that changed is told by itself, which is the only way for name
-  servers that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
-- A name server that cannot be reached is tried again soon, and never holds up the others for long. What is
-  wrong is known (`failures`), so that a start can say so.
+- Every name server is told, all at the same time, each on its own: at the start, periodically, and as soon as
+  a topic changes. Changes that come during a registration share the next one.
+- A change tells only the changed topics; a deletion, and every periodic registration, tells all of them.
+  Unless `forceRegister` is set, the periodic registration asks first whether the name server knows them
+  already.
+- With `enableSingleTopicRegister` a changed topic is told by itself, which is the only way for name servers
+  that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
+- A name server that cannot be reached is tried again soon, and never holds up the others for long. `failures`
+  has the reasons, so that a start can show them.
 - A clean stop takes the broker out of the routes.
+- With `enableSlaveActingMaster` name servers drop a broker that is silent for `brokerNotActiveTimeoutMillis`,
+  which is less than the registration period; so every `brokerHeartbeatInterval` each gets a heartbeat. It is
+  a query of the data version, which name servers before 5.0 understand, too; with
+  `compatibleWithOldNameSrv=false` it is BROKER_HEARTBEAT, which nobody answers. A name server that does not
+  know the broker is told everything at once. A failed heartbeat is not repeated: the next one follows.
 """
 
 from __future__ import annotations
@@ -22,18 +28,20 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.cluster.heartbeats import BrokerHeartbeats
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
 from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.client import CALL_TIMEOUT_S, RemotingClient
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import (
+    BrokerHeartbeatRequest,
+    QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
     RegisterTopicRequest,
@@ -48,6 +56,93 @@ UNREGISTER_TIMEOUT_S: Final = 3.0
 MOST_TOLD_SINGLY: Final = 50
 """When more topics than this have changed, telling all of them is less work."""
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
+
+
+class BrokerHeartbeats:
+    """Sends heartbeats of one broker; belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        remoting: RemotingClient,
+        topics: Topics,
+        register: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._remoting = remoting
+        self._topics = topics
+        self._register = register
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """By address; there is at most one to each name server."""
+
+    def start(self) -> None:
+        """Send from now on, if the settings ask for it; called again when they have changed."""
+        if self._timer is None and self._settings.broker.enable_slave_acting_master:
+            self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _schedule(self) -> None:
+        delay_s = self._settings.broker.broker_heartbeat_interval / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        config = self._settings.broker
+        if not config.enable_slave_acting_master:
+            return
+        self._schedule()
+        for address in config.namesrv_addresses:
+            if address not in self._under_way:  # one that is slow gets the next one when it has answered
+                self._under_way[address] = asyncio.get_running_loop().create_task(self._send_one(address))
+
+    async def _send_one(self, address: str) -> None:
+        try:
+            await self._send(address)
+        finally:
+            del self._under_way[address]
+
+    async def _send(self, address: str) -> None:
+        config = self._settings.broker
+        timeout_s = config.send_heartbeat_timeout_millis / 1000
+        try:
+            if not config.compatible_with_old_name_srv:
+                heartbeat = BrokerHeartbeatRequest(
+                    cluster_name=config.broker_cluster_name,
+                    broker_addr=self._address,
+                    broker_name=config.broker_name,
+                    broker_id=config.broker_id,
+                )
+                await self._remoting.oneway(
+                    address, RequestCode.BROKER_HEARTBEAT, heartbeat, timeout_s=timeout_s
+                )
+                return
+            answer = await self.query_data_version(address, timeout_s)
+        except CometError:
+            return
+        if not answer.body:
+            self._register()
+
+    async def query_data_version(self, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
+        """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
+        config = self._settings.broker
+        header = QueryDataVersionRequest(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        body = msgspec.json.encode(self._topics.data_version)
+        code = RequestCode.QUERY_DATA_VERSION
+        return await self._remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)
 
 
 class _KVTable(msgspec.Struct):

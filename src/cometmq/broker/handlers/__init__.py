@@ -19,10 +19,7 @@ from cometmq.broker.handlers.offset import OffsetHandlers
 from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
 from cometmq.broker.handlers.pull import PopHandlers, PullHandlers
 from cometmq.broker.handlers.query import QueryHandlers
-from cometmq.broker.handlers.recall import RecallHandlers
-from cometmq.broker.handlers.reply import ReplyHandlers
-from cometmq.broker.handlers.send import SendHandlers
-from cometmq.broker.handlers.send_back import SendBackHandlers
+from cometmq.broker.handlers.send import RecallHandlers, ReplyHandlers, SendBackHandlers, SendHandlers
 from cometmq.broker.handlers.session import AssignmentHandlers, LockHandlers, SessionHandlers
 from cometmq.broker.handlers.topic_admin import TopicAdminHandlers
 from cometmq.broker.handlers.transaction import TransactionHandlers

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.context import BrokerContext
-from cometmq.broker.monitor.lag import LagMetrics
-from cometmq.broker.monitor.message_types import MessageTypeMetrics
-from cometmq.broker.monitor.traffic import TrafficMetrics
+from cometmq.broker.monitor.metrics import LagMetrics, MessageTypeMetrics, TrafficMetrics
 from cometmq.remoting.families import Families, one
 from cometmq.remoting.metrics import RemotingMetrics
 from cometmq.remoting.prometheus import MetricsExporter

@@ -12,8 +12,7 @@ from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.long_polling import ANY_QUEUE
 from cometmq.broker.pop.offset_recovery import PopProgress
 from cometmq.broker.pop.offsets import PopOffsets
-from cometmq.broker.pop.peek import Peeker
-from cometmq.broker.pop.pop import Popper
+from cometmq.broker.pop.pop import Peeker, Popper
 from cometmq.broker.pop.revive import AckWatermark, Reviver
 from cometmq.broker.pop.revive_retry import RetryWriter
 from cometmq.broker.pop.revive_topic import ReviveTopic
