@@ -31,7 +31,7 @@ from cometmq.store.message_store import MessageStore
 from cometmq.wire.record.record import Record
 
 MOST_FOUND: Final = 4096
-"""With so many known to be right, all are forgotten."""
+"""The cache is cleared at this size."""
 _SHOWN: Final = 60
 
 Target = tuple[str, int]

@@ -39,9 +39,9 @@ TRANSACTIONS: Final = "transactions"
 POPS: Final = "pops"
 
 MOST: Final = 1000
-"""So many are kept."""
+"""The most records that are kept."""
 SAVE_S: Final = 1.0
-"""So long after the first of them they are saved."""
+"""How long after the first of several records the table is saved."""
 LINES: Final = 10
 SPAN_S: Final = 10.0
 """Of each service the log has a line for the first `LINES` of a span, and one at its end for all others."""
@@ -113,7 +113,7 @@ class BackOff:
         return self._next_s == self._first_s
 
     def failed(self) -> float:
-        """So long to wait."""
+        """The pause before the next try."""
         wait_s, self._next_s = self._next_s, min(self._next_s * 2, self._longest_s)
         return wait_s
 

@@ -20,7 +20,7 @@ Steps = Generator[None, None, T]
 """Something that can be interrupted after each step, and what comes of it."""
 
 SLICE_S: Final = 0.02
-"""So long one turn is used for work of one kind."""
+"""The longest time that one kind of work takes in a turn of the event loop."""
 _SHORT_TABLE: Final = 500
 """Encoding as much takes a few milliseconds."""
 
@@ -59,7 +59,7 @@ class SlicedQueue(Generic[T]):
 
 
 async def encode_in_thread(encode: Callable[[], bytes], count: int) -> bytes:
-    """Encode a table of so many things: a short one at once, a long one on a thread."""
+    """Encode a table with `count` entries: a short one at once, a long one on a thread."""
     return encode() if count < _SHORT_TABLE else await asyncio.to_thread(encode)
 
 

@@ -57,7 +57,7 @@ MAX_GROUPS: Final = 100_000
 MAX_GROUPS_OF_CONNECTION: Final = 5_000
 """In this many groups, a connection is not registered in another one."""
 NOTICE_DELAY_S: Final = 0.02
-"""So long a notice waits for further changes to the group."""
+"""How long a notice waits for further changes to the group."""
 COLLECTED_NOTICE_DELAY_S: Final = 15.0
 """The delay with `realTimeNotifyConsumerChange` = false."""
 

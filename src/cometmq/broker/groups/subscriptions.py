@@ -29,7 +29,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 Interest = tuple[tuple[str, str, str], ...]
 """Topic, expression type and expression of each subscription, sorted; equal if they mean the same."""
 _SHOWN: Final = 500
-"""So many characters of an expression are shown."""
+"""The most characters of an expression that are shown."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:

@@ -138,7 +138,7 @@ class Traffic:
     # Messages in
 
     def took(self, topic: str, messages: int, size: int, seconds: float, message_type: str = PLAIN) -> None:
-        """Messages of a topic with this total size were put in so many seconds."""
+        """Messages of a topic with this total size were put in this time."""
         self.appended(seconds, messages)
         self.took_of(topic, message_type, messages, size)
 
@@ -162,11 +162,11 @@ class Traffic:
         return sizes
 
     def committed(self, topic: str, open_ms: int) -> None:
-        """A transaction that was open so long was committed."""
+        """A transaction that was open for this time was committed."""
         _times_of(self.commit_times, topic, COMMIT_BOUNDS_S).observe(open_ms // 1000)
 
     def delayed(self, topic: str, delay_ms: int) -> None:
-        """A message waits so long for its delivery."""
+        """A message waits this time for its delivery."""
         _times_of(self.delays, topic, DELAY_BOUNDS_S).observe(delay_ms // 1000)
 
     def gave_up(self, topic: str, group: str) -> None:
@@ -190,7 +190,7 @@ class Traffic:
             amount.times += 1
 
     def waited(self, topic: str, group: str, queue_id: int, waited_ms: int) -> None:
-        """A group waited so long for the disk; pulls from memory take less than 1 ms and are not timed."""
+        """A group waited this time for the disk; pulls from memory take less than 1 ms and are not timed."""
         amount = self._delivered(topic, group, queue_id)
         if amount is not None:
             amount.waited_ms += waited_ms
@@ -298,7 +298,7 @@ class TopicCounts:
         return version, {topic: Metric(each.count, each.time_stamp) for topic, each in self.counts.items()}
 
     def add(self, topic: str, change: int) -> None:
-        """So many more, or fewer."""
+        """Change the number of a topic."""
         metric = self.counts.get(topic)
         if metric is None:
             metric = self.counts[topic] = Metric()

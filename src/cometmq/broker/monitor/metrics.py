@@ -46,14 +46,14 @@ _MODES: Final = {
 LOCAL_STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 """The labels of every store metric of RocketMQ."""
 MOST_QUEUES: Final = 10_000
-"""So many series the lag by queue has at most."""
+"""The most series of the lag by queue."""
 MOST_TIMED: Final = 1_000
 _FIRST_BYTES: Final = 512
 """The bytes fetched of a record, to read its store time."""
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 """The spans in which messages that wait are counted, the same as RocketMQ's."""
 MOST_SLOTS: Final = 100_000
-"""So many slots of the wheel are looked at for that; further ones count as empty."""
+"""The most slots of the wheel that are counted; further ones count as empty."""
 _Samples = Iterable[tuple[Labels, float]]
 """The labels and the value of each."""
 

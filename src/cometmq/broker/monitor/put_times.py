@@ -41,7 +41,7 @@ class PutTimes:
         """Since the start."""
 
     def took(self, seconds: float, messages: int) -> None:
-        """Messages were put together, which took so long."""
+        """Messages were put together in this time."""
         self._counts[bisect_left(_BOUNDS_S, seconds)] += messages
         if seconds > self.longest_s:
             self.longest_s = seconds

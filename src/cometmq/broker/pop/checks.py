@@ -37,7 +37,7 @@ from cometmq.wire.sql92.sql92 import compile_sql
 MAX_POPPED: Final = 32
 """No pop hands out more messages."""
 LATE_MS: Final = 500
-"""A pop that comes so long after its time is not even tried."""
+"""A pop that comes later than this after its time is refused."""
 MAX_PERMITS: Final = 10_000
 """With this many remembered, all are forgotten."""
 

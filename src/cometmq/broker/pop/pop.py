@@ -39,9 +39,9 @@ from cometmq.wire.headers.pop import (
 )
 
 END_EARLY_MS: Final = 50
-"""So much before its time is over a pop that waits is answered."""
+"""How long before its time is over a waiting pop is answered."""
 MOST_FETCHES: Final = 16
-"""So often a pop has something brought into memory before it gives up."""
+"""The most cold reads of one pop."""
 MAX_PEEKED_BYTES: Final = 4 * 1024 * 1024
 """With more than this found, a peek looks no further."""
 _MISPLACED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)

@@ -42,7 +42,7 @@ CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 CHECKPOINT_LEAD_MS: Final = 1000
-"""So much earlier than its messages become visible a checkpoint is due."""
+"""How much earlier than its messages become visible a checkpoint is due."""
 NEXT_OFFSET: Final = "CK_NEXT"
 """The property that says where a group goes on after this record."""
 

@@ -40,7 +40,7 @@ from cometmq.wire.record.properties import find_property
 from cometmq.wire.record.record import decode_record, encode_record
 
 TAKE_S: Final = 0.1
-"""So long a pop goes from queue to queue at most."""
+"""The longest time that a pop reads queues."""
 _MANY_QUEUES: Final = 100
 
 _MISPLACED: Final = (
@@ -104,7 +104,7 @@ class Pop:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has looked at queues for so long that others should have their turn."""
+        """Whether it has read queues for longer than `TAKE_S`."""
         if perf_counter() < self.until:
             return False
         self.rest = max(self.rest, 1)  # there may be more where it did not look

@@ -36,9 +36,9 @@ log = logging.getLogger("cometmq.broker")
 MOST_GROUPS: Final = 10_000
 SPAN_MS: Final = 5_000
 FORGET_MS: Final = 60_000
-"""So long after its last cold read a group is shown."""
+"""How long after its last cold read a group is shown."""
 HOLD_S: Final = 3.0
-"""For so long a pull of a group that reads too much waits, if its consumer asks by itself."""
+"""How long a pull of a group over its threshold waits, if its consumer pulls on its own."""
 REFUSAL: Final = "This consumer group is reading cold data. It has been flow control"
 
 
@@ -72,7 +72,7 @@ class ColdReads:
         self.thresholds.update(changes)
 
     def count(self, group: str, size: int) -> None:
-        """Note that a group has read so many bytes that were not in memory."""
+        """Count bytes that a group has read from the disk."""
         self.renew()
         now_ms = self._clock.now_ms()
         self.total += size

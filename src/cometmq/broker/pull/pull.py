@@ -39,7 +39,7 @@ MAY_BE_HELD: Final = 2
 """Bits of a pull's flag."""
 
 MAX_FILTERED_IN_BULK: Final = 800
-"""A bulk pull with a filter looks at so many messages."""
+"""The most messages that a bulk pull with a filter looks at."""
 
 _SMALL_RECORD: Final = 2048
 """Smaller records are put together at once; larger ones go out as they are, without a copy."""

@@ -32,7 +32,7 @@ from cometmq.wire.sql92.sql92 import MAX_SQL_CHARACTERS, Expression, Sql92Error,
 log = logging.getLogger("cometmq.broker")
 
 DEATH_BEFORE_START_MS: Final = 30_000
-"""So long before a start, at the latest, the consumers of what was saved count as gone."""
+"""Saved filters count as dead since this long before a start, at the latest."""
 MAX_FILTERS: Final = 20_000
 """With this many expressions in all, a further one is not taken."""
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
@@ -42,9 +42,9 @@ MAX_FILTERS_OF_HEARTBEAT: Final = 1_000
 MAX_NEW_CHARACTERS: Final = 256 * 1024
 """A heartbeat whose new expressions are longer together is refused; compiling as much takes half a second."""
 _NAMED: Final = 10
-"""So many filters that are dropped are named in the log."""
+"""How many dropped filters the log names."""
 _LOGGED: Final = 200
-"""So many characters of an expression are in the log."""
+"""How many characters of an expression the log shows."""
 
 Compiled = Expression | Sql92Error
 

@@ -18,7 +18,7 @@ from cometmq.broker.settings import Settings
 from cometmq.store.message_store import MessageStore
 
 UNFLUSHED_SHARE: Final = 10
-"""The part of the memory that may wait to be flushed: one in so many."""
+"""The share of the memory that may wait to be flushed: 1/10."""
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 _REJECT: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -57,13 +57,13 @@ class Pressure:
         self._reconsider()
 
     def waits(self, count: int = 1) -> None:
-        """So many more messages wait for the disk."""
+        """More messages wait for the disk."""
         self._waiting += count
         if self._waiting >= self._settings.broker.send_thread_pool_queue_capacity:
             self._reconsider()
 
     def waited(self, count: int = 1) -> None:
-        """So many less do."""
+        """Messages no longer wait for the disk."""
         self._waiting -= count
         if self.refusal is not None:
             self._reconsider()

@@ -45,7 +45,7 @@ log = logging.getLogger("cometmq.broker")
 AT_ONCE: Final = 32
 """Messages that are taken before others get their turn."""
 BLANK_SLOTS: Final = 60
-"""So many slots of a round stay empty, so that its end and its beginning never meet."""
+"""The slots of a round that stay empty, so that its end and its beginning never meet."""
 _HASHES_REMEMBERED: Final = 4096
 
 

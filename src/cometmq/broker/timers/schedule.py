@@ -124,7 +124,7 @@ def _illegal(max_delay_s: int) -> SendRefused:
 
 
 def _is_overfull(count: int, most: int) -> bool:
-    """Whether a slot with so many timers takes no more; between the limit and twice that, chance decides."""
+    """Whether a slot takes no more timers; between the limit and twice that, chance decides."""
     return count > most and random.random() * most < count - most
 
 

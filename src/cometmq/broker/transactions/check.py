@@ -73,7 +73,7 @@ MOST_GROUPS: Final = 10_000
 MOST_UNWRITTEN: Final = 1024 * 1024
 """A connection with more unwritten bytes is asked nothing."""
 WINDOW: Final = 65_536
-"""Ends are read for so many half messages at a time."""
+"""The number of half messages for which ends are read at a time."""
 READ_AT_ONCE: Final = 32
 PASSED_AT_ONCE: Final = 2000
 LONGEST_RUN_MS: Final = 60_000
