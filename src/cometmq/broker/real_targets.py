@@ -1,11 +1,11 @@
 """Targets of delayed, timed and half messages: REAL_TOPIC and REAL_QID, checked.
 
-Delayed and timed messages, and those of open transactions, wait in topics of the broker, and say in two
-properties which topic and which queue they go to. The broker writes these properties; a store may hold
-records, all the same, in which somebody else wrote them.
+Delayed and timed messages, and those of open transactions, wait in topics of the broker; two properties name
+their topic and queue. The broker writes these properties, but a store may hold records in which somebody else
+wrote them.
 
 Rules kept here:
-- A message goes to a topic that clients may send to. Only what the timers keep for popping goes to the revive
+- A message goes to a topic that clients may send to. Only checkpoints and acknowledgements go to the revive
   topic.
 - The topic has a legal name, or is one of the broker's. A queue has a number that fits into a record; if the
   topic is there, it is one of its queues, or one that has messages already.

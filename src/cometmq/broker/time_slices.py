@@ -1,10 +1,8 @@
 """Time slices: long work on the event loop in slices of 20 ms, so that others get their turn.
 
-Rules kept here:
-- `Turns` does a list of things in order, for a few milliseconds a turn; between two turns everybody else gets
-  theirs.
-- `in_turns` takes the steps of a generator in the same way.
-- `Breath` and `encode_beside` are for coroutines that go through a long table.
+- `SlicedQueue` does the same work for many items, one slice per turn of the event loop.
+- `run_sliced` takes the steps of a generator in the same way.
+- `TimeSlice` and `encode_in_thread` are for coroutines that go through a long table.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Something that can be interrupted after each step, and what comes of it."""
+"""Work that can be interrupted after each step, and its result."""
 
 SLICE_S: Final = 0.02
 """The longest time that one kind of work takes in a turn of the event loop."""
@@ -26,7 +24,7 @@ _SHORT_TABLE: Final = 500
 
 
 class SlicedQueue(Generic[T]):
-    """Does the same to many things, a turn's worth at a time."""
+    """Does the same work for many items, one time slice per turn of the event loop."""
 
     def __init__(self, do: Callable[[T], None]) -> None:
         self._do = do
@@ -34,14 +32,14 @@ class SlicedQueue(Generic[T]):
         self._is_scheduled = False
 
     def add(self, things: Iterable[T]) -> None:
-        """Begin with these at the end of this turn, after those that wait already."""
+        """Work on these from the end of this turn on, after the items that wait already."""
         self._waiting.extend(things)
         if self._waiting and not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self.run)
 
     def run(self) -> None:
-        """Do as much as one turn allows."""
+        """Work for one time slice."""
         self._is_scheduled = False
         waiting, until = self._waiting, perf_counter() + SLICE_S
         try:
@@ -49,11 +47,11 @@ class SlicedQueue(Generic[T]):
                 self._do(waiting.popleft())
                 if perf_counter() > until:
                     return
-        finally:  # also when one of them failed: the others have nobody else to wait for
+        finally:  # also when one of them failed
             self.add(())
 
     def run_all(self) -> None:
-        """Do everything now, because there is no later."""
+        """Do all the work now."""
         while self._waiting:
             self._do(self._waiting.popleft())
 
@@ -64,7 +62,7 @@ async def encode_in_thread(encode: Callable[[], bytes], count: int) -> bytes:
 
 
 async def run_sliced(steps: Steps[T]) -> T:
-    """Take the steps of something, a turn's worth at a time."""
+    """Take all steps, one time slice per turn of the event loop."""
     time_slice = TimeSlice()
     while True:
         try:
@@ -75,7 +73,7 @@ async def run_sliced(steps: Steps[T]) -> T:
 
 
 def run_at_once(steps: Steps[T]) -> T:
-    """Take all steps of something in this turn."""
+    """Take all steps in this turn."""
     while True:
         try:
             next(steps)
@@ -84,7 +82,7 @@ def run_at_once(steps: Steps[T]) -> T:
 
 
 class TimeSlice:
-    """Lets others have their turn every now and then: `await breath.take()` in each round of a long loop."""
+    """`await time_slice.pause()` in each round of a long loop lets others run when the slice is over."""
 
     __slots__ = ("_until",)
 

@@ -1,13 +1,13 @@
-"""Pulls: reading a queue for a consumer, at once, after the disk has been read, or when a message comes.
+"""PULL_MESSAGE: reading a queue for a consumer, at once, after a cold read, or when a message comes.
 
 Rules kept here:
-- What is in memory is read and answered in the turn of the event loop in which the pull came. What is further
-  back is brought into memory by a worker thread first.
+- Messages in memory are read and answered in the turn of the event loop in which the pull came. Older ones
+  are brought into memory by a worker thread first.
 - Answer code and next offset follow from how the read ended, as RocketMQ has it.
 - Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
 - A bulk pull differs from an ordinary one in how much it brings, and in nothing else.
-- Of a group that reads too much from far back (`cold_reads.py`), a consumer that is pushed to is refused, and
-  one that asks by itself waits and gets a single message.
+- Of a group over its cold read threshold (`cold_reads.py`), a push consumer is refused, and a pull consumer
+  waits and gets a single message.
 """
 
 from __future__ import annotations

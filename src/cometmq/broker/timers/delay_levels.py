@@ -1,9 +1,9 @@
 """Delay levels: messages wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
 
 Rules kept here:
-- A delayed message waits in the queue of its level, in the order of its arrival; what a queue unit says in
-  the place of its tags is when it is due. The properties say where it belongs, and stay as they are.
-- Nothing polls: one timer waits for the first message that is due. It wakes every now and then all the same,
+- A delayed message waits in the queue of its level, in the order of its arrival; its queue entry has the due
+  time in place of the hash of its tags. REAL_TOPIC and REAL_QID name its target, and stay.
+- Nothing polls: one timer waits for the first message that is due. It wakes every second all the same,
   because the wall clock, which decides, may be set.
 - A level's offset moves on when the message is in the log again. Offsets are saved only once the delivered
   messages are on the disk, so that no crash loses one; after an orderly stop the next start goes on exactly
