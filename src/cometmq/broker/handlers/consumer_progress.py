@@ -257,7 +257,7 @@ class ConsumerProgressHandlers:
     async def _reset_on_broker(self, header: ResetOffsetRequest) -> Answer:
         context = self._context
         topic_name, group = header.topic, header.group
-        if context.settings.store.broker_role == "SLAVE":
+        if context.settings.is_slave:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="Can not reset offset in slave broker")
         topic = context.topics.get(topic_name)
         if topic is None:

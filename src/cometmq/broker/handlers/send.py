@@ -331,7 +331,7 @@ class RecallHandlers:
         context, config = self._context, self._context.settings.broker
         if not config.recall_message_enable:
             raise SendRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if context.settings.store.broker_role == "SLAVE":
+        if context.settings.is_slave:
             raise SendRefused(ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE)
         is_too_early = context.clock.now_ms() < config.start_accept_send_request_time_stamp
         if is_too_early or not (config.is_writable or config.allow_recall_when_broker_not_writeable):

@@ -35,7 +35,7 @@ class TransactionHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._waits_for_flush = context.settings.store.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = context.settings.flushes_before_answer
 
     @handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
     def end(

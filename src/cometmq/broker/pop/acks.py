@@ -173,7 +173,7 @@ class Acks:
         self._revive_topic = revive_topic
         self._in_order = in_order
         self._in_flight = in_flight
-        self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """By checkpoint: the offsets acknowledged in this turn."""
         self._waiting: list[Waiting] = []

@@ -65,7 +65,7 @@ class PopChecks:
         self._groups = groups
         self._topics = topics
         self._store = store
-        self._is_slave = settings.store.broker_role == "SLAVE"
+        self._is_slave = settings.is_slave
         self._permits: dict[tuple[str | None, ...], PopPermit] = {}
         self._stamp: tuple[object, ...] = ()
 

@@ -59,7 +59,7 @@ class Popper:
         self._checks = checks
         self._taker = taker
         self._pops = 0
-        self._waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = settings.flushes_before_answer
         self.waiters = Waiters(settings, clock, store, self._run_again, last_first=False)
 
     def pop(self, header: PopMessageRequest, request: Command, connection: Connection) -> Result:

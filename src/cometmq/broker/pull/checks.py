@@ -84,7 +84,7 @@ class PullChecks:
         self._filters = filters
         self._permits: dict[tuple[str | None, ...], Permit] = {}
         self._stamp: tuple[object, ...] = ()
-        self._is_slave = settings.store.broker_role == "SLAVE"
+        self._is_slave = settings.is_slave
 
     def check(self, header: PullMessageRequest, request: Command, connection: Connection) -> Permit | Answer:
         """The permit for a pull, or the answer that refuses it."""

@@ -93,7 +93,7 @@ class Puller:
         self._bulk_reader = store.bulk_reader
         self._offsets = offsets
         self._traffic = traffic
-        self._is_slave = settings.store.broker_role == "SLAVE"
+        self._is_slave = settings.is_slave
         self._corrects = not self._is_slave or settings.store.offset_check_in_slave
         self._broadcast = broadcast_offsets
         held_pulls.run = self.run_again

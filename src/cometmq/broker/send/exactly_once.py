@@ -290,7 +290,7 @@ class ExactlyOnce:
 
     async def wait_safe(self, end_offset: int) -> bool:
         """Wait until what was put is as safe as the settings ask for; False if that took too long."""
-        if self._settings.store.flush_disk_type != "SYNC_FLUSH":
+        if not self._settings.flushes_before_answer:
             return True
         status = await self._store.flusher.wait_flushed(end_offset)
         return status is PutStatus.PUT_OK

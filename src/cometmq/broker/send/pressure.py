@@ -69,7 +69,7 @@ class Pressure:
             self._reconsider()
 
     def _reconsider(self) -> None:
-        is_slave = self._settings.store.broker_role == "SLAVE"
+        is_slave = self._settings.is_slave
         if self._is_behind or (is_slave and not self._settings.broker.enable_slave_acting_master):
             self.refusal = _REJECT
         elif self._waiting >= self._settings.broker.send_thread_pool_queue_capacity:

@@ -124,7 +124,7 @@ class Sending:
         """The addresses of clients that have sent something, packed."""
         self.pressure = pressure
         self.open_transactions = transactions.counts
-        self.waits_for_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
+        self.waits_for_flush = settings.flushes_before_answer
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget the address of a client that is gone."""

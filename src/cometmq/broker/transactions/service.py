@@ -90,7 +90,7 @@ class TransactionService:
         self._settings = settings
         self._store = store
         self._topics = topics
-        self.runs = settings.store.broker_role != "SLAVE"
+        self.runs = not settings.is_slave
         """Whether this broker ends transactions."""
         self.counts = TopicCounts(clock)
         """How many transactions of each topic are open; who puts a half message counts it."""
