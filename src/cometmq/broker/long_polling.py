@@ -70,9 +70,9 @@ class LongPolling(Generic[H]):
         self._released = released
         self._on_tick = on_tick
         self._ends: dict[int, set[H]] = {}
-        """By the tick at which their time is over."""
+        """By the tick at which their time is over; an empty set stays until then."""
         self._ticks: list[int] = []
-        """The same ticks, as a heap."""
+        """The keys of `_ends`, as a heap."""
         self._of_connection: dict[Connection, set[H]] = {}
         self._woken: SlicedQueue[H] = SlicedQueue(self._run)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,10 +99,7 @@ class LongPolling(Generic[H]):
         self._watch(now_ms)
 
     def _release(self, held: H) -> None:
-        ending = self._ends[held.end_tick]
-        ending.discard(held)
-        if not ending:
-            del self._ends[held.end_tick]
+        self._ends[held.end_tick].discard(held)
         others = self._of_connection[held.connection]
         others.discard(held)
         if not others:
@@ -156,7 +153,9 @@ class LongPolling(Generic[H]):
         """Run the requests whose time is over."""
         now_ms = self._clock.monotonic_ms()
         while self._ticks and self._ticks[0] * TICK_MS <= now_ms:
-            self.wake(self._ends.get(heapq.heappop(self._ticks), ()))
+            tick = heapq.heappop(self._ticks)
+            self.wake(self._ends[tick])
+            del self._ends[tick]
         if self._on_tick is not None:
             self._on_tick(now_ms)
 

@@ -137,3 +137,14 @@ async def test_a_refusal_and_a_later_answer_reach_the_client() -> None:
     assert peer.answers == [(1, ResponseCode.TOPIC_NOT_EXIST), (2, ResponseCode.PULL_NOT_FOUND)]
     assert polling.ran == [1, 2, 3]
     polling.engine.stop()
+
+
+async def test_a_request_that_is_held_again_and_again_leaves_nothing_behind() -> None:
+    polling, peer = Polling(), Peer()
+    for number in range(100):
+        polling.engine.wake([polling.hold(number, peer, 1000)])
+    assert len(polling.engine._ticks) == len(polling.engine._ends) == 1
+    polling.clock.advance(1000 + TICK_MS)
+    polling.engine.end_overdue()
+    assert (polling.engine._ticks, polling.engine._ends, polling.engine._of_connection) == ([], {}, {})
+    polling.engine.stop()
