@@ -25,6 +25,7 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.counters import FIFO, NORMAL, PLAIN
 from cometmq.broker.topics.attributes import MESSAGE_TYPE
 from cometmq.broker.topics.names import RETRY_PREFIX, TIMER_TOPIC, is_system_group
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.histogram import Histogram
 from cometmq.remoting.families import Families, Labels, Ranges, one, paced, ranges_of
 from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR
@@ -118,13 +119,13 @@ class TrafficMetrics:
         dead = list(self._context.traffic.dead_letters.items())
         yield families.counter(
             "rocketmq_send_to_dlq_messages", "Messages that were given up.",
-            ((self._group_labels(topic, group), count) for (topic, group), count in dead),
+            ((_group_labels(self._context.topics, topic, group), count) for (topic, group), count in dead),
         )  # fmt: skip
 
     def _outgoing(self, families: Families) -> Iterator[Metric]:
         labelled = [
             (
-                {**self._group_labels(topic, group), "is_retry": _text(topic.startswith(RETRY_PREFIX))},
+                _consumer_labels(self._context.topics, topic, group),
                 given.messages,
                 given.size,
             )
@@ -216,9 +217,14 @@ class TrafficMetrics:
         is_system = self._context.topics.is_system_topic(topic)
         return {"topic": topic, "message_type": kind, "is_system": _text(is_system)}
 
-    def _group_labels(self, topic: str, group: str) -> dict[str, str]:
-        is_system = self._context.topics.is_system_topic(topic) or is_system_group(group)
-        return {"topic": topic, "consumer_group": group, "is_system": _text(is_system)}
+
+def _group_labels(topics: Topics, topic: str, group: str) -> dict[str, str]:
+    is_system = topics.is_system_topic(topic) or is_system_group(group)
+    return {"topic": topic, "consumer_group": group, "is_system": _text(is_system)}
+
+
+def _consumer_labels(topics: Topics, topic: str, group: str) -> Labels:
+    return {**_group_labels(topics, topic, group), "is_retry": _text(topic.startswith(RETRY_PREFIX))}
 
 
 def _text(value: bool) -> str:
@@ -329,7 +335,7 @@ class LagMetrics:
                     if pulled != consumed:
                         first_ms = self._stored_ms(queue, pulled) if pulled < end else now_ms
                     ready_ms = min(ready_ms, now_ms if first_ms is None else first_ms)
-            labels = self._labels(topic, group)
+            labels = _consumer_labels(context.topics, topic, group)
             yield GroupLag(labels, found, since_ms if is_timed else None, ready_ms if is_timed else None)
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int | None:
@@ -346,15 +352,6 @@ class LagMetrics:
             return log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
             return None
-
-    def _labels(self, topic: str, group: str) -> Labels:
-        is_system = self._context.topics.is_system_topic(topic) or is_system_group(group)
-        return {
-            "consumer_group": group,
-            "topic": topic,
-            "is_retry": "true" if topic.startswith(RETRY_PREFIX) else "false",
-            "is_system": "true" if is_system else "false",
-        }
 
 
 class MessageTypeMetrics:
