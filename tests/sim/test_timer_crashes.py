@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.config import BrokerConfig
-from cometmq.broker.restoring import RestoreTargets
-from cometmq.broker.timers.schedule import set_timer
+from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.real_targets import RealTargets
+from cometmq.broker.saved_tables import TableFiles
+from cometmq.broker.set_aside import SetAside
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.service import TimerService
 from cometmq.broker.topics.topics import Topics
 from cometmq.ports.clock import SystemClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.files import CONFIG_FOLDER
 from cometmq.testing.simulation.disk import CrashMode, SimulatedDisk
 from cometmq.wire.record.codec import Record, decode_record
 from tests.unit.store.log_kit import STORE_HOST, InPlace
@@ -53,18 +54,21 @@ class TimedStore:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.clock = SystemClock()
         self.store = MessageStore(disk, self.clock, CONFIG, STORE_HOST, workers=lambda _: InPlace())
-        self._state = SimpleNamespace(
-            store_config=CONFIG,
-            clock=self.clock,
-            disk=disk,
-            store=self.store,
-            traffic=SimpleNamespace(delayed=lambda *_: None),
-            on_config_change=[],
-            config=BrokerConfig(),
-            topics=Topics(BrokerConfig(), self.clock),
+        settings, worker = Settings(store=CONFIG), InPlace()
+        topics = Topics(settings, self.clock)
+        files = TableFiles(disk, CONFIG.root / CONFIG_FOLDER, worker)
+        self.timers = TimerService(
+            settings,
+            self.clock,
+            disk,
+            files,
+            self.store,
+            topics,
+            Traffic(),
+            RealTargets(settings, self.store, topics),
+            SetAside(self.clock, files, self.store),
+            worker,
         )
-        self._state.targets = RestoreTargets(cast(Any, self._state))
-        self.timers = self._state.timers = TimerService(cast(Any, self._state), InPlace())
 
     async def start(self) -> None:
         await self.store.start()
@@ -79,7 +83,7 @@ class TimedStore:
         deliver_ms = self.clock.now_ms() + delay_ms
         message = Record("Orders", b"%d %d" % (number, deliver_ms), born_host=STORE_HOST)
         properties = {"UNIQ_KEY": f"K{number}", "TIMER_DELIVER_MS": str(deliver_ms)}
-        set_timer(cast(Any, self._state), message, properties)
+        self.timers.set(message, properties)
         result = await self.store.put_safely(message)
         assert result.status is PutStatus.PUT_OK
         return bytes(message.body)

@@ -22,7 +22,7 @@ Sends = AtLeastOnceSends | ExactlyOnceSends
 def records(broker: EmbeddedBroker, topic: str) -> list[Record]:
     """All messages of a topic, queue by queue."""
     found: list[Record] = []
-    store = broker.broker.state.store
+    store = broker.broker.context.store
     for queue_id in sorted(store.queues.by_topic.get(topic, {})):
         offset = 0
         while True:

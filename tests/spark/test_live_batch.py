@@ -75,7 +75,7 @@ def test_only_the_columns_of_a_given_schema_are_made(live: Live) -> None:
 def test_a_read_goes_from_offset_to_offset_of_each_queue(live: Live) -> None:
     topic = live.topic(queues=1)
     live.send_numbers(topic, range(100))
-    queue = live.rocketmq.broker.state.config.broker_name
+    queue = live.rocketmq.broker.context.settings.broker.broker_name
 
     def at(offset: int) -> str:
         return json.dumps({topic: {queue: {"0": offset}}})

@@ -118,10 +118,10 @@ def test_messages_that_a_broker_no_longer_has_are_reported_or_passed_over(
 
 def test_a_group_that_is_moved_does_not_move_the_query(shelf: Shelf) -> None:
     """D1: offsets are Spark's."""
-    shelf.rocketmq.broker.state.offsets.assign_reset("shelf", "moved", 0, COUNT - 1)
+    shelf.rocketmq.broker.context.offsets.assign_reset("shelf", "moved", 0, COUNT - 1)
     read = [offset for batch in shelf.read(0, 10, group="moved") for offset in offsets(batch)]
     assert read == list(range(10))
-    assert not shelf.rocketmq.broker.state.offsets.has_reset("shelf", "moved", 0)
+    assert not shelf.rocketmq.broker.context.offsets.has_reset("shelf", "moved", 0)
 
 
 def test_a_process_keeps_few_clients(shelf: Shelf, tmp_path: Path) -> None:

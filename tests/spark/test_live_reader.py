@@ -128,6 +128,6 @@ def test_offsets_are_committed_for_the_group_and_not_read_back(desk: Desk) -> No
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     reader.commit(end)
-    offsets = desk.rocketmq.broker.state.offsets
+    offsets = desk.rocketmq.broker.context.offsets
     wait_until(lambda: offsets.query("committing", "t", 0) == 5, "the offset is committed")
     assert desk.reader(topic="t", group="committing").initialOffset() == start

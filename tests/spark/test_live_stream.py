@@ -93,7 +93,7 @@ def test_a_running_query_finds_new_topics_and_new_messages(live: Live, tmp_path:
 
 def test_the_query_is_a_member_of_its_group_while_it_runs(live: Live, tmp_path: Path) -> None:
     topic = live.topic()
-    consumers = live.rocketmq.broker.state.clients.consumers
+    consumers = live.rocketmq.broker.context.clients.consumers
     with running(start(live.stream(topic, group="members"), tmp_path)):
         wait_until(lambda: "members" in consumers, "the group has a member")
         assert topic in consumers["members"].subscriptions
@@ -125,7 +125,7 @@ READ = 10
 
 def expire(live: Live, topic: str) -> int:
     """Let files go until unread messages are gone; the answer is the first offset that is left."""
-    store = live.rocketmq.broker.state.store
+    store = live.rocketmq.broker.context.store
 
     async def clean() -> int:
         store.delete_expired()

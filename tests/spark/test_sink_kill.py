@@ -45,7 +45,7 @@ def running(program: str, output: Path, *arguments: str) -> Iterator[Popen[bytes
 
 
 def stored(broker: EmbeddedBroker) -> int:
-    queues = broker.broker.state.store.queues.by_topic.get(TOPIC, {})
+    queues = broker.broker.context.store.queues.by_topic.get(TOPIC, {})
     return sum(queue.max_offset for queue in queues.values())
 
 

@@ -159,7 +159,7 @@ def test_a_queue_id_names_the_queue(broker: EmbeddedBroker, kit: TaskKit, topic:
 def test_delayed_rows_come_when_they_are_due(broker: EmbeddedBroker, kit: TaskKit, topic: str) -> None:
     level = pa.array([None, 1, 0], pa.int32())
     kit.write(None, named(rows(body=["now", "later", "too"], delayLevel=level), topic))
-    times = pa.array([None, broker.broker.state.clock.now_ms() + 1500], pa.int64())
+    times = pa.array([None, broker.broker.context.clock.now_ms() + 1500], pa.int64())
     kit.write(None, named(rows(body=["3", "timed"], deliverTimestamp=times), topic))
     assert sorted(bodies(broker, topic)) == [b"3", b"now", b"too"]
     arrived = threading.Event()

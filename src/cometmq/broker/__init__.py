@@ -1,5 +1,5 @@
 """The broker: takes messages, keeps them in its store, and gives them to consumers.
 
-`context.py` holds what everybody shares; `handlers/` answers one family of requests a module and is the place
-to add a request code; `broker.py` puts them behind ports, announces the broker and keeps it running.
+`broker.py` builds and runs it; `context.py` has the parts that request handlers use; `handlers/` has one
+module per family of requests, where request codes are added.
 """

@@ -1,8 +1,7 @@
-"""A running broker: its store and tables behind two ports, announced to its name servers.
+"""A running broker: its store, tables and two ports, announced to its name servers.
 
 Life in three steps: settings (given), build (`Broker(…)`, which takes the ports), `start`, which recovers the
-store; at the end `stop`. The fast port serves everything but pulls, so that sends do not queue up behind
-them.
+store; at the end `stop`. The fast port serves everything but pulls, so that sends do not wait for them.
 """
 
 from __future__ import annotations
@@ -10,23 +9,48 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
 from cometmq.broker.cluster.addresses import announced, resolve_host
+from cometmq.broker.cluster.registration import Registration
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
+from cometmq.broker.groups.assignment import Assignment, RequestModes
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.offsets import BroadcastOffsets, ConsumerOffsets
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.handlers import HANDLERS
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.monitor.exporter import BrokerExporter
-from cometmq.broker.monitor.runtime_info import SAMPLE_S
+from cometmq.broker.monitor.runtime_info import SAMPLE_S, Rates
 from cometmq.broker.monitor.statistics import SAMPLE_S as STATISTICS_S
+from cometmq.broker.monitor.statistics import Statistics
+from cometmq.broker.pop.service import PopService
 from cometmq.broker.ports import HeldPorts
-from cometmq.broker.pull.slow_groups import disable_slow_groups
-from cometmq.broker.saved_tables import Periodic
+from cometmq.broker.pull.checks import PullChecks
+from cometmq.broker.pull.cold_reads import ColdReads, SlowGroups
+from cometmq.broker.pull.long_polling import HeldPulls
+from cometmq.broker.pull.pull import Puller
+from cometmq.broker.pull.sql_filters import ConsumerFilters
+from cometmq.broker.real_targets import RealTargets
+from cometmq.broker.saved_tables import Periodic, TableFiles
+from cometmq.broker.send.answers import SendAnswers
 from cometmq.broker.send.exactly_once import SAVE_S as ONCE_S
+from cometmq.broker.send.exactly_once import ExactlyOnce
+from cometmq.broker.send.pressure import Pressure
+from cometmq.broker.send.retries import Retries
+from cometmq.broker.send.send import Sending
+from cometmq.broker.set_aside import SetAside
+from cometmq.broker.settings import Settings
 from cometmq.broker.start_checks import refuse_settings, refuse_store
+from cometmq.broker.timers.delay_levels import DelayService
+from cometmq.broker.timers.service import TimerService
+from cometmq.broker.topics.topics import Topics
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.errors import StoreError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
@@ -40,6 +64,8 @@ from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import room_advice
 from cometmq.store.message_store import MessageStore
+from cometmq.store.tables.files import CONFIG_FOLDER
+from cometmq.store.tables.tables import SubscriptionGroupTable, TopicTable
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.record.ids import pack_host
 
@@ -59,7 +85,7 @@ FIRST_REGISTRATION_S: Final = 3.0
 """How long a start waits for the name servers."""
 LOCK_UPKEEP_S: Final = 60.0
 SLOW_S: Final = 180.0
-"""How often groups that are far behind are looked for."""
+"""How often lagging groups are looked for."""
 
 
 class Broker:
@@ -88,19 +114,9 @@ class Broker:
             )
             memory = physical_memory()
             host = Host(resolve_host("brokerIP1", config.broker_ip1), self.port)
-            store = MessageStore(disk, clock, store_config, pack_host(host), memory_bytes=memory)
             self.client = RemotingClient(tls=settings.client_tls(enabled=config.use_tls))
-            self.state = BrokerState(
-                config,
-                settings,
-                store_config,
-                store,
-                disk=disk,
-                clock=clock,
-                remoting=self.client,
-                address=announced(config.broker_ip1, self.port),
-                host=host,
-                memory_bytes=memory,
+            self.context = build_context(
+                Settings(config, store_config, clock), clock, disk, host, self.client, memory
             )
             self._build_servers(config, settings)
         except BaseException:
@@ -112,7 +128,7 @@ class Broker:
     def _build_servers(self, config: BrokerConfig, settings: ServerSettings) -> None:
         main, fast = HandlerTable(), HandlerTable()
         for family in HANDLERS:
-            main.add_handlers(family(self.state))
+            main.add_handlers(family(self.context))
         for code in main.codes - MAIN_PORT_ONLY:
             entry = main.get(code)
             assert entry is not None
@@ -128,12 +144,18 @@ class Broker:
             )
             for port, table in ((self.port, main), (self.fast_port, fast))
         )
+        context = self.context
         for server in (self.server, self.fast_server):
-            server.on_closed.append(self.state.connection_closed)
+            server.on_closed += [
+                context.clients.connection_closed,
+                context.held_pulls.connection_closed,
+                context.pop.connection_closed,
+                context.sending.connection_closed,
+            ]
         self.exporter: BrokerExporter | None = None
         if config.metrics_exporter_type == "PROM":
             self.exporter = BrokerExporter(
-                self.state,
+                self.context,
                 self.server.metrics,
                 self.fast_server.metrics,
                 host=config.metrics_prom_exporter_host or config.bind_address,
@@ -141,26 +163,27 @@ class Broker:
             )
 
     def _periodic_work(self) -> list[Periodic]:
-        state = self.state
-        offsets_s = state.config.flush_consumer_offset_interval / 1000
-        delays_s = max(min(state.store_config.flush_delay_offset_interval, 1000), 100) / 1000
+        context = self.context
+        settings = context.settings
+        offsets_s = settings.broker.flush_consumer_offset_interval / 1000
+        delays_s = max(min(settings.store.flush_delay_offset_interval, 1000), 100) / 1000
         return [
-            Periodic(10, offsets_s, state.save_offsets, "saving consumer offsets"),
-            Periodic(10, 10, state.save_filters, "saving consumer filters"),
-            Periodic(10, 10, state.pop.save, "saving what is popped in order"),
-            Periodic(ONCE_S, ONCE_S, state.once.save_soon, "saving lanes of exactly-once writers"),
-            Periodic(1, delays_s, state.delays.save_soon, "saving delay offsets"),
-            Periodic(10, 10, state.clients.remove_silent, "looking for clients that are gone"),
-            Periodic(5, 5, state.broadcast_offsets.commit, "committing offsets of broadcast groups"),
-            Periodic(SLOW_S, SLOW_S, partial(disable_slow_groups, state), "looking for slow groups"),
-            Periodic(SAMPLE_S, SAMPLE_S, state.rates.sample, "measuring rates"),
-            Periodic(STATISTICS_S, STATISTICS_S, state.statistics.sample, "taking statistics"),
-            Periodic(LOCK_UPKEEP_S, LOCK_UPKEEP_S, state.locks.remove_expired, "removing expired locks"),
+            Periodic(10, offsets_s, context.pop.progress.save_soon, "saving consumer offsets"),
+            Periodic(10, 10, context.filters.save, "saving consumer filters"),
+            Periodic(10, 10, context.pop.save, "saving the order of pops"),
+            Periodic(ONCE_S, ONCE_S, context.once.save_soon, "saving sequences of exactly-once writers"),
+            Periodic(1, delays_s, context.delays.save_soon, "saving delay offsets"),
+            Periodic(10, 10, context.clients.remove_silent, "closing connections without heartbeats"),
+            Periodic(5, 5, context.broadcast_offsets.commit, "committing offsets of broadcast groups"),
+            Periodic(SLOW_S, SLOW_S, context.slow_groups.disable, "looking for slow groups"),
+            Periodic(SAMPLE_S, SAMPLE_S, context.rates.sample, "measuring rates"),
+            Periodic(STATISTICS_S, STATISTICS_S, context.statistics.sample, "taking statistics"),
+            Periodic(LOCK_UPKEEP_S, LOCK_UPKEEP_S, context.locks.remove_expired, "removing expired locks"),
         ]
 
     @property
     def address(self) -> str:
-        return self.state.address
+        return self.context.address
 
     async def start(self) -> None:
         """Recover the store, listen, and announce the broker; what fails leaves nothing running."""
@@ -168,67 +191,81 @@ class Broker:
             await self._start()
         except OSError as error:
             await self.stop()
-            root, advice = (
-                self.state.store_config.root,
-                room_advice(self.state.disk, self.state.store_config, error),
-            )
+            config = self.context.settings.store
+            root, advice = config.root, room_advice(self.context.disk, config, error)
             raise StoreError(f"the broker with the store {root} cannot start: {error}{advice}") from error
         except BaseException:
             await self.stop()
             raise
 
     async def _start(self) -> None:
-        state = self.state
+        context = self.context
         if self.exporter is not None:
             await self.exporter.start()  # who asks meanwhile is told that the store is being recovered
-        await asyncio.get_running_loop().run_in_executor(
-            state.worker, refuse_store, state.disk, state.store_config
-        )
-        await state.store.start()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(context.worker, refuse_store, context.disk, context.settings.store)
+        await context.store.start()
         self._has_store = True
-        state.statistics.start()
-        await asyncio.get_running_loop().run_in_executor(state.worker, state.load_tables)
-        state.delays.start()
-        await state.timers.start()
-        await state.transactions.start()
-        await state.pop.start()
+        context.statistics.start()
+        await loop.run_in_executor(context.worker, self._load_tables)
+        context.delays.start()
+        await context.timers.start()
+        await context.transactions.start()
+        await context.pop.start()
         for work in self._upkeep:
             work.start()
         await self.server.start()
         await self.fast_server.start()
-        log.info("%s; at most %d queue files are mapped", shares(), state.store.queues.open_files.limit)
+        log.info("%s; at most %d queue files are mapped", shares(), context.store.queues.open_files.limit)
         self._ports.release()
         self._is_started = True
         ports = (self.port, self.fast_port)
         what = "messages, topics, groups and settings can be read, changed and deleted"
-        warn_if_open(log, what, state.config.bind_address, ports, "bindAddress")
-        state.registration.start()
-        await state.registration.settled(FIRST_REGISTRATION_S)
+        warn_if_open(log, what, context.settings.broker.bind_address, ports, "bindAddress")
+        context.registration.start()
+        await context.registration.settled(FIRST_REGISTRATION_S)
         if self.exporter is not None:
             self.exporter.is_serving = True
 
+    def _load_tables(self) -> None:
+        """Read the saved tables; blocks."""
+        context = self.context
+        context.topics.load(context.topic_file.file.load())
+        context.groups.load(context.group_file.file.load())
+        for table in (
+            context.pop,
+            context.delays,
+            context.filters,
+            context.request_modes,
+            context.set_aside,
+            context.once,
+        ):
+            table.load()
+
     async def stop(self) -> None:
         """Leave the routes, answer what was accepted, put everything on the disk, and close."""
-        state = self.state
+        context = self.context
         if self.exporter is not None:
             self.exporter.is_serving = False
-        await state.registration.stop()
+        await context.registration.stop()
         for work in self._upkeep:
             work.stop()
-        await state.pop.stop()
-        await state.delays.stop()
-        await state.timers.stop()
-        await state.transactions.stop()
+        await context.pop.stop()
+        await context.delays.stop()
+        await context.timers.stop()
+        await context.transactions.stop()
         if self._has_store:
-            state.store.writer.open(is_open=False)
-            await state.store.flusher.wait_flushed(state.store.log.max_offset)  # sends that wait are answered
-        state.held_pulls.stop()
-        state.clients.stop()
+            context.store.writer.open(is_open=False)
+            await context.store.flusher.wait_flushed(
+                context.store.log.max_offset
+            )  # sends that wait are answered
+        context.held_pulls.stop()
+        context.clients.stop()
         for server in (self.server, self.fast_server):
             server.on_closed.clear()
         if self._is_started:
             self._is_started = False
-            config = state.config
+            config = context.settings.broker
             go_away_s = config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
             await asyncio.gather(
                 *(each.stop(go_away_s=go_away_s) for each in (self.server, self.fast_server))
@@ -238,15 +275,142 @@ class Broker:
         await self._close_store()
         await self.client.stop()
         self._ports.release()
-        state.worker.shutdown()
+        context.worker.shutdown()
 
     async def _close_store(self) -> None:
         if not self._has_store:
             return
         self._has_store = False
-        await self.state.save_everything()
-        if not await self.state.store.stop():
-            log.error("the store %s could not be left in order", self.state.store_config.root)
+        context = self.context
+        context.filters.save()
+        await context.pop.save_all()
+        await context.delays.save()
+        await context.once.save()
+        await context.set_aside.stop()
+        await context.files.stop()
+        if not await context.store.stop():
+            log.error("the store %s could not be left in order", context.settings.store.root)
+
+
+def build_context(
+    settings: Settings, clock: Clock, disk: Disk, host: Host, remoting: RemotingClient, memory_bytes: int
+) -> BrokerContext:
+    """Build all parts of a broker, each after those that it needs."""
+    config, store_config = settings.broker, settings.store
+    address = announced(config.broker_ip1, host.port)
+    ha_address = announced(config.broker_ip2.strip() or config.broker_ip1, store_config.ha_listen_port)
+    worker = ThreadPoolExecutor(1, thread_name_prefix="broker-save")
+    files = TableFiles(disk, store_config.root / CONFIG_FOLDER, worker)
+    store = MessageStore(disk, clock, store_config, pack_host(host), memory_bytes=memory_bytes)
+    settings.on_change.append(lambda: store.change_config(settings.store))
+    traffic = Traffic(puts_wait=settings.flushes_before_answer)
+
+    # Tables
+    topics = Topics(settings, clock)
+    topic_file = files.table(TopicTable, topics.snapshot)
+    topics.on_dirty = topic_file.changed
+    groups = Groups(settings, clock)
+    group_file = files.table(SubscriptionGroupTable, groups.snapshot)
+    groups.on_dirty = group_file.changed
+    offsets = ConsumerOffsets(settings, clock)
+    filters = ConsumerFilters(settings, clock, files)
+    locks = QueueLocks(clock)
+    request_modes = RequestModes(settings, files)
+    clients = Clients(settings, clock, groups, filters)
+    broadcast_offsets = BroadcastOffsets(settings, clock, store, offsets, clients)
+
+    # Services that work through topics of the broker
+    targets = RealTargets(settings, store, topics)
+    set_aside = SetAside(clock, files, store)
+    delays = DelayService(settings, clock, files, store, traffic, targets, set_aside)
+    timers = TimerService(settings, clock, disk, files, store, topics, traffic, targets, set_aside)
+    transactions = TransactionService(
+        settings, clock, files, host, store, topics, offsets, clients, traffic, targets, set_aside
+    )
+    pop = PopService(
+        settings,
+        clock,
+        files,
+        host,
+        store,
+        topics,
+        topic_file,
+        groups,
+        offsets,
+        traffic,
+        set_aside,
+        timers,
+    )
+
+    # Sends and pulls
+    pressure = Pressure(settings, memory_bytes, store)
+    sending = Sending(
+        settings,
+        clock,
+        host,
+        store,
+        topics,
+        topic_file,
+        traffic,
+        pressure,
+        SendAnswers(settings, disk, host, store, traffic, pressure),
+        Retries(topics, groups, locks, traffic),
+        delays,
+        timers,
+        transactions,
+    )
+    held_pulls = HeldPulls(settings, clock, store)
+    cold_reads = ColdReads(settings, clock)
+    puller = Puller(
+        settings,
+        clock,
+        store,
+        offsets,
+        clients,
+        traffic,
+        held_pulls,
+        broadcast_offsets,
+        cold_reads,
+        PullChecks(settings, topics, groups, filters, clients),
+    )
+    return BrokerContext(
+        settings=settings,
+        clock=clock,
+        disk=disk,
+        worker=worker,
+        files=files,
+        address=address,
+        host=host,
+        started_ms=clock.now_ms(),
+        store=store,
+        topics=topics,
+        topic_file=topic_file,
+        groups=groups,
+        group_file=group_file,
+        offsets=offsets,
+        broadcast_offsets=broadcast_offsets,
+        filters=filters,
+        clients=clients,
+        locks=locks,
+        request_modes=request_modes,
+        assignment=Assignment(settings, clock, remoting, topics, clients),
+        sending=sending,
+        once=ExactlyOnce(settings, clock, files, store),
+        delays=delays,
+        timers=timers,
+        transactions=transactions,
+        targets=targets,
+        set_aside=set_aside,
+        puller=puller,
+        held_pulls=held_pulls,
+        cold_reads=cold_reads,
+        slow_groups=SlowGroups(settings, store, topics, groups, offsets, clients),
+        pop=pop,
+        traffic=traffic,
+        statistics=Statistics(settings, clock, store, topics, traffic),
+        rates=Rates(clock, traffic, timers),
+        registration=Registration(settings, address, ha_address, remoting, topics),
+    )
 
 
 def physical_memory() -> int:

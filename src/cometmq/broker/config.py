@@ -352,13 +352,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reject_inconsistent_subscription: bool = False
     """Refuse a consumer whose subscriptions differ from those of its group, instead of only saying so."""
     max_auto_create_topics: Natural = 5_000
-    """With so many topics none is made for a message any more."""
+    """The limit from which no topic is made for a message any more."""
     max_topics: Positive = 200_000
-    """With so many topics none is made, not even by an administrator."""
+    """The limit of topics, also for administrators."""
     max_auto_create_subscription_groups: Natural = 20_000
-    """With so many groups none is made for a consumer any more."""
+    """The limit from which no group is made for a consumer any more."""
     max_subscription_groups: Positive = 200_000
-    """With so many groups none is made, not even by an administrator."""
+    """The limit of groups, also for administrators."""
 
     def __post_init__(self) -> None:
         for key, value in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):

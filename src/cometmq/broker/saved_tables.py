@@ -1,4 +1,4 @@
-"""Keeping tables on the disk: soon after a change, or every now and then, never on the event loop.
+"""Saved tables: written soon after a change or periodically, never on the event loop.
 
 Rules kept here:
 - A table is copied on the event loop and encoded and written on a worker thread; one save of a table runs at
@@ -13,9 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.model.errors import StoreError
+from cometmq.ports.disk import Disk
 from cometmq.store.tables.files import ConfigFile
 from cometmq.store.tables.tables import ConfigTable
 
@@ -55,6 +57,10 @@ class SavedTable(Generic[Table]):
         (self._waiting if self.is_dirty else self._covered).append(done)
         if self._running is None:
             self._begin()
+
+    async def load(self) -> Table | None:
+        """The saved table, read by the worker thread; None if there is none."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self.file.load)
 
     async def saved(self) -> None:
         """Return when all changes so far are on the disk; raises `StoreError` if that failed."""
@@ -110,6 +116,27 @@ class SavedTable(Generic[Table]):
             self._begin()
         for done in covered:
             done(failure)
+
+
+class TableFiles:
+    """The folder that tables are kept in, and the worker thread that writes them, one after the other."""
+
+    def __init__(self, disk: Disk, folder: Path, worker: Executor) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._worker = worker
+        self._tables: list[SavedTable[Any]] = []
+
+    def table(self, kind: type[Table], snapshot: Callable[[], Table]) -> SavedTable[Table]:
+        """A table of this folder."""
+        table = SavedTable(ConfigFile(self._disk, self._folder, kind), snapshot, self._worker)
+        self._tables.append(table)
+        return table
+
+    async def stop(self) -> None:
+        """Save the unsaved changes of all tables, for the last time."""
+        for table in self._tables:
+            await table.stop()
 
 
 class Periodic:

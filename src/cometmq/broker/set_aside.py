@@ -1,8 +1,8 @@
-"""Records that a service of the broker cannot process: set aside, so that the service goes on with the next.
+"""Poison records, which a service of the broker cannot process: set aside, so that it goes on with the next.
 
 Timers, delay levels, transactions and pops work through topics of their own, record by record. A record with
 which that is impossible, now and for ever, is noted here and passed over. It stays in the commit log, where
-it can be read by its place.
+it can be read by its offset.
 
 Rules kept here:
 - What passes by itself (a full disk, a store that takes nothing just now) is no reason to set a record aside;
@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Final
 
 import msgspec
 
-from cometmq.broker.saved_tables import SavedTable
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.model.errors import CometError, StoreError
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import ConfigTable
 from cometmq.wire.record.codec import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -39,9 +39,9 @@ TRANSACTIONS: Final = "transactions"
 POPS: Final = "pops"
 
 MOST: Final = 1000
-"""So many are kept."""
+"""The most records that are kept."""
 SAVE_S: Final = 1.0
-"""So long after the first of them they are saved."""
+"""How long after the first of several records the table is saved."""
 LINES: Final = 10
 SPAN_S: Final = 10.0
 """Of each service the log has a line for the first `LINES` of a span, and one at its end for all others."""
@@ -56,7 +56,7 @@ HOPELESS: Final = frozenset(
         PutStatus.WHEEL_TIMER_NOT_ENABLE,
     }
 )
-"""What becomes of a put that never succeeds, however often it is tried; all else passes."""
+"""The statuses of a put that never succeeds, however often it is tried."""
 
 
 class UnprocessableError(CometError):
@@ -77,7 +77,7 @@ class SetAsideRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SetAsideTable(ConfigTable):
-    """What is known of them; a list with the newest at its end."""
+    """The saved table; the newest record is the last."""
 
     file_name: ClassVar[str] = "setAsideRecords.json"
     is_derived: ClassVar[bool] = True
@@ -113,7 +113,7 @@ class BackOff:
         return self._next_s == self._first_s
 
     def failed(self) -> float:
-        """So long to wait."""
+        """The pause before the next try."""
         wait_s, self._next_s = self._next_s, min(self._next_s * 2, self._longest_s)
         return wait_s
 
@@ -124,19 +124,16 @@ class BackOff:
 class SetAside:
     """The records that were set aside; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, clock: Clock, files: TableFiles, store: MessageStore) -> None:
+        self._store = store
+        self._clock = clock
         self.totals: dict[str, int] = {}
         """By service: how many there were, ever."""
         self.since_start = 0
         """How many there were since the start, of all services."""
         self._records: dict[tuple[str | int, ...], SetAsideRecord] = {}
-        """By service and place, oldest first."""
-        self._file = SavedTable(
-            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, SetAsideTable),
-            self.snapshot,
-            state.worker,
-        )
+        """By service and position, oldest first."""
+        self._file = files.table(SetAsideTable, self.snapshot)
         self._saving: asyncio.TimerHandle | None = None
         self._span: asyncio.TimerHandle | None = None
         self._in_span: dict[str, int] = {}
@@ -144,7 +141,7 @@ class SetAside:
 
     @property
     def records(self) -> list[SetAsideRecord]:
-        """Those that are kept, oldest first."""
+        """The kept records, oldest first."""
         return list(self._records.values())
 
     # File
@@ -175,6 +172,16 @@ class SetAside:
 
     # Records
 
+    @contextmanager
+    def guard(self, service: str, topic: str, queue_id: int, queue_offset: int) -> Iterator[None]:
+        """Set the record of a queue entry aside if the block fails, unless the trouble may pass."""
+        try:
+            yield
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self.add_entry(service, topic, queue_id, queue_offset, error)
+
     def add_record(self, service: str, record: Record, error: Exception) -> None:
         """Note a record that could be read."""
         self._add(
@@ -187,17 +194,17 @@ class SetAside:
             error,
         )
 
-    def add_place(self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception) -> None:
-        """Note a record that could not be read, by its place in a queue."""
-        queue = self._state.store.queues.find(topic, queue_id)
+    def add_entry(self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception) -> None:
+        """Note a record that could not be read, by its queue entry."""
+        queue = self._store.queues.find(topic, queue_id)
         unit = None if queue is None else queue.unit(queue_offset)
-        place = -1 if unit is None else unit[0]
-        stored_ms = None if unit is None else self._state.store.log.store_time(place)
-        self._add(service, topic, queue_id, queue_offset, place, stored_ms or 0, error)
+        physical_offset = -1 if unit is None else unit[0]
+        stored_ms = None if unit is None else self._store.log.store_time(physical_offset)
+        self._add(service, topic, queue_id, queue_offset, physical_offset, stored_ms or 0, error)
 
-    def add_at(self, service: str, topic: str, place: int, error: Exception) -> None:
-        """Note what stands at a place of the commit log, and is no record of a topic."""
-        self._add(service, topic, -1, -1, place, 0, error)
+    def add_at(self, service: str, topic: str, physical_offset: int, error: Exception) -> None:
+        """Note bytes of the commit log that are no record of a topic."""
+        self._add(service, topic, -1, -1, physical_offset, 0, error)
 
     def _add(
         self,
@@ -205,12 +212,14 @@ class SetAside:
         topic: str,
         queue_id: int,
         queue_offset: int,
-        place: int,
+        physical_offset: int,
         stored_ms: int,
         error: Exception,
     ) -> None:
-        now_ms, reason = self._state.clock.now_ms(), _reason_of(error)
-        record = SetAsideRecord(service, topic, queue_id, queue_offset, place, stored_ms, now_ms, reason)
+        now_ms, reason = self._clock.now_ms(), _reason_of(error)
+        record = SetAsideRecord(
+            service, topic, queue_id, queue_offset, physical_offset, stored_ms, now_ms, reason
+        )
         key = _key(record)
         if key in self._records:
             return
@@ -228,7 +237,7 @@ class SetAside:
         if number <= LINES:
             log.error(
                 "%s set a record aside, and go on: %s-%d, offset %d, at %d of the commit log: %s",
-                *(service, topic, queue_id, queue_offset, place, reason),
+                *(service, topic, queue_id, queue_offset, physical_offset, reason),
             )
 
     def _end_span(self) -> None:

@@ -1,4 +1,4 @@
-"""What a broker does not open, because it would be misread: asked before anything is touched.
+"""Start checks: settings and stores that a broker refuses, before anything is touched.
 
 Rules kept here:
 - A store that this broker cannot serve whole is refused at the start, with the topic or folder that is the
@@ -43,7 +43,7 @@ def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
         )
     if config.listen_port == _LAST_PORT and not store_config.ha_listen_port:
         raise SettingsError(
-            f"listenPort = {_LAST_PORT} leaves no port behind it for replicas; choose a smaller one, or set "
+            f"listenPort = {_LAST_PORT} leaves no port after it for replicas; choose a smaller one, or set "
             "haListenPort"
         )
 

@@ -99,7 +99,7 @@ class EmbeddedBroker:
     @property
     def folder(self) -> Path:
         """The store of the broker."""
-        return self.broker.state.store_config.root
+        return self.broker.context.settings.store.root
 
     # On the event loop of the test
 
@@ -173,10 +173,10 @@ class EmbeddedBroker:
     async def create_topic(self, topic: str, *, queues: int = 4, **settings: Any) -> None:
         """Create or change a topic; `settings` are fields of `TopicConfig`."""
         config = TopicConfig(topic, queues, queues, attributes={})
-        state = self.broker.state
-        state.topics.update(msgspec.structs.replace(config, **settings))
-        await state.topic_file.saved()
-        await state.registration.settled(3.0)
+        context = self.broker.context
+        context.topics.update(msgspec.structs.replace(config, **settings))
+        await context.topic_file.saved()
+        await context.registration.settled(3.0)
 
     async def __aenter__(self) -> Self:
         await self.start()

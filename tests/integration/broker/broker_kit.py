@@ -86,7 +86,7 @@ class BrokerKit:
         """All messages of a queue, as they lie in the log."""
         records: list[Record] = []
         while True:
-            found = self.broker.state.store.reader.get(topic, queue_id, len(records), 1000)
+            found = self.broker.context.store.reader.get(topic, queue_id, len(records), 1000)
             if found.status is not GetStatus.FOUND:
                 return records
             records += [decode_record(bytes(view)) for view in found.records]

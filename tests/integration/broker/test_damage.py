@@ -72,7 +72,7 @@ async def test_a_missing_file_is_refused_and_consumers_are_moved_over_it(tmp_pat
     async with running_broker(tmp_path, {**SETTINGS, "recoverWhatIsLeft": "true"}) as kit:
         assert await consumed(kit) == [*range(7), *range(14, COUNT)]
         assert (await kit.send("orders")).fields["queueOffset"] == str(COUNT)
-        assert kit.broker.state.store.skipped.messages == 7
+        assert kit.broker.context.store.skipped.messages == 7
     async with running_broker(tmp_path, SETTINGS) as kit:
         assert await consumed(kit) == [*range(7), *range(14, COUNT + 1)]
 

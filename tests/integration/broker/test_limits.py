@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.groups.groups import MAX_GROUP_BYTES
-from cometmq.broker.send.properties import PropertyShapes
+from cometmq.broker.send.properties import PropertyLayouts
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.tools.verify import verify_store
 from cometmq.wire.codes import RequestCode
@@ -59,7 +59,7 @@ async def test_a_trace_topic_of_its_own_can_be_sent_to() -> None:
 async def test_offsets_of_many_topics_are_cloned_in_a_moment() -> None:
     """B7: the count of all offsets is kept up, not made anew for each topic."""
     async with running_broker() as kit:
-        state = kit.broker.state
+        state = kit.broker.context
         for number in range(3_000):
             state.topics.ensure(f"T{number}", 4)
             for queue_id in range(4):
@@ -78,8 +78,8 @@ async def test_offsets_of_queues_that_are_not_there_are_not_reset() -> None:
     """B7."""
     async with running_broker(settings={"useServerSideResetOffset": "true"}) as kit:
         await kit.ok(RequestCode.UPDATE_AND_CREATE_TOPIC, topic("Orders", 4))
-        kit.broker.state.groups.find("billing")
-        before = len(kit.broker.state.offsets)
+        kit.broker.context.groups.find("billing")
+        before = len(kit.broker.context.offsets)
         for queue_id in (4, 300_000, 2**31 - 1):
             for offset in (None, 0):
                 header = ResetOffsetRequest(
@@ -92,12 +92,12 @@ async def test_offsets_of_queues_that_are_not_there_are_not_reset() -> None:
                 )
                 code, remark, _, _ = await kit.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
                 assert (code, remark) == (INVALID, f"topic Orders has no queue {queue_id} on this broker")
-        assert len(kit.broker.state.offsets) == before
+        assert len(kit.broker.context.offsets) == before
 
 
 def test_no_layout_is_worked_out_for_very_long_names() -> None:
     """B7: it would take half a second of everybody's time."""
-    shapes = PropertyShapes({})
+    shapes = PropertyLayouts({})
     block = b"".join(b"%060000d\x01v\x02" % number for number in range(4)) + b"UNIQ_KEY\x01A\x02"
     began = time.perf_counter()
     assert [shapes.find(block) for _ in range(3)] == [None] * 3
@@ -109,7 +109,7 @@ def test_no_layout_is_worked_out_for_very_long_names() -> None:
 async def test_a_list_of_topics_with_fewer_queues_is_looked_through_in_a_moment() -> None:
     """B7: only queues that are there are looked at."""
     async with running_broker() as kit:
-        state = kit.broker.state
+        state = kit.broker.context
         for number in range(300):
             state.topics.ensure(f"T{number}", 65_536)
         configs = [
@@ -129,7 +129,7 @@ async def test_settings_of_a_group_have_a_largest_size() -> None:
             body = f'{{"groupName":"g{size}","attributes":{{"note":"{"x" * size}"}}}}'.encode()
             told = await kit.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
             assert told[0] == code, told[1]
-        assert f"g{MAX_GROUP_BYTES}" not in kit.broker.state.groups.table
+        assert f"g{MAX_GROUP_BYTES}" not in kit.broker.context.groups.table
 
 
 async def test_what_groups_may_not_do_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ async def test_transactions_that_nobody_ends_take_one_line(
         async with running_broker(settings=settings) as kit:
             for _ in range(50):
                 await half_message(kit, "", born_timestamp=born_ms)
-            checking = kit.broker.state.transactions.checking
+            checking = kit.broker.context.transactions.checking
             await eventually(
                 lambda: checking.checked >= 150 if born == "now" else checking.given_up >= 50,
                 "all of them were looked at",

@@ -176,8 +176,8 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
     async with running_broker(tmp_path, SETTINGS) as kit:
         await kit.embedded.create_topic("Orders")
         await kit.send(body=b"popped")
-        kit.broker.state.groups.find(POP_GROUP)
-        config = kit.broker.state.store_config
+        kit.broker.context.groups.find(POP_GROUP)
+        config = kit.broker.context.settings.store
         await kit.embedded.stop_broker()
         lists = [timers(), delays(), halves(), pops()]
         await put_while_stopped(config, [each for records in lists for each in records])
@@ -191,9 +191,9 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
                 )
             retries = f"%RETRY%{POP_GROUP}_Orders"
             await eventually(lambda: bodies(kit, retries, 0) == [b"popped"], "what was popped comes back")
-            state = kit.broker.state
+            context = kit.broker.context
             expected = {"timers": 20, "delays": 15, "transactions": 15, "pops": 11}
-            await eventually(lambda: state.set_aside.totals == expected, f"these are set aside: {expected}")
+            await eventually(lambda: context.set_aside.totals == expected, f"these are set aside: {expected}")
             lines = [each.message for each in caplog.records if "set a record aside" in each.message]
             for service in expected:
                 assert sum(line.startswith(service) for line in lines) == 10
@@ -210,7 +210,8 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
             await kit.send(body=b"last", queue_id=1, properties={"UNIQ_KEY": "c", "TIMER_DELAY_MS": "200"})
             await eventually(lambda: b"last" in bodies(kit), "timers go on")
             await eventually(
-                lambda: kit.broker.state.transactions.checking.place_in(TRANS_HALF_TOPIC, 0) > 0, "looked at"
+                lambda: kit.broker.context.transactions.checking.offset_in(TRANS_HALF_TOPIC, 0) > 0,
+                "looked at",
             )
             await kit.embedded.stop_broker()
         assert [each.message for each in caplog.records if "aside" in each.message] == []
@@ -221,14 +222,14 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
 async def test_a_record_that_was_set_aside_can_be_read_in_the_store(tmp_path: Path) -> None:
     """By the place that the view names; the table for people has it, too."""
     async with running_broker(tmp_path, SETTINGS) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         bad = record(
             TIMER_TOPIC, b"look at me", {"TIMER_OUT_MS": "1", "REAL_TOPIC": "Orders", "REAL_QID": MANY_DIGITS}
         )
-        assert state.store.put(bad).status is PutStatus.PUT_OK
-        await eventually(lambda: state.set_aside.totals == {"timers": 1}, "it is set aside")
-        config = state.store_config
-        (noted,) = state.set_aside.records
+        assert context.store.put(bad).status is PutStatus.PUT_OK
+        await eventually(lambda: context.set_aside.totals == {"timers": 1}, "it is set aside")
+        config = context.settings.store
+        (noted,) = context.set_aside.records
     assert noted.commit_log_offset == bad.physical_offset
     assert "5000 characters" in noted.reason
     cometmq = Cometmq("127.0.0.1:1")
@@ -242,7 +243,7 @@ async def test_a_record_that_was_set_aside_can_be_read_in_the_store(tmp_path: Pa
 
 async def test_a_store_without_such_records_says_so(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as kit:
-        root = kit.broker.state.store_config.root
+        root = kit.broker.context.settings.store.root
     ended = Cometmq("127.0.0.1:1")("store", "set-aside", str(root))
     assert (ended.code, ended.out) == (0, "No record was set aside.\n")
     missing = Cometmq("127.0.0.1:1")("store", "set-aside", str(tmp_path / "elsewhere"))
@@ -254,17 +255,17 @@ async def test_a_popped_message_that_is_too_large_to_come_back_is_set_aside(tmp_
     """B8: it stays where it was popped, and those behind it come back."""
     async with running_broker(tmp_path, SETTINGS) as kit:
         await kit.embedded.create_topic("Orders")
-        state = kit.broker.state
-        state.groups.find(POP_GROUP)
+        context = kit.broker.context
+        context.groups.find(POP_GROUP)
         for body, properties in ((b"large", FULL), (b"small", {})):
-            assert state.store.put(record("Orders", body, properties)).status is PutStatus.PUT_OK
+            assert context.store.put(record("Orders", body, properties)).status is PutStatus.PUT_OK
         both = checkpoint(count=2, diffs=[0, 1])
-        assert state.store.put(record(REVIVE_TOPIC, both, {"TAGS": "ck"})).status is PutStatus.PUT_OK
+        assert context.store.put(record(REVIVE_TOPIC, both, {"TAGS": "ck"})).status is PutStatus.PUT_OK
         retries = f"%RETRY%{POP_GROUP}_Orders"
         await eventually(lambda: bodies(kit, retries, 0) == [b"small"], "the other one comes back")
-        (noted,) = state.set_aside.records
+        (noted,) = context.set_aside.records
         assert (noted.service, noted.topic, noted.queue_offset) == ("pops", "Orders", 0)
-        offsets = state.offsets
+        offsets = context.offsets
         await eventually(
             lambda: offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, 0) >= 0, "the queue goes on"
         )
@@ -272,7 +273,7 @@ async def test_a_popped_message_that_is_too_large_to_come_back_is_set_aside(tmp_
 
 def damage(kit: BrokerKit, topic: str, queue_id: int = 0) -> None:
     """Make the topic of the last record of a queue no text any more."""
-    store = kit.broker.state.store
+    store = kit.broker.context.store
     queue = store.queues.find(topic, queue_id)
     assert queue is not None
     unit = queue.unit(queue.max_offset - 1)
@@ -289,7 +290,7 @@ async def test_records_that_cannot_be_decoded_are_set_aside(tmp_path: Path) -> N
     """B6, B7: damage in the middle of the log costs the messages that it hit, and no others."""
     settings = {**SETTINGS, "timerStopEnqueue": "true", "transactionTimeOut": "1000"}
     async with running_broker(tmp_path, settings) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         for number in (1, 2):
             for properties in ({"DELAY": "1"}, {"TIMER_DELAY_MS": "300"}, transaction(f"t{number}")):
                 sent = await kit.send(
@@ -302,35 +303,37 @@ async def test_records_that_cannot_be_decoded_are_set_aside(tmp_path: Path) -> N
             if number == 1:
                 for topic in (DELAY_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC):
                     damage(kit, topic)
-        state.change_config(
-            state.config, msgspec.structs.replace(state.store_config, timer_stop_enqueue=False)
+        context.settings.change(
+            context.settings.broker, msgspec.structs.replace(context.settings.store, timer_stop_enqueue=False)
         )
         async with Producer(kit) as producer:
             producer.on_question = lambda _: COMMIT
             await eventually(lambda: bodies(kit) == [b"2"] * 3, "the others come")
-        assert state.set_aside.totals == {"timers": 1, "transactions": 1}
-        assert state.store.skipped.messages == 1, "that of the delay level, by whoever reads its queue"
+        assert context.set_aside.totals == {"timers": 1, "transactions": 1}
+        assert context.store.skipped.messages == 1, "that of the delay level, by whoever reads its queue"
 
 
 async def test_while_the_store_takes_nothing_nothing_is_set_aside(tmp_path: Path) -> None:
     """B6, B8: as with a full disk; all of it comes when the store takes messages again."""
     async with running_broker(tmp_path, SETTINGS) as kit:
         await kit.embedded.create_topic("Orders")
-        state = kit.broker.state
-        state.groups.find(POP_GROUP)
+        context = kit.broker.context
+        context.groups.find(POP_GROUP)
         await kit.send(body=b"popped")
         await kit.send(body=b"timed", queue_id=1, properties={"UNIQ_KEY": "a", "TIMER_DELAY_MS": "300"})
         await kit.send(body=b"delayed", queue_id=1, properties={"UNIQ_KEY": "b", "DELAY": "1"})
         await kit.send(body=b"half", queue_id=1, properties=transaction("c"), born_timestamp=now_ms())
-        assert state.store.put(record(REVIVE_TOPIC, checkpoint(), {"TAGS": "ck"})).status is PutStatus.PUT_OK
-        state.store.writer.open(is_open=False)
+        assert (
+            context.store.put(record(REVIVE_TOPIC, checkpoint(), {"TAGS": "ck"})).status is PutStatus.PUT_OK
+        )
+        context.store.writer.open(is_open=False)
         due_ms = now_ms() + 1500
         await eventually(lambda: now_ms() > due_ms, "all are due, and were tried")
-        assert (bodies(kit), state.set_aside.totals) == ([], {})
-        state.store.writer.open()
+        assert (bodies(kit), context.set_aside.totals) == ([], {})
+        context.store.writer.open()
         async with Producer(kit) as producer:
             producer.on_question = lambda _: COMMIT
             await eventually(lambda: sorted(bodies(kit)) == [b"delayed", b"half", b"timed"], "all come")
         retries = f"%RETRY%{POP_GROUP}_Orders"
         await eventually(lambda: bodies(kit, retries, 0) == [b"popped"], "what was popped comes back")
-        assert state.set_aside.totals == {}
+        assert context.set_aside.totals == {}

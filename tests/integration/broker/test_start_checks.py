@@ -111,4 +111,4 @@ async def test_such_a_setting_cannot_be_made_while_the_broker_runs() -> None:
         answer = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"enableControllerMode=true\n")
         assert answer.code == 29
         assert "enableControllerMode = true is not supported" in (answer.remark or "")
-        assert not kit.broker.state.config.enable_controller_mode
+        assert not kit.broker.context.settings.broker.enable_controller_mode

@@ -59,11 +59,11 @@ async def filled(root: Path) -> None:
     """A store with messages that wait for their time, an open transaction, and one for each other kind."""
     async with running_broker(root, SETTINGS) as kit:
         await kit.send(body=b"plain")
-        kit.broker.state.groups.find("billing")
+        kit.broker.context.groups.find("billing")
         await kit.send(body=b"timed", properties={"UNIQ_KEY": ID, "TIMER_DELAY_MS": "60000"})
         await kit.send(body=b"delayed", properties={"UNIQ_KEY": ID, "DELAY": "1"})
         await kit.send(body=b"half", properties=transaction("open"))
-        await eventually(lambda: kit.broker.state.timers.enqueuing.taken == 1, "it is in the wheel")
+        await eventually(lambda: kit.broker.context.timers.enqueuing.taken == 1, "it is in the wheel")
         await eventually(lambda: len(kit.stored("Orders")) == 2, "the delayed one comes")
 
 
@@ -113,15 +113,15 @@ async def test_tables_that_are_derived_are_made_again(store: Path, name: str, ho
     path = store / "store" / name
     harm(path, how)
     async with running_broker(store, SETTINGS) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         await everything_goes_on(kit)
-        await eventually(lambda: not state.timers.recount.is_running, "counted")
-        assert state.timers.counts.counts["Orders"].count == 1
-        assert state.transactions.counts.counts["Orders"].count == 1
+        await eventually(lambda: not context.timers.recount.is_running, "counted")
+        assert context.timers.counts.counts["Orders"].count == 1
+        assert context.transactions.counts.counts["Orders"].count == 1
         assert len(kit.stored(TRANS_HALF_TOPIC)) == 1
     async with running_broker(store, SETTINGS) as kit:  # and what was saved is whole again
-        assert kit.broker.state.timers.counts.counts["Orders"].count == 1
-        assert kit.broker.state.transactions.counts.counts["Orders"].count == 1
+        assert kit.broker.context.timers.counts.counts["Orders"].count == 1
+        assert kit.broker.context.transactions.counts.counts["Orders"].count == 1
 
 
 @pytest.mark.parametrize("how", [empty, half, folder])
@@ -131,7 +131,7 @@ async def test_a_timer_wheel_is_made_again_from_the_timer_log(store: Path, how: 
     async with running_broker(store, SETTINGS) as kit:
         (waiting,) = kit.stored(TIMER_TOPIC)
         slot_ms = int(waiting.properties()["TIMER_OUT_MS"])
-        assert kit.broker.state.timers.count_at(slot_ms) == 1
+        assert kit.broker.context.timers.count_at(slot_ms) == 1
         await everything_goes_on(kit)
 
 
@@ -157,7 +157,7 @@ async def test_what_is_not_derived_is_read_from_its_back_up(store: Path, name: s
         harm(path, how, backup=False)
     async with running_broker(store, SETTINGS) as kit:
         await everything_goes_on(kit)
-        assert kit.broker.state.delays.offsets[1] >= 1
+        assert kit.broker.context.delays.offsets[1] >= 1
 
 
 @pytest.mark.parametrize("how", [half, noise, no_object, folder])

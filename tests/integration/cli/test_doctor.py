@@ -135,7 +135,7 @@ class AheadClock:
 
 @pytest.mark.parametrize(("ahead_s", "way"), [(60, "ahead of"), (-60, "behind")])
 def test_a_clock_that_is_a_minute_off(rocketmq: EmbeddedBroker, ahead_s: int, way: str) -> None:
-    rocketmq.broker.state.clock = AheadClock(SystemClock(), ahead_s * 1000)
+    rocketmq.broker.context.clock = AheadClock(SystemClock(), ahead_s * 1000)
     (found,) = findings(rocketmq.namesrv)
     assert found["check"] == "clock"
     assert f" s {way} that of this machine" in found["text"]

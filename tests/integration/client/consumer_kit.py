@@ -154,7 +154,7 @@ class Visit:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.state = broker.state
+        self.context = broker.context
         self._visitors: list[Visitor] = []
 
     def visitor(self, client_id: str = "visitor") -> Visitor:
@@ -195,7 +195,7 @@ async def running_broker(
         clock=clock,
     )
     await broker.start()
-    broker.state.topics.update(TopicConfig(TOPIC, 4, 4))
+    broker.context.topics.update(TopicConfig(TOPIC, 4, 4))
     visit = Visit(broker)
     try:
         yield visit

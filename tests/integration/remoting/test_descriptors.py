@@ -205,7 +205,7 @@ async def test_anybody_can_have_so_many_topics_made_and_no_more(tmp_path: Path) 
     async with running_broker(tmp_path, {"maxAutoCreateTopics": "20"}) as kit:
         answers = [await kit.send(f"topic-{number}") for number in range(30)]
         refused = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
-        assert len(kit.broker.state.topics.table) == 20
+        assert len(kit.broker.context.topics.table) == 20
         assert len(refused) >= 10
         assert {answer.code for answer in refused} == {ResponseCode.TOPIC_NOT_EXIST}
         assert "maxAutoCreateTopics" in (refused[0].remark or "")
@@ -228,7 +228,7 @@ async def test_an_administrator_has_a_limit_of_their_own(tmp_path: Path) -> None
         answers = [
             await kit.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new_topic(number)) for number in range(30)
         ]
-        assert len(kit.broker.state.topics.table) == 20
+        assert len(kit.broker.context.topics.table) == 20
         assert (answers[-1].code, answers[0].code) == (ResponseCode.INVALID_PARAMETER, ResponseCode.SUCCESS)
         assert "maxTopics" in (answers[-1].remark or "")
 
@@ -247,5 +247,5 @@ async def test_heartbeats_make_only_so_many_groups_and_retry_topics(tmp_path: Pa
             }
             beat = {"clientID": "client", "consumerDataSet": [consumers], "producerDataSet": []}
             await kit.call(RequestCode.HEART_BEAT, HeartbeatRequest(), json.dumps(beat).encode())
-        assert len(kit.broker.state.groups.table) == 30
-        assert len(kit.broker.state.topics.table) == 25
+        assert len(kit.broker.context.groups.table) == 30
+        assert len(kit.broker.context.topics.table) == 25

@@ -68,7 +68,7 @@ async def _serve(folder: Path, settings: dict[str, str], messages: int, *, is_ki
                     sent += 1
         except CometError as error:
             refusal = str(error)
-        store = rocketmq.broker.state.store
+        store = rocketmq.broker.context.store
         read = 0
         for queue in list(store.queues):
             offset = queue.min_offset

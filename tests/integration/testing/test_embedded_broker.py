@@ -45,7 +45,7 @@ def test_it_is_ready_in_a_moment_and_gone_without_a_trace() -> None:
 async def test_it_lives_on_the_loop_of_an_asynchronous_test() -> None:
     """B1: there is no other thread then."""
     async with EmbeddedBroker() as rocketmq:
-        assert rocketmq.broker.state.store.flusher._loop is asyncio.get_running_loop()
+        assert rocketmq.broker.context.store.flusher._loop is asyncio.get_running_loop()
         assert await send(rocketmq.address) == "0"
 
 

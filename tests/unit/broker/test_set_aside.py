@@ -7,13 +7,12 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from cometmq.broker import set_aside
-from cometmq.broker.context import BrokerState
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.set_aside import (
     DELAYS,
     LINES,
@@ -27,7 +26,7 @@ from cometmq.broker.set_aside import (
     is_passing,
 )
 from cometmq.model.errors import MessageError, ProtocolError, StoreError
-from cometmq.store.config import StoreConfig
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
@@ -43,17 +42,15 @@ class Kit:
     def __init__(self, disk: SimulatedDisk | None = None) -> None:
         self.disk = disk or SimulatedDisk()
         self.worker = ThreadPoolExecutor(1)
-        self.state = SimpleNamespace(
-            disk=self.disk,
-            clock=VirtualClock(),
-            worker=self.worker,
-            store_config=StoreConfig(store_path_root_dir="/store"),
-        )
-        self.service = SetAside(cast(BrokerState, self.state))
+        self.service = self._made()
+
+    def _made(self) -> SetAside:
+        files = TableFiles(self.disk, FILE.parent, self.worker)
+        return SetAside(VirtualClock(), files, cast(MessageStore, None))
 
     def again(self) -> SetAside:
         """A service that starts on what the other one has saved."""
-        service = SetAside(cast(BrokerState, self.state))
+        service = self._made()
         service.load()
         return service
 

@@ -7,6 +7,7 @@ import pytest
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import refuse_group, refuse_topic
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -19,7 +20,7 @@ PEER = "127.0.0.1:5000"
 
 def topics(**settings: object) -> Topics:
     config = BrokerConfig(broker_name="broker-a", **settings)  # type: ignore[arg-type]
-    return Topics(config, VirtualClock())
+    return Topics(Settings(config), VirtualClock())
 
 
 def shape(topic: TopicConfig | None) -> tuple[int, int, int] | None:
@@ -44,7 +45,7 @@ def test_with_so_many_topics_none_is_made_for_a_message() -> None:
 
 def test_with_so_many_groups_none_is_made_for_a_consumer() -> None:
     config = BrokerConfig(broker_name="broker-a", max_auto_create_subscription_groups=20)
-    groups = Groups(config, VirtualClock())
+    groups = Groups(Settings(config), VirtualClock())
     for number in range(40):
         groups.find(f"group-{number}")
     assert len(groups.table) == 20
@@ -140,16 +141,9 @@ def test_a_new_topic_has_the_smaller_number_of_queues(client: int, queues: int) 
     assert shape(made) == (queues, queues, 6)
 
 
-def test_topics_of_units_are_marked() -> None:
-    """B2: whether they belong to one, or are read from one."""
+def test_a_retry_topic_of_a_unit_is_marked() -> None:
+    """B2."""
     table = topics()
-    table.update(TopicConfig("Orders", attributes={}))
-    table.mark_unit("Orders")
-    table.mark_unit("Orders", sub=True)
-    table.mark_unit("Missing")
-    found = table.get("Orders")
-    assert found is not None
-    assert found.topic_sys_flag == 3
     retry = table.ensure_retry_topic("billing", 1, has_unit_sub=True)
     assert retry is not None
     assert retry.topic_sys_flag == 2
@@ -184,7 +178,7 @@ def test_illegal_names_of_groups(name: str) -> None:
 
 def test_a_group_is_made_by_the_first_who_asks() -> None:
     """B3: with the defaults; looking does not make it."""
-    table = Groups(BrokerConfig(), VirtualClock())
+    table = Groups(Settings(BrokerConfig()), VirtualClock())
     dirty: list[int] = []
     table.on_dirty = lambda: dirty.append(1)
     assert table.get("billing") is None
@@ -196,16 +190,17 @@ def test_a_group_is_made_by_the_first_who_asks() -> None:
 
 def test_only_system_groups_are_made_when_that_is_switched_off() -> None:
     """B3: and not even those if the settings say so."""
-    table = Groups(BrokerConfig(auto_create_subscription_group=False), VirtualClock())
+    settings = Settings(BrokerConfig(auto_create_subscription_group=False))
+    table = Groups(settings, VirtualClock())
     assert table.find("billing") is None
     assert table.find("CID_RMQ_SYS_NEW") is not None
-    table.config = BrokerConfig(auto_create_subscription_group=False, enable_create_sys_group=False)
+    settings.broker = BrokerConfig(auto_create_subscription_group=False, enable_create_sys_group=False)
     assert table.find("CID_RMQ_SYS_OTHER") is None
 
 
 def test_what_a_group_is_forbidden_goes_with_it() -> None:
     """B3: and no empty entries stay."""
-    table = Groups(BrokerConfig(), VirtualClock())
+    table = Groups(Settings(BrokerConfig()), VirtualClock())
     table.find("billing")
     table.forbid("billing", "Orders")
     table.forbid("billing", "Orders")
@@ -223,7 +218,7 @@ def test_what_a_group_is_forbidden_goes_with_it() -> None:
 
 def test_groups_are_loaded_over_the_built_in_ones() -> None:
     """B3."""
-    table = Groups(BrokerConfig(), VirtualClock())
+    table = Groups(Settings(BrokerConfig()), VirtualClock())
     saved = SubscriptionGroupTable(
         DataVersion(0, 1, 2),
         {"billing": {"Orders": 4}},
@@ -242,7 +237,7 @@ def test_groups_are_loaded_over_the_built_in_ones() -> None:
 
 @pytest.fixture
 def offsets() -> ConsumerOffsets:
-    return ConsumerOffsets(BrokerConfig(consumer_offset_update_version_step=3), VirtualClock())
+    return ConsumerOffsets(Settings(BrokerConfig(consumer_offset_update_version_step=3)), VirtualClock())
 
 
 def test_an_offset_is_what_was_committed_last(offsets: ConsumerOffsets) -> None:
@@ -327,7 +322,7 @@ def test_a_snapshot_does_not_change_any_more(offsets: ConsumerOffsets) -> None:
     saved = offsets.snapshot()
     offsets.commit(PEER, "billing", "Orders", 0, 2)
     assert saved.offset_table == {"Orders@billing": {0: 1}}
-    fresh = ConsumerOffsets(BrokerConfig(), VirtualClock())
+    fresh = ConsumerOffsets(Settings(BrokerConfig()), VirtualClock())
     fresh.load(ConsumerOffsetTable(DataVersion(0, 1, 2), {"Orders@billing": {0: 7}}))
     assert fresh.query("billing", "Orders", 0) == 7
     assert fresh.data_version == DataVersion(0, 1, 2)

@@ -1,4 +1,4 @@
-"""Where others find a broker: host names and addresses of either version of IP.
+"""Addresses of a broker: host names, IPv4 and IPv6.
 
 Rules kept here:
 - What is written in `brokerIP1` and `brokerIP2` is announced as it is written, host name or address; an IPv6

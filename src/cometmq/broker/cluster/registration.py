@@ -1,15 +1,21 @@
-"""Announcing the broker to its name servers.
+"""Registration of the broker with its name servers, and heartbeats between the registrations.
 
 Rules kept here:
-- Every name server is told, all at the same time, each on its own: at the start, every now and then, and as
-  soon as a topic changes. Changes that come while a registration is under way share the next one.
-- A change tells only the topics that changed; a deletion, and everything regular, tells all of them. Unless
-  it is forced, the regular registration asks first whether the name server knows them already.
-- With `enableSingleTopicRegister` a topic that changed is told by itself, which is the only way for name
-  servers that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
-- A name server that cannot be reached is tried again soon, and never holds up the others for long. What is
-  wrong is known (`failures`), so that a start can say so.
+- Every name server is told, all at the same time, each on its own: at the start, periodically, and as soon as
+  a topic changes. Changes that come during a registration share the next one.
+- A change tells only the changed topics; a deletion, and every periodic registration, tells all of them.
+  Unless `forceRegister` is set, the periodic registration asks first whether the name server knows them
+  already.
+- With `enableSingleTopicRegister` a changed topic is told by itself, which is the only way for name servers
+  that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
+- A name server that cannot be reached is tried again soon, and never holds up the others for long. `failures`
+  has the reasons, so that a start can show them.
 - A clean stop takes the broker out of the routes.
+- With `enableSlaveActingMaster` name servers drop a broker that is silent for `brokerNotActiveTimeoutMillis`,
+  which is less than the registration period; so every `brokerHeartbeatInterval` each gets a heartbeat. It is
+  a query of the data version, which name servers before 5.0 understand, too; with
+  `compatibleWithOldNameSrv=false` it is BROKER_HEARTBEAT, which nobody answers. A name server that does not
+  know the broker is told everything at once. A failed heartbeat is not repeated: the next one follows.
 """
 
 from __future__ import annotations
@@ -18,27 +24,29 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from cometmq.broker.cluster.heartbeats import BrokerHeartbeats, query_data_version
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
 from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
+from cometmq.remoting.client import CALL_TIMEOUT_S, RemotingClient
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.registration import encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
+from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import (
+    BrokerHeartbeatRequest,
+    QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
     RegisterTopicRequest,
     UnRegisterBrokerRequest,
 )
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -50,6 +58,93 @@ MOST_TOLD_SINGLY: Final = 50
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 
+class BrokerHeartbeats:
+    """Sends heartbeats of one broker; belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        remoting: RemotingClient,
+        topics: Topics,
+        register: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._remoting = remoting
+        self._topics = topics
+        self._register = register
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """By address; there is at most one to each name server."""
+
+    def start(self) -> None:
+        """Send from now on, if the settings ask for it; called again when they have changed."""
+        if self._timer is None and self._settings.broker.enable_slave_acting_master:
+            self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _schedule(self) -> None:
+        delay_s = self._settings.broker.broker_heartbeat_interval / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        config = self._settings.broker
+        if not config.enable_slave_acting_master:
+            return
+        self._schedule()
+        for address in config.namesrv_addresses:
+            if address not in self._under_way:  # one that is slow gets the next one when it has answered
+                self._under_way[address] = asyncio.get_running_loop().create_task(self._send_one(address))
+
+    async def _send_one(self, address: str) -> None:
+        try:
+            await self._send(address)
+        finally:
+            del self._under_way[address]
+
+    async def _send(self, address: str) -> None:
+        config = self._settings.broker
+        timeout_s = config.send_heartbeat_timeout_millis / 1000
+        try:
+            if not config.compatible_with_old_name_srv:
+                heartbeat = BrokerHeartbeatRequest(
+                    cluster_name=config.broker_cluster_name,
+                    broker_addr=self._address,
+                    broker_name=config.broker_name,
+                    broker_id=config.broker_id,
+                )
+                await self._remoting.oneway(
+                    address, RequestCode.BROKER_HEARTBEAT, heartbeat, timeout_s=timeout_s
+                )
+                return
+            answer = await self.query_data_version(address, timeout_s)
+        except CometError:
+            return
+        if not answer.body:
+            self._register()
+
+    async def query_data_version(self, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
+        """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
+        config = self._settings.broker
+        header = QueryDataVersionRequest(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        body = msgspec.json.encode(self._topics.data_version)
+        code = RequestCode.QUERY_DATA_VERSION
+        return await self._remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)
+
+
 class _KVTable(msgspec.Struct):
     table: dict[str, str] | None = None
 
@@ -57,14 +152,20 @@ class _KVTable(msgspec.Struct):
 class Registration:
     """Tells name servers about one broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(
+        self, settings: Settings, address: str, ha_address: str, remoting: RemotingClient, topics: Topics
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._remoting = remoting
+        self._address = address
+        self._ha_address = ha_address
         self._changed: dict[str, TopicConfig] = {}
         self._everything = False
         self._task: asyncio.Task[None] | None = None
         self._regular: asyncio.TimerHandle | None = None
         self._is_running = False
-        self._heartbeats = BrokerHeartbeats(state, self.register)
+        self._heartbeats = BrokerHeartbeats(settings, address, remoting, topics, self.register)
         self._announced = self._heartbeat_settings
         self.failures: dict[str, str] = {}
         """The name servers that did not take the last registration, each with the reason."""
@@ -72,8 +173,8 @@ class Registration:
         """The name servers that took the last registration."""
         self.on_registered: list[Callable[[], None]] = []
         """Called once, as soon as one of the name servers knows this broker."""
-        state.topics.on_change.append(self._topics_changed)
-        state.on_config_change.append(self._settings_changed)
+        topics.on_change.append(self._topics_changed)
+        settings.on_change.append(self._settings_changed)
 
     def start(self) -> None:
         """Register at once, and then every now and then."""
@@ -93,7 +194,7 @@ class Registration:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await asyncio.gather(*(self._unregister(each) for each in self._state.config.namesrv_addresses))
+        await asyncio.gather(*(self._unregister(each) for each in self._settings.broker.namesrv_addresses))
 
     def register(self) -> None:
         """Tell everything, soon."""
@@ -111,7 +212,7 @@ class Registration:
         """Register again in a while; soon if somebody could not be reached."""
         if self._regular is not None:
             self._regular.cancel()
-        delay_s = RETRY_S if self.failures else self._state.config.register_period_s
+        delay_s = RETRY_S if self.failures else self._settings.broker.register_period_s
         self._regular = asyncio.get_running_loop().call_later(delay_s, self._regularly)
 
     def _regularly(self) -> None:
@@ -127,19 +228,19 @@ class Registration:
 
     @property
     def _heartbeat_settings(self) -> tuple[bool, int]:
-        config = self._state.config
+        config = self._settings.broker
         return config.enable_slave_acting_master, config.broker_not_active_timeout_millis
 
     def _settings_changed(self) -> None:
         """Name servers have to know how long they may hear nothing before the heartbeats change."""
         if self._announced != self._heartbeat_settings:
             self._announced = self._heartbeat_settings
-            self._state.topics.touch()
+            self._topics.touch()
             if self._is_running:
                 self._heartbeats.start()
 
     def _begin(self) -> None:
-        if self._is_running and self._task is None and self._state.config.namesrv_addresses:
+        if self._is_running and self._task is None and self._settings.broker.namesrv_addresses:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -147,7 +248,7 @@ class Registration:
             while self._everything or self._changed:
                 changed, everything = list(self._changed.values()), self._everything
                 self._changed, self._everything = {}, False
-                addresses = self._state.config.namesrv_addresses
+                addresses = self._settings.broker.namesrv_addresses
                 self._forget_others(addresses)
                 await asyncio.gather(
                     *(self._tell(address, None if everything else changed) for address in addresses)
@@ -167,7 +268,7 @@ class Registration:
 
     async def _tell(self, address: str, changed: Sequence[TopicConfig] | None) -> None:
         """Tell one name server some topics, or all."""
-        config = self._state.config
+        config = self._settings.broker
         try:
             if changed is None:
                 if config.force_register or await self._is_news(address):
@@ -190,7 +291,7 @@ class Registration:
 
     def _failed(self, address: str, error: CometError) -> None:
         reason = error.message
-        if isinstance(error, ConnectionLostError) and not self._state.remoting.uses_tls:
+        if isinstance(error, ConnectionLostError) and not self._remoting.uses_tls:
             reason += "; if that name server takes TLS only, set useTLS = true"
         if self.failures.get(address) != reason:
             log.warning("registering with %s failed, and is tried again: %s", address, reason)
@@ -198,8 +299,8 @@ class Registration:
         self.registered -= {address}
 
     async def _register_all(self, address: str) -> None:
-        config = self._state.config
-        topics = list(self._state.topics.table.values())
+        config = self._settings.broker
+        topics = list(self._topics.table.values())
         size = len(topics)
         if config.enable_split_registration:
             size = max(config.split_registration_size, 1)
@@ -208,7 +309,7 @@ class Registration:
 
     def _announced_topics(self, topics: Sequence[TopicConfig]) -> Sequence[TopicConfig]:
         """The topics with what the broker allows of their permissions."""
-        allowed = self._state.config.broker_permission
+        allowed = self._settings.broker.broker_permission
         if allowed & _READ_WRITE == _READ_WRITE:
             return topics
         return [msgspec.structs.replace(topic, perm=topic.perm & allowed) for topic in topics]
@@ -216,11 +317,11 @@ class Registration:
     async def _register_topic(self, address: str, topic: TopicConfig) -> None:
         """Tell one topic by itself."""
         (topic,) = self._announced_topics([topic])
-        name = self._state.config.broker_name
+        name = self._settings.broker.broker_name
         queues = QueueData(
             name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
         )
-        await self._state.remoting.call_ok(
+        await self._remoting.call_ok(
             address,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV,
             RegisterTopicRequest(topic=topic.topic_name),
@@ -228,17 +329,17 @@ class Registration:
         )
 
     async def _register(self, address: str, topics: Sequence[TopicConfig]) -> None:
-        state, config = self._state, self._state.config
-        body = encode_registration(self._announced_topics(topics), state.topics.data_version)
+        config = self._settings.broker
+        body = encode_registration(self._announced_topics(topics), self._topics.data_version)
         acting = config.enable_slave_acting_master
-        answer = await state.remoting.call_ok(
+        answer = await self._remoting.call_ok(
             address,
             RequestCode.REGISTER_BROKER,
             RegisterBrokerRequest(
                 broker_name=config.broker_name,
-                broker_addr=state.address,
+                broker_addr=self._address,
                 cluster_name=config.broker_cluster_name,
-                ha_server_addr=state.ha_address,
+                ha_server_addr=self._ha_address,
                 broker_id=config.broker_id,
                 heartbeat_timeout_millis=config.broker_not_active_timeout_millis if acting else None,
                 enable_acting_master=acting,
@@ -257,22 +358,22 @@ class Registration:
             log.warning("the order topics of a name server cannot be read: %s", error.message)
             return
         if table is not None:
-            self._state.topics.apply_order_topics(table)
+            self._topics.apply_order_topics(table)
 
     async def _is_news(self, address: str) -> bool:
         """Whether a name server does not know the topics as they are."""
-        answer = await query_data_version(self._state, address)
+        answer = await self._heartbeats.query_data_version(address)
         return answer.header(QueryDataVersionResponse).changed
 
     async def _unregister(self, address: str) -> None:
-        state, config = self._state, self._state.config
+        config = self._settings.broker
         try:
-            await state.remoting.call_ok(
+            await self._remoting.call_ok(
                 address,
                 RequestCode.UNREGISTER_BROKER,
                 UnRegisterBrokerRequest(
                     broker_name=config.broker_name,
-                    broker_addr=state.address,
+                    broker_addr=self._address,
                     cluster_name=config.broker_cluster_name,
                     broker_id=config.broker_id,
                 ),

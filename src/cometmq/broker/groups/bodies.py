@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
+from cometmq.broker.groups.online import Client, ConsumerGroup
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.bodies.json_body import queue_key as key_of
@@ -91,7 +91,7 @@ def encode_offsets(broker_name: str, topic: str, offsets: Mapping[int, int]) -> 
 
 
 def encode_offset_list(broker_name: str, topic: str, offsets: Mapping[int, int]) -> bytes:
-    """The same as a list, for clients that cannot read a map with such keys."""
+    """The offsets of a reset as a list, for clients that cannot read a map with such keys."""
     members = [
         {"brokerName": broker_name, "offset": offset, "queueId": queue_id, "topic": topic}
         for queue_id, offset in offsets.items()

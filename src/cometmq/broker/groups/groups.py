@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import is_system_group, legal_names, refuse_group
 from cometmq.model.names import SYSTEM_GROUPS
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -41,9 +41,9 @@ MAX_FORBIDDEN: Final = 20_000
 class Groups:
     """The table of groups; belongs to the event loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self.config = config
+        self._settings = settings
         self._refusals = Rarely()
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in SYSTEM_GROUPS}
@@ -88,7 +88,7 @@ class Groups:
         return found
 
     def _may_make(self, group: str) -> bool:
-        config = self.config
+        config = self._settings.broker
         if not config.auto_create_subscription_group and not (
             config.enable_create_sys_group and is_system_group(group)
         ):
@@ -96,7 +96,7 @@ class Groups:
         return refuse_group(group) is None and self._has_room(group)
 
     def _has_room(self, group: str) -> bool:
-        if len(self.table) < self.config.max_auto_create_subscription_groups:
+        if len(self.table) < self._settings.broker.max_auto_create_subscription_groups:
             return True
         if count := self._refusals.count():
             log.warning(
@@ -109,7 +109,7 @@ class Groups:
     def has_room_for(self, groups: Iterable[str]) -> bool:
         """Whether an administrator may make all of these that are not there."""
         new = len(set(groups) - self.table.keys())
-        return not new or len(self.table) + new <= self.config.max_subscription_groups
+        return not new or len(self.table) + new <= self._settings.broker.max_subscription_groups
 
     def refuse_size(self, groups: Sequence[SubscriptionGroupConfig]) -> str | None:
         """Why the settings of these groups are too long to be kept."""
@@ -130,7 +130,7 @@ class Groups:
         self.update_all([group])
 
     def update_all(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
-        """The same for several, as one change."""
+        """Create or change several, as one change."""
         for group in groups:
             self.table[group.group_name] = group
             self._note_size(group)

@@ -1,54 +1,206 @@
-"""Who is connected: the producers and consumers of every group, as their heartbeats say.
+"""Connected clients: the producers and consumers of every group, as their heartbeats register them.
 
 Rules kept here:
-- A client counts as long as its connection lasts and heartbeats come; after that it is gone from all groups.
-- The members of a group hear at once when somebody joins or leaves it or its topics change. Changes within a
-  moment share one notice, so that a thousand clients that start together do not make a million notices.
+- A client counts as long as its connection lasts and heartbeats come; after that it leaves all groups.
+- The members of a group are notified when somebody joins or leaves it or its topics change. Changes within
+  `NOTICE_DELAY_S` share one notice: a thousand clients that start together do not make a million notices.
 - Of two subscriptions of a group to a topic the newer one counts; a topic that a heartbeat lacks is no longer
   subscribed to.
-- Members whose subscriptions differ are named in the log, once for each way in which they differ. Where the
-  settings refuse them, one that is no member yet does not become one; a member that changes its mind stays.
+- Members whose subscriptions differ are named in the log, once for each difference. With
+  `rejectInconsistentSubscription` a new client that differs is refused; a member that changes stays.
+- A heartbeat is registered in one turn of the event loop. Its size is limited, far above what a client with
+  many consumers needs, so that the turn stays short.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.groups.consumer_group import Client, ConsumerGroup
-from cometmq.broker.groups.subscriptions import interest_of
-from cometmq.broker.pull.sql_filters import Compiled
-from cometmq.broker.turns import Turns
+import msgspec
+
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.subscriptions import Interests, interest_of
+from cometmq.broker.pull.sql_filters import Compiled, ConsumerFilters
+from cometmq.broker.settings import Settings
+from cometmq.broker.time_slices import SlicedQueue
 from cometmq.model.errors import CometError, RemotingError
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
-from cometmq.wire.bodies.heartbeat import ConsumerData
+from cometmq.wire.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
 from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.frame.command import Body
 from cometmq.wire.header.schema import encode_fields
 from cometmq.wire.headers.session import NotifyConsumerIdsChangedRequest
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 log = logging.getLogger("cometmq.broker")
 
+MAX_HEARTBEAT_BYTES: Final = 2 * 1024 * 1024
+MAX_GROUPS_OF_HEARTBEAT: Final = 1_000
+"""Producer and consumer groups together."""
+MAX_SUBSCRIPTIONS_OF_HEARTBEAT: Final = 4_000
+"""Of all groups together."""
+MAX_NAME: Final = 1_024
+"""The longest client id."""
 MAX_GROUPS: Final = 100_000
 """With this many groups of a kind online, a client of another one is not registered."""
 MAX_GROUPS_OF_CONNECTION: Final = 5_000
 """In this many groups, a connection is not registered in another one."""
 NOTICE_DELAY_S: Final = 0.02
-"""So long a notice waits for further changes to the group."""
+"""How long a notice waits for further changes to the group."""
 COLLECTED_NOTICE_DELAY_S: Final = 15.0
-"""The same where notices are not to be immediate."""
+"""The delay with `realTimeNotifyConsumerChange` = false."""
+
+
+class Client(msgspec.Struct, eq=False):
+    """A client on one connection."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    seen_ms: int
+    """When its last heartbeat came, on the monotonic clock."""
+
+    def __str__(self) -> str:
+        return f"{self.client_id} ({self.connection.remote_address})"
+
+
+class ConsumerGroup:
+    """The members of a group and its subscriptions; as long as it has members."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = ConsumeType.CONSUME_PASSIVELY
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        self.members: dict[Connection, Client] = {}
+        self._connections: dict[str, dict[Connection, None]] = {}
+        """By client id: while a client changes its connection it has two."""
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        """By topic."""
+        self.revision = 0
+        """Counts changes of what a pull of a member depends on."""
+        self.fingerprint = 0
+        """Of the heartbeat that came last."""
+        self.interests = Interests()
+        self.noted_difference: str | None = None
+        """How members differ in what they subscribe to, as the log says it."""
+
+    def take_member(self, client: Client, consumer: ConsumerData) -> bool:
+        """Register or refresh a member; returns whether it is new."""
+        if (self.consume_type, self.message_model) != (consumer.consume_type, consumer.message_model):
+            self.consume_type, self.message_model = consumer.consume_type, consumer.message_model
+            self.revision += 1
+        self.consume_from_where = consumer.consume_from_where
+        before = self.members.get(client.connection)
+        if before is not None and before.client_id != client.client_id:
+            log.warning("%s of %s calls itself %s now", before, self.name, client.client_id)
+            self._disconnect(before)
+        self.members[client.connection] = client
+        self._connections.setdefault(client.client_id, {})[client.connection] = None
+        if before is None:
+            log.info("consumer %s of %s is here", client, self.name)
+        return before is None
+
+    def take_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a member; returns whether topics came or went."""
+        changed = False
+        topics = set()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            topics.add(topic)
+            known = self.subscriptions.get(topic)
+            if known is None:
+                changed = True
+                log.info("group %s subscribes to %s with %r", self.name, topic, subscription.sub_string[:200])
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscriptions[topic] = subscription
+            self.revision += 1
+        for topic in self.subscriptions.keys() - topics:
+            changed = True
+            log.info("group %s no longer subscribes to %s", self.name, topic)
+            del self.subscriptions[topic]
+            self.revision += 1
+        return changed
+
+    def drop_member(self, connection: Connection) -> Client | None:
+        """Forget a member, and return it."""
+        client = self.members.pop(connection, None)
+        if client is not None:
+            self._disconnect(client)
+        return client
+
+    def _disconnect(self, client: Client) -> None:
+        connections = self._connections[client.client_id]
+        del connections[client.connection]
+        if not connections:
+            del self._connections[client.client_id]
+            self.interests.drop(client.client_id)
+
+    def client(self, client_id: str) -> Client | None:
+        """A member by its id; the newest of its connections counts."""
+        connections = self._connections.get(client_id)
+        return None if connections is None else self.members[next(reversed(connections))]
+
+    @property
+    def client_ids(self) -> list[str]:
+        """The ids of all members, each once."""
+        return list(self._connections)
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model is MessageModel.BROADCASTING
+
+
+def refuse_large_body(body: Body) -> None:
+    """Raise `CometError` for a heartbeat that is not even read."""
+    if len(body) > MAX_HEARTBEAT_BYTES:
+        raise _too_large(f"of {len(body)} bytes", f"{MAX_HEARTBEAT_BYTES} bytes")
+
+
+def refuse_large(data: HeartbeatData) -> None:
+    """Raise `CometError` for a heartbeat that says too much."""
+    groups = len(data.producer_data_set) + len(data.consumer_data_set)
+    if groups > MAX_GROUPS_OF_HEARTBEAT:
+        raise _too_large(f"of {groups} groups", f"{MAX_GROUPS_OF_HEARTBEAT} groups")
+    subscriptions = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    if subscriptions > MAX_SUBSCRIPTIONS_OF_HEARTBEAT:
+        raise _too_large(
+            f"of {subscriptions} subscriptions", f"{MAX_SUBSCRIPTIONS_OF_HEARTBEAT} subscriptions"
+        )
+    if len(data.client_id) > MAX_NAME:
+        raise _too_large(f"with a client id of {len(data.client_id)} characters", f"{MAX_NAME} characters")
+
+
+def _too_large(found: str, allowed: str) -> CometError:
+    return CometError(
+        f"a heartbeat {found} is refused, {allowed} are allowed; start fewer consumers and producers with "
+        "one client id",
+        code=ResponseCode.ILLEGAL_OPERATION,
+    )
 
 
 class Clients:
     """All clients of a broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock, groups: Groups, filters: ConsumerFilters) -> None:
+        self._filters = filters
+        self._settings = settings
+        self._clock = clock
+        self._groups = groups
         self.producers: dict[str, dict[Connection, Client]] = {}
         """By group."""
         self.consumers: dict[str, ConsumerGroup] = {}
@@ -62,7 +214,7 @@ class Clients:
         self.refused_consumers = 0
         """How often a consumer was refused for that."""
         self._to_notify: set[str] = set()
-        self._notices: Turns[str] = Turns(self._notify_one)
+        self._notices: SlicedQueue[str] = SlicedQueue(self._notify_one)
         self._notice_timer: asyncio.TimerHandle | None = None
 
     # Producers
@@ -78,7 +230,7 @@ class Clients:
             self._refuse_many(client.connection, group)
             log.info("producer %s of %s is here", client, group)
         members[client.connection] = client
-        self._groups(client.connection)[0].add(group)
+        self._memberships(client.connection)[0].add(group)
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """A client no longer produces in a group."""
@@ -122,16 +274,16 @@ class Clients:
             changed |= group.take_subscriptions(consumer.subscription_data_set)
             group.interests.set(client.client_id, interest_of(consumer.subscription_data_set))
             self._note_difference(group)
-        self._groups(client.connection)[1].add(name)
+        self._memberships(client.connection)[1].add(name)
         if group.revision != revision:
             self.generation += 1
         if changed:
             self._notify_soon(name)
         if with_subscriptions:
-            self._state.filters.register(name, consumer.subscription_data_set, compiled)
+            self._filters.register(name, consumer.subscription_data_set, compiled)
 
     def _compare(self, group: ConsumerGroup, consumer: ConsumerData, client: Client) -> None:
-        if not self._state.config.reject_inconsistent_subscription or group.client(client.client_id):
+        if not self._settings.broker.reject_inconsistent_subscription or group.client(client.client_id):
             return
         difference = group.interests.against(client.client_id, interest_of(consumer.subscription_data_set))
         if difference is not None:
@@ -171,7 +323,7 @@ class Clients:
         else:
             del self.consumers[name]
             self.generation += 1
-            self._state.filters.unregister(name)
+            self._filters.unregister(name)
 
     def find_consumer(self, group: str, client_id: str) -> Client | None:
         """A member of a group by its id."""
@@ -195,7 +347,7 @@ class Clients:
 
     def remove_silent(self) -> None:
         """Close the connections of clients that have sent no heartbeat for too long."""
-        oldest = self._state.clock.monotonic_ms() - self._state.config.channel_expired_timeout
+        oldest = self._clock.monotonic_ms() - self._settings.broker.channel_expired_timeout
         tables = [*self.producers.values(), *(group.members for group in self.consumers.values())]
         silent = {each.connection for members in tables for each in members.values() if each.seen_ms < oldest}
         for connection in silent:
@@ -211,7 +363,7 @@ class Clients:
                 code=ResponseCode.SYSTEM_BUSY,
             )
 
-    def _groups(self, connection: Connection) -> tuple[set[str], set[str]]:
+    def _memberships(self, connection: Connection) -> tuple[set[str], set[str]]:
         groups = self._groups_of.get(connection)
         if groups is None:
             groups = self._groups_of[connection] = (set(), set())
@@ -220,14 +372,14 @@ class Clients:
     # Notices
 
     def _notify_soon(self, group: str) -> None:
-        settings = self._state.groups.get(group)
+        settings = self._groups.get(group)
         if settings is not None and not settings.notify_consumer_ids_changed_enable:
             return
-        if not self._state.config.notify_consumer_ids_changed_enable:
+        if not self._settings.broker.notify_consumer_ids_changed_enable:
             return
         self._to_notify.add(group)
         if self._notice_timer is None:
-            immediate = self._state.config.real_time_notify_consumer_change
+            immediate = self._settings.broker.real_time_notify_consumer_change
             delay_s = NOTICE_DELAY_S if immediate else COLLECTED_NOTICE_DELAY_S
             self._notice_timer = asyncio.get_running_loop().call_later(delay_s, self._notify)
 

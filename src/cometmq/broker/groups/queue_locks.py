@@ -42,7 +42,7 @@ class QueueLocks:
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; the answer is those that it has now."""
+        """Lock queues for a client, or renew its locks; returns the queues that it has now."""
         now = self._clock.monotonic_ms()
         locks = self._groups.setdefault(group, {})
         locked = [queue for queue in queues if self._lock_one(group, locks, client_id, queue, now)]

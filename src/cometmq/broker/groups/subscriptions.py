@@ -1,10 +1,16 @@
-"""Subscriptions as a broker reads them: how an expression becomes one, and when two mean the same.
+"""Subscriptions: how an expression becomes one, when two mean the same, and which members of a group differ.
+
+The members of a group share the queues of all its topics, whatever each of them subscribes to. A queue of a
+topic that its owner does not subscribe to is read by nobody, and a message whose tag only another member
+wants is skipped for ever. So a group whose members subscribe differently misses messages.
 
 Rules kept here:
 - An expression over tags is `*`, nothing, or tags with `||` between them, each trimmed as Java does it. Any
-  other kind of expression has to say something.
+  other kind of expression must not be empty.
 - Two subscriptions mean the same if they take the same messages, however they are spelled and whenever they
-  were made. The topic in which a group gets its own messages once more does not count.
+  were made. The retry topic of the group does not count.
+- A client is compared with the others of its group, never with its own earlier subscriptions. The sentence
+  names both clients and the first topic in which they differ.
 """
 
 from __future__ import annotations
@@ -20,9 +26,10 @@ from cometmq.wire.java_hash import tags_code
 
 _TAG_SEPARATOR: Final = "||"
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
-
 Interest = tuple[tuple[str, str, str], ...]
-"""What a client reads: topic, kind of expression and expression, sorted; equal if they mean the same."""
+"""Topic, expression type and expression of each subscription, sorted; equal if they mean the same."""
+_SHOWN: Final = 500
+"""The most characters of an expression that are shown."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -62,7 +69,7 @@ def tags_of(expression: str | None) -> tuple[str, ...]:
 
 
 def interest_of(subscriptions: Iterable[SubscriptionData]) -> Interest:
-    """What a client with these subscriptions reads."""
+    """The interest of a client with these subscriptions."""
     return tuple(
         sorted(
             (each.topic, each.expression_type or TAG, _meaning(each))
@@ -77,3 +84,67 @@ def _meaning(subscription: SubscriptionData) -> str:
         return subscription.sub_string
     tags = subscription.tags_set or tags_of(subscription.sub_string)
     return f" {_TAG_SEPARATOR} ".join(sorted(tags)) or ALL
+
+
+class Interests:
+    """The interest of each client of one group."""
+
+    __slots__ = ("_clients", "_kinds")
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Interest] = {}
+        self._kinds: dict[Interest, dict[str, None]] = {}
+        """The clients that read the same; more than one kind is one too many."""
+
+    def set(self, client_id: str, interest: Interest) -> bool:
+        """Note the interest of a client; returns whether it is new."""
+        if self._clients.get(client_id) == interest:
+            return False
+        self.drop(client_id)
+        self._clients[client_id] = interest
+        self._kinds.setdefault(interest, {})[client_id] = None
+        return True
+
+    def drop(self, client_id: str) -> None:
+        """Forget a client."""
+        interest = self._clients.pop(client_id, None)
+        if interest is not None:
+            clients = self._kinds[interest]
+            del clients[client_id]
+            if not clients:
+                del self._kinds[interest]
+
+    def against(self, client_id: str, interest: Interest) -> str | None:
+        """How a client that reads this differs from the first other client that reads something else."""
+        for other, clients in self._kinds.items():
+            if other != interest:
+                for other_id in clients:
+                    if other_id != client_id:
+                        return f"client {client_id} {_difference(interest, other, other_id)}"
+        return None
+
+    @property
+    def difference(self) -> str | None:
+        """How two of the clients differ; None if all read the same."""
+        if len(self._kinds) < 2:
+            return None
+        first, second, *_ = self._kinds
+        return f"client {next(iter(self._kinds[first]))} " + _difference(
+            first, second, next(iter(self._kinds[second]))
+        )
+
+
+def _difference(mine: Interest, theirs: Interest, their_id: str) -> str:
+    own = {topic: (kind, expression) for topic, kind, expression in mine}
+    other = {topic: (kind, expression) for topic, kind, expression in theirs}
+    for topic in sorted(own.keys() | other.keys()):
+        if own.get(topic) != other.get(topic):
+            return f"{_says(topic, own.get(topic))}, and client {their_id} {_says(topic, other.get(topic))}"
+    return f"and client {their_id} subscribe to the same"
+
+
+def _says(topic: str, subscription: tuple[str, str] | None) -> str:
+    if subscription is None:
+        return f"does not subscribe to {topic}"
+    kind, expression = subscription
+    return f"subscribes to {topic} with {expression[:_SHOWN]!r} ({kind})"

@@ -6,26 +6,21 @@ with `@handles` in the module of its family here. `HANDLERS` lists the families.
 
 from __future__ import annotations
 
-from cometmq.broker.handlers.assignment import AssignmentHandlers
-from cometmq.broker.handlers.cold_reads import ColdReadHandlers
-from cometmq.broker.handlers.config_admin import ConfigAdminHandlers
+from cometmq.broker.handlers.broker_admin import (
+    ColdReadHandlers,
+    ConfigAdminHandlers,
+    StatisticsHandlers,
+    TimerHandlers,
+)
 from cometmq.broker.handlers.consumer_admin import ConsumerAdminHandlers
 from cometmq.broker.handlers.consumer_progress import ConsumerProgressHandlers
 from cometmq.broker.handlers.group_admin import GroupAdminHandlers
-from cometmq.broker.handlers.lock import LockHandlers
 from cometmq.broker.handlers.offset import OffsetHandlers
-from cometmq.broker.handlers.once import OnceHandlers
-from cometmq.broker.handlers.pop import PopHandlers
-from cometmq.broker.handlers.pull import PullHandlers
+from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
+from cometmq.broker.handlers.pull import PopHandlers, PullHandlers
 from cometmq.broker.handlers.query import QueryHandlers
-from cometmq.broker.handlers.recall import RecallHandlers
-from cometmq.broker.handlers.records import RecordsHandlers
-from cometmq.broker.handlers.reply import ReplyHandlers
-from cometmq.broker.handlers.send import SendHandlers
-from cometmq.broker.handlers.send_back import SendBackHandlers
-from cometmq.broker.handlers.session import SessionHandlers
-from cometmq.broker.handlers.statistics import StatisticsHandlers
-from cometmq.broker.handlers.timer import TimerHandlers
+from cometmq.broker.handlers.send import RecallHandlers, ReplyHandlers, SendBackHandlers, SendHandlers
+from cometmq.broker.handlers.session import AssignmentHandlers, LockHandlers, SessionHandlers
 from cometmq.broker.handlers.topic_admin import TopicAdminHandlers
 from cometmq.broker.handlers.transaction import TransactionHandlers
 

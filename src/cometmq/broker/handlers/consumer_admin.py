@@ -1,4 +1,4 @@
-"""What administrators ask about clients, and what they ask of clients through the broker."""
+"""Connected clients as administrators see them, and requests that the broker passes on to a client."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 import functools
 from typing import Final
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.bodies import (
     encode_consumer_connection,
     encode_producer_connection,
     encode_producers,
     subscription_members,
 )
-from cometmq.broker.groups.consumer_group import Client
+from cometmq.broker.groups.online import Client
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.turns import encode_beside
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.model.errors import CallTimeoutError, CometError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -48,18 +48,18 @@ MAX_STATUS_CHARS: Final = 4 * 1024 * 1024
 
 
 class ConsumerAdminHandlers:
-    """Who is connected, and calls that are handed on to a client."""
+    """Connections of groups, and requests that are passed on to a client."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._queries = Queries(state.store)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._queries = Queries(context.store)
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest)
     def consumer_connections(
         self, header: GetConsumerConnectionListRequest, request: Command, connection: Connection
     ) -> Answer:
         """The members of a consumer group; the remark says how their subscriptions differ, if they do."""
-        group = self._state.clients.consumers.get(header.consumer_group)
+        group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             remark = f"the consumer group[{header.consumer_group}] not online"
             return Answer(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
@@ -70,7 +70,7 @@ class ConsumerAdminHandlers:
         self, header: GetProducerConnectionListRequest, request: Command, connection: Connection
     ) -> Answer:
         """The members of a producer group."""
-        members = self._state.clients.producers.get(header.producer_group)
+        members = self._context.clients.producers.get(header.producer_group)
         if members is None:
             remark = f"the producer group[{header.producer_group}] not exist"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -79,10 +79,10 @@ class ConsumerAdminHandlers:
     @handles(RequestCode.GET_ALL_PRODUCER_INFO, NoHeader)
     async def all_producers(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """All producers, by group."""
-        clock = self._state.clock
-        groups = {name: list(members.values()) for name, members in self._state.clients.producers.items()}
+        clock = self._context.clock
+        groups = {name: list(members.values()) for name, members in self._context.clients.producers.items()}
         encode = functools.partial(encode_producers, groups, clock.now_ms() - clock.monotonic_ms())
-        return Answer(body=await encode_beside(encode, len(groups)))
+        return Answer(body=await encode_in_thread(encode, len(groups)))
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
     def groups_of_topic(
@@ -91,10 +91,10 @@ class ConsumerAdminHandlers:
         """The groups that subscribe to a topic or have an offset in it."""
         online = {
             name
-            for name, group in self._state.clients.consumers.items()
+            for name, group in self._context.clients.consumers.items()
             if header.topic in group.subscriptions
         }
-        names = sorted(online | self._state.offsets.groups_of_topic(header.topic))
+        names = sorted(online | self._context.offsets.groups_of_topic(header.topic))
         return Answer(body=fastjson.dumps({"groupList": names}))
 
     @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
@@ -102,14 +102,14 @@ class ConsumerAdminHandlers:
         self, header: QueryTopicsByConsumerRequest, request: Command, connection: Connection
     ) -> Answer:
         """The topics in which a group has an offset."""
-        return Answer(body=encode_topic_list(sorted(self._state.offsets.topics_of_group(header.group))))
+        return Answer(body=encode_topic_list(sorted(self._context.offsets.topics_of_group(header.group))))
 
     @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumerRequest)
     def subscription_of_group(
         self, header: QuerySubscriptionByConsumerRequest, request: Command, connection: Connection
     ) -> Answer:
-        """What a group subscribes to in a topic."""
-        group = self._state.clients.consumers.get(header.group)
+        """The subscription of a group to a topic."""
+        group = self._context.clients.consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic or "")
         members: dict[str, object] = {"group": header.group}
         if found is not None:
@@ -122,7 +122,7 @@ class ConsumerAdminHandlers:
     async def running_info(
         self, header: GetConsumerRunningInfoRequest, request: Command, connection: Connection
     ) -> Answer:
-        """What a client is doing, in its own words."""
+        """The running info of a client."""
         return await self._hand_on(request, header.consumer_group, header.client_id, request.body)
 
     @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyResultRequest)
@@ -138,7 +138,7 @@ class ConsumerAdminHandlers:
             return Answer(
                 ResponseCode.SYSTEM_ERROR, remark=f"there is no message with the id {header.msg_id}"
             )
-        fields = {**request.fields(), "brokerName": self._state.config.broker_name}
+        fields = {**request.fields(), "brokerName": self._context.settings.broker.broker_name}
         return await self._hand_on(request, header.consumer_group, header.client_id, record, fields)
 
     async def _hand_on(
@@ -150,7 +150,7 @@ class ConsumerAdminHandlers:
         fields: dict[str, str | None] | None = None,
     ) -> Answer:
         """Ask a client what was asked of the broker, and answer what it answers."""
-        client = self._state.clients.find_consumer(group, client_id)
+        client = self._context.clients.find_consumer(group, client_id)
         if client is None:
             remark = f"The Consumer <{group}> <{client_id}> not online"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -177,7 +177,7 @@ class ConsumerAdminHandlers:
         self, header: GetConsumerStatusRequest, request: Command, connection: Connection
     ) -> Answer:
         """The offsets that the clients of a group hold in a topic; of one client if it is named."""
-        group = self._state.clients.consumers.get(header.group)
+        group = self._context.clients.consumers.get(header.group)
         if group is None:
             remark = f"No Any Consumer online in the consumer group: [{header.group}]"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)

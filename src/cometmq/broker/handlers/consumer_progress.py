@@ -1,16 +1,16 @@
-"""How far groups are in their queues, and how an administrator sets them elsewhere."""
+"""Consumer progress and offset resets, as administrators see them."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any, Final
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.handlers.offset import has_queue
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.turns import Breath, encode_beside
+from cometmq.broker.time_slices import TimeSlice, encode_in_thread
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, handles
@@ -37,17 +37,17 @@ NO_CORRECTION: Final = 2**63 - 1
 class ConsumerProgressHandlers:
     """Offsets of groups and queues, as administrators ask for them and set them."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._queries = Queries(state.store)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._queries = Queries(context.store)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one behind the last."""
-        queue = self._state.store.queues.find(topic, queue_id)
+        """The first offset of a queue and the one after the last."""
+        queue = self._context.store.queues.find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
     def _queue_key(self, topic: str, queue_id: int) -> Any:
-        return queue_key(self._state.config.broker_name, topic, queue_id)
+        return queue_key(self._context.settings.broker.broker_name, topic, queue_id)
 
     # How far
 
@@ -56,13 +56,13 @@ class ConsumerProgressHandlers:
         self, header: GetTopicStatsInfoRequest, request: Command, connection: Connection
     ) -> Answer:
         """The offsets of all queues of a topic, and when its last messages came."""
-        topic = self._state.topics.get(header.topic)
+        topic = self._context.topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
         table = {}
-        breath = Breath()
+        time_slice = TimeSlice()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            await breath.take()
+            await time_slice.pause()
             first, end = self._bounds(header.topic, queue_id)
             last_ms = await self._queries.store_time(header.topic, queue_id, end - 1) if end else 0
             table[self._queue_key(header.topic, queue_id)] = {
@@ -70,9 +70,9 @@ class ConsumerProgressHandlers:
                 "maxOffset": end,
                 "minOffset": first,
             }
-        tps = self._state.statistics.put_tps(header.topic)
+        tps = self._context.statistics.put_tps(header.topic)
         members = {"offsetTable": table, "topicPutTps": tps}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
     @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
     async def consume_stats(
@@ -83,29 +83,29 @@ class ConsumerProgressHandlers:
         names = (name for name in (header.topic_list or "").split(";") if name.strip())
         topics = list(dict.fromkeys(names))
         if not topics:
-            known = self._state.offsets.topics_of_group(group)
+            known = self._context.offsets.topics_of_group(group)
             topics = sorted([header.topic] if header.topic and header.topic.strip() else known)
             topics = [topic for topic in topics if self._may_read(group, topic)]
         table: dict[Any, dict[str, int]] = {}
-        tps, breath = 0.0, Breath()
+        tps, time_slice = 0.0, TimeSlice()
         for topic in topics:
-            config = self._state.topics.get(topic)
+            config = self._context.topics.get(topic)
             if config is not None:
                 if len(table) + config.read_queue_nums > MAX_QUEUES_AT_ONCE:
                     remark = f"more than {MAX_QUEUES_AT_ONCE} queues are asked for; ask for fewer topics"
                     return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
-                table.update(await self._progress(group, topic, config.read_queue_nums, breath))
-                tps += self._state.statistics.get_tps(group, topic)
+                table.update(await self._progress(group, topic, config.read_queue_nums, time_slice))
+                tps += self._context.statistics.get_tps(group, topic)
         members = {"consumeTps": tps, "offsetTable": table}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(table)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
     async def _progress(
-        self, group: str, topic: str, queues: int, breath: Breath
+        self, group: str, topic: str, queues: int, time_slice: TimeSlice
     ) -> dict[Any, dict[str, int]]:
-        offsets = self._state.offsets
+        offsets = self._context.offsets
         table = {}
         for queue_id in range(queues):
-            await breath.take()
+            await time_slice.pause()
             consumed = max(offsets.query(group, topic, queue_id), 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -119,7 +119,7 @@ class ConsumerProgressHandlers:
 
     def _may_read(self, group: str, topic: str) -> bool:
         """Whether a group reads a topic, as far as is known: one that is not online may."""
-        online = self._state.clients.consumers.get(group)
+        online = self._context.clients.consumers.get(group)
         return online is None or not online.subscriptions or topic in online.subscriptions
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBroker)
@@ -127,63 +127,63 @@ class ConsumerProgressHandlers:
         self, header: GetConsumeStatsInBroker, request: Command, connection: Connection
     ) -> Answer:
         """How far all groups are, and how many messages they have before them together."""
-        state = self._state
+        context = self._context
         listed: list[dict[str, list[dict[str, object]]]] = []
-        behind = in_flight = count = 0
-        breath, topics_of = Breath(), state.offsets.topics_by_group()
-        for group in list(state.groups.table):
-            await breath.take()
+        lag = in_flight = count = 0
+        time_slice, topics_of = TimeSlice(), context.offsets.topics_by_group()
+        for group in list(context.groups.table):
+            await time_slice.pause()
             stats: list[dict[str, object]] = []
             for topic in sorted(topics_of.get(group, ())):
-                config = state.topics.get(topic)
+                config = context.topics.get(topic)
                 if config is None or (header.is_order and not config.order):
                     continue
                 if not self._may_read(group, topic):
                     continue
-                table = await self._progress(group, topic, config.write_queue_nums, breath)
+                table = await self._progress(group, topic, config.write_queue_nums, time_slice)
                 count += len(table)
                 if count > MAX_QUEUES_AT_ONCE:
                     remark = f"the groups have more than {MAX_QUEUES_AT_ONCE} queues; ask for each of them"
                     return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-                behind += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+                lag += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
                 in_flight += sum(each["pullOffset"] - each["consumerOffset"] for each in table.values())
-                tps = state.statistics.get_tps(group, topic)
+                tps = context.statistics.get_tps(group, topic)
                 stats.append({"consumeTps": tps, "offsetTable": table})
             listed.append({group: stats})
         members = {
-            "brokerAddr": state.address,
+            "brokerAddr": context.address,
             "consumeStatsList": listed,
-            "totalDiff": behind,
+            "totalDiff": lag,
             "totalInflightDiff": in_flight,
         }
         count += len(listed)
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), count))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), count))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
     async def consume_time_span(
         self, header: QueryConsumeTimeSpanRequest, request: Command, connection: Connection
     ) -> Answer:
         """The times between which a group is in each queue of a topic."""
-        topic = self._state.topics.get(header.topic)
+        topic = self._context.topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
-        spans, breath = [], Breath()
+        spans, time_slice = [], TimeSlice()
         for queue_id in range(topic.write_queue_nums):
-            await breath.take()
+            await time_slice.pause()
             spans.append(await self._time_span(header, queue_id))
         members = {"consumeTimeSpanSet": spans}
-        return Answer(body=await encode_beside(lambda: fastjson.dumps(members), len(spans)))
+        return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(spans)))
 
     async def _time_span(self, header: QueryConsumeTimeSpanRequest, queue_id: int) -> dict[str, object]:
         topic, store_time = header.topic, self._queries.store_time
         first, end = self._bounds(topic, queue_id)
-        consumed = self._state.offsets.query(header.group, topic, queue_id)
+        consumed = self._context.offsets.query(header.group, topic, queue_id)
         first_ms = await store_time(topic, queue_id, first)
         consumed_ms = await store_time(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
         delay_ms = 0
         if consumed < end:
             next_ms = await store_time(topic, queue_id, max(consumed, first))
-            delay_ms = self._state.clock.now_ms() - next_ms
+            delay_ms = self._context.clock.now_ms() - next_ms
         return {
             "consumeTimeStamp": consumed_ms,
             "delayTime": delay_ms,
@@ -196,8 +196,8 @@ class ConsumerProgressHandlers:
     def correction_offset(
         self, header: QueryCorrectionOffset, request: Command, connection: Connection
     ) -> Answer:
-        """By queue, how far the last of the groups is, where that is behind the one that compares itself."""
-        offsets = self._state.offsets
+        """By queue, how far the last of the groups is, where that lags the one that compares itself."""
+        offsets = self._context.offsets
         left_out = (header.filter_groups or "").split(",")
         least = {
             queue_id: offset
@@ -214,19 +214,19 @@ class ConsumerProgressHandlers:
         self, header: NoHeader, request: Command, connection: Connection
     ) -> Answer:
         """The offsets of all groups, as a replica takes them over."""
-        table = self._state.offsets.snapshot().completed()
+        table = self._context.offsets.snapshot().completed()
         encode = functools.partial(dumps_table, table, pretty=False)
-        return Answer(body=await encode_beside(encode, len(self._state.offsets)))
+        return Answer(body=await encode_in_thread(encode, len(self._context.offsets)))
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader)
     def all_delay_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """How far the delivery of delayed messages is, as a replica takes it over."""
-        return Answer(body=dumps_table(self._state.delays.snapshot().completed(), pretty=False))
+        return Answer(body=dumps_table(self._context.delays.snapshot().completed(), pretty=False))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader)
     def system_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """The topics that the broker has for itself."""
-        return Answer(body=encode_topic_list(sorted(self._state.topics.system_topics)))
+        return Answer(body=encode_topic_list(sorted(self._context.topics.system_topics)))
 
     # Setting elsewhere
 
@@ -235,15 +235,15 @@ class ConsumerProgressHandlers:
         self, header: CloneGroupOffsetRequest, request: Command, connection: Connection
     ) -> Answer:
         """Let one group go on where another one is."""
-        refusal = self._state.groups.refuse(header.dest_group)
+        refusal = self._context.groups.refuse(header.dest_group)
         if refusal is not None:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
-        offsets = self._state.offsets
+        offsets = self._context.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
-        breath = Breath()
+        time_slice = TimeSlice()
         for topic in topics:
-            await breath.take()
-            if self._state.topics.get(topic) is not None and (
+            await time_slice.pause()
+            if self._context.topics.get(topic) is not None and (
                 header.offline or self._may_read(header.src_group, topic)
             ):
                 if offsets.is_full:
@@ -256,22 +256,22 @@ class ConsumerProgressHandlers:
         self, header: ResetOffsetRequest, request: Command, connection: Connection
     ) -> Answer:
         """Set a group to a time or an offset: on the broker, or by telling its clients."""
-        if self._state.config.use_server_side_reset_offset:
+        if self._context.settings.broker.use_server_side_reset_offset:
             return await self._reset_on_broker(header)
         return await self._reset_on_clients(header, is_cpp=request.language == "CPP")
 
     async def _reset_on_broker(self, header: ResetOffsetRequest) -> Answer:
-        state = self._state
+        context = self._context
         topic_name, group = header.topic, header.group
-        if state.store_config.broker_role == "SLAVE":
+        if context.settings.is_slave:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="Can not reset offset in slave broker")
-        topic = state.topics.get(topic_name)
+        topic = context.topics.get(topic_name)
         if topic is None:
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic_name} does not exist")
-        if state.groups.get(group) is None:
+        if context.groups.get(group) is None:
             remark = f"Group {group} does not exist"
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
-        if header.queue_id >= 0 and not has_queue(state, topic_name, header.queue_id):
+        if header.queue_id >= 0 and not has_queue(context, topic_name, header.queue_id):
             remark = f"topic {topic_name} has no queue {header.queue_id} on this broker"
             return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
         if header.queue_id >= 0 and header.offset not in (None, -1):
@@ -283,20 +283,20 @@ class ConsumerProgressHandlers:
             targets = {header.queue_id: offset}
         else:
             queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-            targets, breath = {}, Breath()
+            targets, time_slice = {}, TimeSlice()
             for each in queue_ids:
-                await breath.take()
+                await time_slice.pause()
                 targets[each] = await self._target(header, each)
         if not targets:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
-        if state.offsets.is_full and any(
-            state.offsets.query(group, topic_name, each) < 0 for each in targets
+        if context.offsets.is_full and any(
+            context.offsets.query(group, topic_name, each) < 0 for each in targets
         ):
             return Answer(ResponseCode.SYSTEM_ERROR, remark=TOO_MANY_OFFSETS)
         for queue_id, offset in targets.items():
-            state.offsets.assign_reset(topic_name, group, queue_id, offset)
-        encode = functools.partial(encode_offsets, state.config.broker_name, topic_name, targets)
-        return Answer(body=await encode_beside(encode, len(targets)))
+            context.offsets.assign_reset(topic_name, group, queue_id, offset)
+        encode = functools.partial(encode_offsets, context.settings.broker.broker_name, topic_name, targets)
+        return Answer(body=await encode_in_thread(encode, len(targets)))
 
     async def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
         if header.timestamp < 0:
@@ -304,21 +304,21 @@ class ConsumerProgressHandlers:
         return await self._queries.offset_by_time(header.topic, queue_id, header.timestamp)
 
     async def _reset_on_clients(self, header: ResetOffsetRequest, *, is_cpp: bool) -> Answer:
-        state, name = self._state, self._state.config.broker_name
-        topic = state.topics.get(header.topic)
+        context, name = self._context, self._context.settings.broker.broker_name
+        topic = context.topics.get(header.topic)
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        targets, breath = {}, Breath()
+        targets, time_slice = {}, TimeSlice()
         for queue_id in range(topic.write_queue_nums):
-            await breath.take()
-            consumed = state.offsets.query(header.group, header.topic, queue_id)
+            await time_slice.pause()
+            consumed = context.offsets.query(header.group, header.topic, queue_id)
             if consumed == -1:
                 remark = f"THe consumer group <{header.group}> not exist"
                 return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
             target = await self._target(header, queue_id)
             targets[queue_id] = target if header.is_force else min(target, consumed)
-        group = state.clients.consumers.get(header.group)
+        group = context.clients.consumers.get(header.group)
         if group is None:
             remark = (
                 f"Consumer not online, so can not reset offset, Group: {header.group} "
@@ -332,7 +332,7 @@ class ConsumerProgressHandlers:
         )
         encode_targets = encode_offset_list if is_cpp else encode_offsets
         encode = functools.partial(encode_targets, name, header.topic, targets)
-        body = await encode_beside(encode, len(targets))
+        body = await encode_in_thread(encode, len(targets))
         for client in list(group.members.values()):
             if client.version < V3_0_7_SNAPSHOT:
                 remark = f"the client does not support this feature. version={version_name(client.version)}"

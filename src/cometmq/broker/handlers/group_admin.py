@@ -1,4 +1,4 @@
-"""What an administrator does to consumer groups: make, change, list, forbid and delete them.
+"""Group administration: create, change, list, forbid and delete consumer groups.
 
 Rules kept here: who changes a group hears of success when the change is on the disk.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from cometmq.broker.context import BrokerContext
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.names import refuse_group
-from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -33,9 +34,6 @@ from cometmq.wire.headers.group import (
 )
 from cometmq.wire.json.pretty import dumps_table
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 log = logging.getLogger("cometmq.broker")
 
 MOST_AT_ONCE: Final = 2000
@@ -49,7 +47,7 @@ class _GroupList(msgspec.Struct, rename="camel"):
 
 
 class _Forbidden(msgspec.Struct, rename="camel"):
-    """What a group may do with a topic."""
+    """Whether a group may read a topic."""
 
     group: str
     topic: str
@@ -59,19 +57,19 @@ class _Forbidden(msgspec.Struct, rename="camel"):
 class GroupAdminHandlers:
     """Consumer groups of this broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader)
     async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
         """Make a group or change it."""
-        with self._state.traffic.group_creations.measured():
+        with self._context.traffic.group_creations.measured():
             return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
     async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
-        """The same for several groups: all of them, or none."""
-        with self._state.traffic.group_creations.measured():
+        """Create or change several groups: all of them, or none."""
+        with self._context.traffic.group_creations.measured():
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
@@ -80,16 +78,16 @@ class GroupAdminHandlers:
         for group in groups:
             self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
-        self._refuse(self._state.groups.refuse_size(groups))
-        if not self._state.groups.has_room_for(group.group_name for group in groups):
+        self._refuse(self._context.groups.refuse_size(groups))
+        if not self._context.groups.has_room_for(group.group_name for group in groups):
             raise CometError(
-                f"this broker has {len(self._state.groups.table)} groups, {len(groups)} more are too many; "
+                f"this broker has {len(self._context.groups.table)} groups, {len(groups)} more are too many; "
                 "delete groups that nobody needs, or raise maxSubscriptionGroups",
                 code=ResponseCode.INVALID_PARAMETER,
             )
         if groups:
-            self._state.groups.update_all(groups)
-            await self._state.group_file.saved()
+            self._context.groups.update_all(groups)
+            await self._context.group_file.saved()
         return Answer()
 
     @staticmethod
@@ -102,14 +100,14 @@ class GroupAdminHandlers:
         self, header: DeleteSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
-        self._refuse(self._state.groups.refuse(header.group_name))
+        self._refuse(self._context.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
-        self._state.groups.delete(header.group_name)
+        self._context.groups.delete(header.group_name)
         if header.clean_offset:
-            self._state.offsets.remove(header.group_name)
-        if self._state.config.auto_delete_unused_stats:
-            self._state.statistics.forget_group(header.group_name)
-        await self._state.group_file.saved()
+            self._context.offsets.remove(header.group_name)
+        if self._context.settings.broker.auto_delete_unused_stats:
+            self._context.statistics.forget_group(header.group_name)
+        await self._context.group_file.saved()
         return Answer()
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
@@ -117,7 +115,7 @@ class GroupAdminHandlers:
         self, header: GetSubscriptionGroupConfigRequest, request: Command, connection: Connection
     ) -> Answer:
         """How one group is set up."""
-        group = self._state.groups.find(header.group)
+        group = self._context.groups.find(header.group)
         if group is None:
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="No group in this broker")
         return Answer(body=dumps_table(group, pretty=False))
@@ -127,11 +125,11 @@ class GroupAdminHandlers:
         self, header: GetAllSubscriptionGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """All groups, or a page of them."""
-        groups = self._state.groups
+        groups = self._context.groups
         if header.group_seq is None:
             everything = groups.snapshot()
             encode = functools.partial(dumps_table, everything, pretty=False)
-            return Answer(body=await encode_beside(encode, len(groups.table)))
+            return Answer(body=await encode_in_thread(encode, len(groups.table)))
         asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
         start = max(header.group_seq, 0) if asked == groups.data_version else 0
         count = MOST_AT_ONCE if header.max_group_num is None else min(header.max_group_num, MOST_AT_ONCE)
@@ -143,23 +141,23 @@ class GroupAdminHandlers:
         )
         total = GetAllSubscriptionGroupResponse(total_group_num=len(groups.table))
         encode = functools.partial(dumps_table, page, pretty=False)
-        return Answer(header=total, body=await encode_beside(encode, len(names)))
+        return Answer(header=total, body=await encode_in_thread(encode, len(names)))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
     async def forbid(
         self, header: UpdateGroupForbiddenRequest, request: Command, connection: Connection
     ) -> Answer:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
-        groups = self._state.groups
+        groups = self._context.groups
         if header.readable is not None:
-            self._refuse(groups.refuse(header.group) or self._state.topics.refuse(header.topic))
+            self._refuse(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
             self._refuse(groups.refuse_to_forbid(header.group, header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),
             )
             groups.forbid(header.group, header.topic, on=not header.readable)
-            await self._state.group_file.saved()
+            await self._context.group_file.saved()
         readable = not groups.is_forbidden(header.group, header.topic)
         said = _Forbidden(header.group, header.topic, readable)
         return Answer(remark="", body=dumps_table(said, pretty=False))

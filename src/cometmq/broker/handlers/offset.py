@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.query.messages import Queries
 from cometmq.model.names import OWN_GROUPS
@@ -31,17 +31,17 @@ _DO_NOT_SET: Final = "Not found, do not set to zero, maybe this group boot first
 _UNKNOWN: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
-def has_queue(state: BrokerState, topic: str, queue_id: int) -> bool:
+def has_queue(context: BrokerContext, topic: str, queue_id: int) -> bool:
     """Whether a topic has this queue, or had it: its files stay for a while, and consumers may not know."""
-    return state.topics.has_queue(topic, queue_id) or state.store.queues.find(topic, queue_id) is not None
+    return context.topics.has_queue(topic, queue_id) or context.store.queues.find(topic, queue_id) is not None
 
 
 class OffsetHandlers:
     """Questions for offsets, and commits."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._queries = Queries(state.store)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._queries = Queries(context.store)
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
     def query_consumer_offset(
@@ -53,7 +53,7 @@ class OffsetHandlers:
         also in one without messages, because the first may come before the group asks for the end.
         """
         topic, queue_id = header.topic, header.queue_id
-        offset = self._state.offsets.query(header.consumer_group, topic, queue_id)
+        offset = self._context.offsets.query(header.consumer_group, topic, queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False:
                 return Answer(ResponseCode.QUERY_NOT_FOUND, remark=_DO_NOT_SET)
@@ -63,7 +63,7 @@ class OffsetHandlers:
         return Answer(header=QueryConsumerOffsetResponse(offset=offset))
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        store = self._state.store
+        store = self._context.store
         queue = store.queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             return True
@@ -74,12 +74,12 @@ class OffsetHandlers:
         self, header: UpdateConsumerOffsetRequest, request: Command, connection: Connection
     ) -> Answer:
         """A group has consumed a queue up to an offset."""
-        state = self._state
+        context = self._context
         group, topic = header.consumer_group, header.topic
-        if state.groups.get(group) is None:
+        if context.groups.get(group) is None:
             remark = f"Group {group} not exist!"
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
-        if state.topics.get(topic) is None:
+        if context.topics.get(topic) is None:
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!")
         if group in OWN_GROUPS:
             remark = f"the offsets of {group} are those of the broker itself, and only it moves them"
@@ -87,11 +87,11 @@ class OffsetHandlers:
         refusal = self._refuse_commit(header)
         if refusal is not None:
             return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
-        if state.config.use_server_side_reset_offset and state.offsets.has_reset(
+        if context.settings.broker.use_server_side_reset_offset and context.offsets.has_reset(
             topic, group, header.queue_id
         ):
             return Answer(remark="Offset has been previously reset")
-        state.offsets.commit(connection.remote_address, group, topic, header.queue_id, header.commit_offset)
+        context.offsets.commit(connection.remote_address, group, topic, header.queue_id, header.commit_offset)
         return Answer()
 
     def _refuse_commit(self, header: UpdateConsumerOffsetRequest) -> str | None:
@@ -100,12 +100,12 @@ class OffsetHandlers:
         An offset beyond the last message is: a group may be set up before its messages come, and a pull from
         there corrects it.
         """
-        state, topic, queue_id = self._state, header.topic, header.queue_id
+        context, topic, queue_id = self._context, header.topic, header.queue_id
         if header.commit_offset < 0:
             return f"the offset {header.commit_offset} is no offset; the first message of a queue has 0"
-        if not has_queue(state, topic, queue_id):
+        if not has_queue(context, topic, queue_id):
             return f"topic {topic} has no queue {queue_id} on this broker"
-        if state.offsets.is_full and state.offsets.query(header.consumer_group, topic, queue_id) < 0:
+        if context.offsets.is_full and context.offsets.query(header.consumer_group, topic, queue_id) < 0:
             return TOO_MANY_OFFSETS
         return None
 
@@ -122,8 +122,8 @@ class OffsetHandlers:
 
     @handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
     def max_offset(self, header: GetMaxOffsetRequest, request: Command, connection: Connection) -> Answer:
-        """The offset behind the last message that consumers see, or behind the last one that was put."""
-        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        """The offset after the last message that consumers see, or after the last one that was put."""
+        queue = self._context.store.queues.find(header.topic, header.queue_id)
         offset = 0
         if queue is not None:
             offset = queue.max_offset if header.committed else queue.next_offset
@@ -132,7 +132,7 @@ class OffsetHandlers:
     @handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
     def min_offset(self, header: GetMinOffsetRequest, request: Command, connection: Connection) -> Answer:
         """The offset of the first message that is still there."""
-        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        queue = self._context.store.queues.find(header.topic, header.queue_id)
         return Answer(header=GetMinOffsetResponse(offset=0 if queue is None else queue.min_offset))
 
     @handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
@@ -140,7 +140,7 @@ class OffsetHandlers:
         self, header: GetEarliestMsgStoretimeRequest, request: Command, connection: Connection
     ) -> Answer:
         """When the first message of a queue was stored; -1 if it has none."""
-        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        queue = self._context.store.queues.find(header.topic, header.queue_id)
         time_ms = -1
         if queue is not None:
             time_ms = await self._queries.store_time(header.topic, header.queue_id, queue.min_offset)

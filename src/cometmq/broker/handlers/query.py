@@ -1,8 +1,8 @@
-"""Messages by key, by unique key and by place in the log; and the entries of a queue."""
+"""Messages by key, by unique key and by offset in the log; and the entries of a queue."""
 
 from __future__ import annotations
 
-from cometmq.broker.context import BrokerState
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.query.queue_entries import describe_group, read_entries
 from cometmq.remoting.connection import Connection
@@ -21,9 +21,9 @@ from cometmq.wire.json import fastjson
 class QueryHandlers:
     """QUERY_MESSAGE, VIEW_MESSAGE_BY_ID and QUERY_CONSUME_QUEUE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._queries = Queries(state.store)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._queries = Queries(context.store)
 
     @handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
     async def query_message(
@@ -51,7 +51,7 @@ class QueryHandlers:
     async def view_message(
         self, header: ViewMessageRequest, request: Command, connection: Connection
     ) -> Answer:
-        """The message at a place in the log."""
+        """The message at an offset of the log."""
         record = await self._queries.record_at(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
@@ -64,8 +64,8 @@ class QueryHandlers:
     ) -> Answer:
         """Entries of a queue, and what a group makes of them."""
         topic, queue_id = header.topic or "", header.queue_id
-        queue = self._state.store.queues.find(topic, queue_id)
-        config = self._state.topics.get(topic)
+        queue = self._context.store.queues.find(topic, queue_id)
+        config = self._context.topics.get(topic)
         has_queue = config is not None and 0 <= queue_id < max(
             config.read_queue_nums, config.write_queue_nums
         )
@@ -79,5 +79,7 @@ class QueryHandlers:
             "queueData": read_entries(queue, header.index, header.count),
         }
         if header.consumer_group is not None:
-            members |= describe_group(self._state, header.consumer_group, topic)
+            members |= describe_group(
+                self._context.clients, self._context.filters, header.consumer_group, topic
+            )
         return Answer(body=fastjson.dumps(members))

@@ -1,80 +1,80 @@
-"""Sends: one message, or a batch.
+"""The send family: SEND_MESSAGE in its forms, CONSUMER_SEND_MSG_BACK, SEND_REPLY_MESSAGE and RECALL_MESSAGE.
 
 Rules kept here:
-- Plain messages to a topic that was sent to before take the short way, which costs no more than the work
-  itself: their properties are put together from their parts, those that came in one read are put in one go,
-  and their answers are made from a template.
-- Half messages of transactions do the same, in the topic where they wait. Whatever else is special about a
-  message, its topic or its sender is left to `sending.py`, which does the same with all checks.
-- The order in which messages came is kept, whichever way they take.
+- A message that a consumer sends back is put again with a delay, or among the dead letters of its group.
+- A reply is pushed to the waiting client, and stored with `storeReplyMessageEnable`, whether it was taken or
+  not. Its sender hears of success when the client has taken it.
+- A recall is a message of its own, for the same slot of the timer wheel; an answered recall is reliable, as
+  long as the slot is not being delivered already.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 from collections.abc import Sequence
-from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from cometmq.broker.monitor.counters import PLAIN, TRANSACTION
-from cometmq.broker.send.checks import SendTarget
-from cometmq.broker.send.half_messages import HalfSends
-from cometmq.broker.send.properties import Stored
-from cometmq.broker.send.send import Sending
-from cometmq.broker.transactions.half_messages import HALF_QUEUE
-from cometmq.model.names import TRANS_HALF_TOPIC
-from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.broker.cluster.addresses import announced
+from cometmq.broker.context import BrokerContext
+from cometmq.broker.send.checks import AnySend, SendRefused, SendTarget
+from cometmq.broker.send.group_send import GroupSender
+from cometmq.broker.send.pending_replies import PendingReplies
+from cometmq.broker.send.retries import (
+    FIRST_RETRY_LEVEL,
+    group_not_found,
+    most_retries,
+    sent_back,
+)
+from cometmq.broker.timers.delay_levels import put_aside
+from cometmq.broker.timers.schedule import RecallHandle, cancel_key, read_handle
+from cometmq.model.errors import CometError, MessageError
+from cometmq.model.message_properties import (
+    BORN_TIMESTAMP,
+    PGROUP,
+    PUSH_REPLY_TIME,
+    REPLY_TO_CLIENT,
+    RETRY_TOPIC,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+)
+from cometmq.model.names import dead_letter_topic, retry_topic
+from cometmq.model.topic import MAX_QUEUES, PERM_WRITE
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, handles, handles_groups
-from cometmq.store.put.writer import Later, PlainMessage, PutGroupResult
+from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult, Result, handles, handles_groups
 from cometmq.store.status import PutStatus
-from cometmq.wire.codes import RequestCode
+from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
-from cometmq.wire.frame.framing import json_frame
-from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
+from cometmq.wire.header.schema import encode_fields
+from cometmq.wire.headers.send import (
+    ConsumerSendMsgBackRequest,
+    RecallMessageRequest,
+    RecallMessageResponse,
+    ReplyMessageRequest,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendMessageResponse,
+)
+from cometmq.wire.record.codec import Record, decode_record
+from cometmq.wire.record.properties import find_property, format_properties, parse_properties
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+log = logging.getLogger("cometmq.broker")
 
-    class _Send(Command, kw_only=True):
-        typed: SendMessageRequestV2
-
-
-_OK: Final = PutStatus.PUT_OK
-_NO_TRANSACTION: Final = ~TRANSACTION_MASK
-
-
-class _PlainSends:
-    """Plain sends of one connection, one behind the other."""
-
-    __slots__ = ("connection", "framed", "messages", "requests", "stretches")
-
-    def __init__(self, connection: Connection, *, framed: bool) -> None:
-        """With `framed`, answers may be given as the frames that they are sent in."""
-        self.connection = connection
-        self.framed = framed
-        self.requests: list[_Send] = []
-        self.messages: list[PlainMessage] = []
-        self.stretches: list[tuple[SendTarget, str, int]] = []
-        """Target and kind of messages that have both in common, and which is the first of them."""
+PUSH_S: Final = 10.0
+"""How long a client may take to accept a reply."""
+RECALL_TAG: Final = "_RECALL_TAG_"
+_NOT_AVAILABLE: Final = "recall failed, broker service not available"
 
 
 class SendHandlers:
-    """SEND_MESSAGE in its forms."""
+    """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._sending = Sending(state)
-        self._targets = self._sending.checks.targets
-        self._hosts = self._sending.hosts
-        self._halves = HalfSends(state, self._sending.shapes.added)
-        self._open_transactions = state.transactions.counts
-        self._find_shape = self._sending.shapes.find
-        self._pressure = state.pressure
-        self._traffic = state.traffic
-        self._put_group = state.store.put_group
-        self._flusher = state.store.flusher
-        self._waits_for_flush = self._sending.waits_for_flush
-        self._answers = self._sending.answers
+    def __init__(self, context: BrokerContext) -> None:
+        self._sending = context.sending
+        self._group_sender = GroupSender(context.settings, context.store, context.traffic, context.sending)
 
     @handles(RequestCode.SEND_MESSAGE, SendMessageRequest)
     def send_long(
@@ -90,172 +90,283 @@ class SendHandlers:
     ) -> Answer | Deferred:
         """Put a message, or a batch if the header says that it is one."""
         request.typed = header
-        (result,) = self.send_run((request,), connection, framed=False)
+        (result,) = self._group_sender.send((request,), connection, framed=False)
         return cast(Answer | Deferred, result)
 
     @handles_groups(RequestCode.SEND_MESSAGE_V2)
-    def send_run(
-        self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
-    ) -> Sequence[GroupResult]:
-        """The same for requests that came one behind the other; see `_PlainSends` for `framed`."""
-        results: list[GroupResult] = []
-        born_host = self._hosts.get(connection) or self._sending.born_host(connection)
-        sends = _PlainSends(connection, framed=framed)
-        messages = sends.messages
-        target: SendTarget | None = None
-        topic, is_half, begun = None, False, None
-        for request in cast("Sequence[_Send]", requests):
-            header = request.typed
-            if header.topic != topic:
-                topic = header.topic
-                target = self._target(topic)
-            stored = None if target is None else self._stored(header, target, is_half=is_half)
-            if stored is None and target is not None:
-                is_half = not is_half
-                stored = self._stored(header, target, is_half=is_half)
-            if target is None or stored is None:
-                results += self._put(sends, None)
-                results.append(self._send_alone(header, request, connection))
-                topic = begun = None  # what is known of the target may be another now
-                sends = _PlainSends(connection, framed=framed)
-                messages = sends.messages
-                continue
-            if begun != (topic, is_half):
-                begun = topic, is_half
-                sends.stretches.append((target, TRANSACTION if is_half else PLAIN, len(messages)))
-            block, code, unique_key, keys, _ = stored
-            sends.requests.append(request)
-            messages.append(
-                (
-                    TRANS_HALF_TOPIC if is_half else header.topic,
-                    HALF_QUEUE if is_half else header.queue_id,
-                    header.flag,
-                    (header.sys_flag & _NO_TRANSACTION if is_half else header.sys_flag) | target.sys_flag,
-                    header.born_timestamp,
-                    born_host,
-                    header.reconsume_times or 0,
-                    0,
+    def send_run(self, requests: Sequence[Command], connection: Connection) -> Sequence[GroupResult]:
+        """Put the messages of requests that came together."""
+        return self._group_sender.send(requests, connection)
+
+
+class SendBackHandlers:
+    """CONSUMER_SEND_MSG_BACK."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    @handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
+    def send_back(
+        self, header: ConsumerSendMsgBackRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Put the message once more, for later or among the dead letters."""
+        context = self._context
+        group = context.groups.find(header.group)
+        if group is None:
+            raise group_not_found(header.group)
+        config = context.settings.broker
+        if not config.is_writable:
+            remark = f"the broker[{config.broker_ip1}] sending message is forbidden"
+            raise SendRefused(ResponseCode.NO_PERMISSION, remark)
+        if group.retry_queue_nums <= 0:
+            return Answer()  # the group wants nothing tried again
+        made_before = context.topics.generation
+        retries = context.topics.ensure_retry_topic(
+            header.group, group.retry_queue_nums, has_unit_sub=header.unit_mode
+        )
+        if retries is None:
+            raise SendRefused(
+                ResponseCode.TOPIC_NOT_EXIST, context.topics.no_room_for(retry_topic(header.group))
+            )
+        if not retries.perm & PERM_WRITE:
+            remark = f"the topic[{retries.topic_name}] sending message is forbidden"
+            raise SendRefused(ResponseCode.NO_PERMISSION, remark)
+        stored = self._stored(header.offset)
+        most = most_retries(group, request.version, header.max_reconsume_times)
+        status = self._put_again(
+            header, stored, most, random.randrange(min(group.retry_queue_nums, MAX_QUEUES))
+        )
+        if status is not PutStatus.PUT_OK:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=status.value)
+        context.traffic.note_sent_back(
+            find_property(stored.properties_block, RETRY_TOPIC) or stored.topic, header.group
+        )
+        if context.topics.generation != made_before:
+            context.topic_file.when_saved(lambda _: connection.answer(request, Answer()))
+            return DEFERRED
+        return Answer()
+
+    def _stored(self, offset: int) -> Record:
+        view = self._context.store.lookup.at(offset)
+        if view is None:
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return decode_record(view)
+
+    def _put_again(
+        self, header: ConsumerSendMsgBackRequest, stored: Record, most: int, queue_id: int
+    ) -> PutStatus:
+        context, level = self._context, header.delay_level
+        is_dead = stored.reconsume_times >= most or level < 0
+        if is_dead:
+            context.topics.ensure_dead_letter_topic(header.group)
+            record, _ = sent_back(stored, dead_letter_topic(header.group), 0, 0)
+        else:
+            level = level or FIRST_RETRY_LEVEL + stored.reconsume_times
+            record, properties = sent_back(stored, retry_topic(header.group), queue_id, level)
+            put_aside(record, properties, level, context.delays.levels)
+        status = context.store.put(record).status
+        if not is_dead:
+            context.delays.stored(record)
+        if is_dead and status is PutStatus.PUT_OK:
+            context.traffic.gave_up(header.origin_topic or stored.topic, header.group)
+            log.info(
+                "a message of %s at %d is put among the dead letters of %s",
+                *(header.origin_topic or stored.topic, header.offset, header.group),
+            )
+        return status
+
+
+class ReplyHandlers:
+    """SEND_REPLY_MESSAGE in its forms."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._sending = context.sending
+        self._answers = context.sending.answers
+        self._pending_replies = PendingReplies(context.clients)
+
+    @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
+    def reply_long(self, header: SendMessageRequest, request: Command, connection: Connection) -> Result:
+        """The form with long field names."""
+        return self._reply(header, request, connection)
+
+    @handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
+    def reply(self, header: SendMessageRequestV2, request: Command, connection: Connection) -> Result:
+        """Bring a reply to the client that its properties name."""
+        return self._reply(header, request, connection)
+
+    def _reply(self, header: AnySend, request: Command, connection: Connection) -> Result:
+        try:
+            target = self._sending.checks.target(header, connection.remote_address)
+        except SendRefused as refusal:
+            return self._answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
+        queue_id = _queue_id(header, target)
+        stored = SendMessageResponse(msg_id="0", queue_id=queue_id, queue_offset=0)
+        if self._context.settings.broker.store_reply_message_enable:
+            stored = self._store(header, request, connection, target, queue_id) or stored
+        properties = parse_properties(header.properties or "")
+        client_id = properties.get(REPLY_TO_CLIENT)
+        if client_id is None:
+            return self._failed(stored, "reply message properties[REPLY_TO_CLIENT] is null")
+        requester = self._pending_replies.find(client_id)
+        if requester is None:
+            return self._failed(stored, f"push reply message fail, channel of <{client_id}> not found.")
+        pushed = self._push(requester, header, request, connection, properties)
+
+        return self._taken(pushed, client_id, stored)
+
+    async def _taken(
+        self, pushed: asyncio.Future[Command], client_id: str, stored: SendMessageResponse
+    ) -> Answer:
+        """Whether the client took the reply; an orderly stop of the broker waits for that."""
+        failure: object = "it answered so"
+        try:
+            if (await pushed).code == ResponseCode.SUCCESS:
+                return Answer(header=stored, fields=self._answers.fields)
+        except CometError as error:
+            failure = error
+        log.warning("%s did not take a reply: %s", client_id, failure)
+        return self._failed(stored, f"push reply message to {client_id}fail.")
+
+    def _push(
+        self,
+        requester: Connection,
+        header: AnySend,
+        request: Command,
+        connection: Connection,
+        properties: dict[str, str],
+    ) -> asyncio.Future[Command]:
+        now_ms = self._context.clock.now_ms()
+        properties[PUSH_REPLY_TIME] = str(now_ms)
+        pushed = ReplyMessageRequest(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=format_properties(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode),
+            born_host=connection.remote_address,
+            store_host=announced(*self._context.host),
+            store_timestamp=now_ms,
+        )
+        fields = encode_fields(pushed)
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        return requester.call(code, fields, request.body, timeout_s=PUSH_S)
+
+    def _store(
+        self, header: AnySend, request: Command, connection: Connection, target: SendTarget, queue_id: int
+    ) -> SendMessageResponse | None:
+        """Put the reply into its topic; returns its position, None if that failed."""
+        try:
+            result = self._context.store.put(
+                Record(
+                    header.topic,
                     request.body,
-                    block,
-                    code,
-                    unique_key,
-                    keys,
+                    (header.properties or "").encode(),
+                    queue_id=queue_id,
+                    flag=header.flag,
+                    sys_flag=header.sys_flag | target.sys_flag,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=self._sending.born_host(connection),
+                    reconsume_times=header.reconsume_times or 0,
                 )
             )
-        if messages:
-            results += self._put(sends, connection.do_afterwards)
-        return results
-
-    def _send_alone(
-        self, header: SendMessageRequestV2, request: Command, connection: Connection
-    ) -> Answer | Deferred:
-        """One that fails takes no other of its run along: those before it are put, and have their answers."""
-        try:
-            return self._sending.send(header, request, connection)
-        except Exception as error:
-            return connection.answer_of_error(error, request)
-
-    def _target(self, topic: str) -> SendTarget | None:
-        """A topic that there is a short way to; None if it is none."""
-        target = self._targets.get(topic)
-        return target if target is not None and target.is_plain and self._pressure.refusal is None else None
-
-    def _stored(self, header: SendMessageRequestV2, target: SendTarget, *, is_half: bool) -> Stored | None:
-        """What is to be stored of the properties of such a message; None if it is none."""
-        text, queue_id = header.properties, header.queue_id
-        if text is None or not 0 <= queue_id < target.queues or header.batch or not text.isascii():
+        except (CometError, UnicodeEncodeError) as error:
+            log.warning("a reply was not stored: %s", error)
             return None
-        block, shape = text.encode(), target.shape
-        if is_half:
-            stored = self._halves.read(target.topic, queue_id, block)
-        else:
-            stored = None if shape is None else shape.read(block)
-            if stored is None:
-                shape = self._find_shape(block)
-                if shape is not None:
-                    stored = shape.read(block)
-                    target.shape = shape
-        # Who does not wait for the disk is not answered together with those who do.
-        return stored if stored is None or stored[4] or not self._waits_for_flush else None
+        if result.status is not PutStatus.PUT_OK:
+            log.warning("a reply was not stored: %s", result.status.value)
+            return None
+        return SendMessageResponse(
+            msg_id=result.offset_ids, queue_id=queue_id, queue_offset=result.queue_offset
+        )
 
-    def _put(self, sends: _PlainSends, later: Later | None) -> Sequence[GroupResult]:
-        """Put what was collected; the answers, or what comes of them. The last of all is shown `later`."""
-        if not sends.messages:
-            return ()
-        started = perf_counter()
-        run = self._put_group(sends.messages, later)
-        if run.count:
-            seconds = perf_counter() - started
-            self._answers.count(run.count, run.size, run.end_offset)
-            if later is None:
-                self._note(sends, run, seconds)
-            else:
-                later(partial(self._note, sends, run, seconds))
-            if self._waits_for_flush:
-                return self._wait(sends, run, started)
-        return self._answers_to(sends, run, _OK)
+    def _failed(self, stored: SendMessageResponse, remark: str) -> Answer:
+        return Answer(ResponseCode.SYSTEM_ERROR, header=stored, remark=remark, fields=self._answers.fields)
 
-    def _note(self, sends: _PlainSends, group: PutGroupResult, seconds: float) -> None:
-        """Count what was put, topic by topic."""
-        self._traffic.appended(seconds, group.count)
-        if len(sends.stretches) == 1:
-            ((target, kind, _),) = sends.stretches
-            self._count(target, kind, group.count, group.size)
-            return
-        places, behind = group.offsets, len(group.offsets)
-        for target, kind, first in reversed(sends.stretches):
-            if behind - first == 1:
-                place = places[first]
-                count, size = (0, 0) if isinstance(place, PutStatus) else (1, place[2])
-            else:
-                sizes = [place[2] for place in places[first:behind] if not isinstance(place, PutStatus)]
-                count, size = len(sizes), sum(sizes)
-            behind = first
-            if count:
-                self._count(target, kind, count, size)
 
-    def _count(self, target: SendTarget, kind: str, count: int, size: int) -> None:
-        if kind is TRANSACTION:
-            self._traffic.took_of(target.topic, kind, count, size)
-            self._open_transactions.add(target.topic, count)
-            return
-        if target.sizes is None:
-            target.sizes = self._traffic.sizes_of(target.topic, kind)
-        target.sizes.observe(size / count, count)
+def _queue_id(header: AnySend, target: SendTarget) -> int:
+    return header.queue_id if header.queue_id >= 0 else random.randrange(max(target.write_queues, 1))
 
-    def _answers_to(
-        self, sends: _PlainSends, group: PutGroupResult, status: PutStatus
-    ) -> Sequence[Answer | bytes]:
-        results: list[Answer | bytes] = []
-        answers, framed = self._answers, sends.framed and status is _OK
-        template, framed_by = answers.template, json_frame
-        for request, message, place in zip(sends.requests, sends.messages, group.offsets, strict=True):
-            unique_key = message[11] or b""
-            if isinstance(place, PutStatus):
-                results.append(answers.not_stored(place))
-            elif framed and unique_key.isalnum() and not request.flag:
-                values = place[1], request.typed.queue_id, place[0], unique_key, request.opaque
-                results.append(framed_by(template % values))
-            else:
-                results.append(
-                    answers.stored_alone(status, request.typed.queue_id, place[0], place[1], unique_key)
-                )
-        return results
 
-    def _wait(self, sends: _PlainSends, group: PutGroupResult, started: float) -> Sequence[Deferred]:
-        """Answer all of a run when it is on the disk, or when that took too long."""
+class RecallHandlers:
+    """RECALL_MESSAGE."""
 
-        def done(status: PutStatus) -> None:
-            self._pressure.waited(group.count)
-            self._traffic.put_times.took(perf_counter() - started, group.count)
-            frames: list[bytes] = []
-            for request, result in zip(sends.requests, self._answers_to(sends, group, status), strict=True):
-                if isinstance(result, bytes):
-                    frames.append(result)
-                else:
-                    sends.connection.answer(request, result)
-            sends.connection.answer_group(sends.requests[0], frames)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._sending = context.sending
 
-        self._pressure.waits(group.count)
-        self._flusher.when_flushed(group.end_offset, done)
-        return [DEFERRED] * len(sends.requests)
+    @handles(RequestCode.RECALL_MESSAGE, RecallMessageRequest)
+    def recall(
+        self, header: RecallMessageRequest, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Take back the message of a handle."""
+        sending, answers = self._sending, self._context.sending.answers
+        try:
+            self._check_broker(header.topic)
+            handle = self._handle(header)
+        except SendRefused as refusal:
+            return answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
+        try:
+            cancellation = self._cancellation(header, handle, connection)
+        except (SendRefused, MessageError):
+            return answers.refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        result = self._context.store.put(cancellation)
+        if result.status is not PutStatus.PUT_OK:
+            return answers.refuse(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+
+        def answer(_: PutStatus) -> Answer:
+            return Answer(header=RecallMessageResponse(msg_id=handle.unique_key), fields=answers.fields)
+
+        if sending.waits_for_flush:
+            return sending.answer_when_flushed(result, request, connection, answer)
+        return answer(result.status)
+
+    def _check_broker(self, topic: str) -> None:
+        context, config = self._context, self._context.settings.broker
+        if not config.recall_message_enable:
+            raise SendRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if context.settings.is_slave:
+            raise SendRefused(ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE)
+        is_too_early = context.clock.now_ms() < config.start_accept_send_request_time_stamp
+        if is_too_early or not (config.is_writable or config.allow_recall_when_broker_not_writeable):
+            raise SendRefused(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
+        if context.topics.get(topic) is None:
+            raise SendRefused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+
+    def _handle(self, header: RecallMessageRequest) -> RecallHandle:
+        handle = read_handle(header.recall_handle)
+        if handle is None:
+            raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+        if handle.topic != header.topic:
+            raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+        if handle.broker_name != self._context.settings.broker.broker_name:
+            raise SendRefused(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
+        left_ms = handle.deliver_ms - self._context.clock.now_ms()
+        if not 0 < left_ms < self._context.settings.store.timer_max_delay_sec * 1000:
+            raise SendRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        return handle
+
+    def _cancellation(
+        self, header: RecallMessageRequest, handle: RecallHandle, connection: Connection
+    ) -> Record:
+        now_ms = self._context.clock.now_ms()
+        properties = {
+            TAGS: RECALL_TAG,
+            TIMER_DEL_UNIQKEY: cancel_key(handle.topic, handle.unique_key),
+            UNIQ_KEY: handle.unique_key,
+            TIMER_DELIVER_MS: str(handle.deliver_ms),
+            BORN_TIMESTAMP: str(now_ms),
+        }
+        if header.producer_group:
+            properties[PGROUP] = header.producer_group
+        record = Record(
+            handle.topic, b"0", born_timestamp_ms=now_ms, born_host=self._sending.born_host(connection)
+        )
+        self._context.timers.set(record, properties)
+        return record

@@ -1,4 +1,4 @@
-"""Clients that come, stay and go: heartbeats, and who is in a group."""
+"""Heartbeats, members of groups, queue locks and queue assignment."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Final
 
 import msgspec
 
-from cometmq.broker.context import BrokerState
-from cometmq.broker.groups.consumer_group import Client
-from cometmq.broker.groups.heartbeat_limits import refuse_large, refuse_large_body
+from cometmq.broker.context import BrokerContext
+from cometmq.broker.groups.assignment import POP, PULL
+from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
-from cometmq.broker.turns import Steps, at_once, in_turns
+from cometmq.broker.time_slices import Steps, encode_in_thread, run_at_once, run_sliced
 from cometmq.model.errors import CometError
+from cometmq.model.names import RETRY_PREFIX
+from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.store.tables.tables import MessageRequestMode
+from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
@@ -31,18 +35,23 @@ from cometmq.wire.headers.session import (
     GetConsumerListByGroupRequest,
     HeartbeatRequest,
     HeartbeatResponse,
+    LockBatchMqRequest,
+    UnlockBatchMqRequest,
     UnregisterClientRequest,
 )
 from cometmq.wire.json import fastjson
+from cometmq.wire.json.pretty import dumps_table
 from cometmq.wire.sql92.expression import Sql92Error, compile_sql
 
 _MANY_GROUPS: Final = 20
 """A heartbeat with more groups is registered in several turns."""
 _GONE: Final = Answer(ResponseCode.SYSTEM_ERROR, remark="the connection was closed meanwhile")
+MAX_QUEUES_AT_ONCE: Final = 16_384
+"""A request about more queues is refused."""
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
-    """What CHECK_CLIENT_CONFIG asks about."""
+    """The body of CHECK_CLIENT_CONFIG."""
 
     client_id: str | None = None
     group: str | None = None
@@ -53,8 +62,8 @@ class _ClientConfig(msgspec.Struct, rename="camel"):
 class SessionHandlers:
     """Heartbeats and what follows from them."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._compiler = asyncio.Lock()
         """One heartbeat at a time has its expressions compiled: compiling takes the interpreter's time."""
         self._compiling: set[Connection] = set()
@@ -65,7 +74,7 @@ class SessionHandlers:
         refuse_large_body(request.body)
         data = decode_heartbeat(request.body)
         refuse_large(data)
-        texts = self._state.filters.to_compile(data.consumer_data_set)
+        texts = self._context.filters.to_compile(data.consumer_data_set)
         if texts:
             return self._compile_first(texts, data, request, connection)
         return self._register(data, request, connection, {})
@@ -84,7 +93,7 @@ class SessionHandlers:
             self._compiling.discard(connection)
         if not connection.is_open:
             return _GONE
-        return await in_turns(self._register_all(data, request, connection, compiled))
+        return await run_sliced(self._register_all(data, request, connection, compiled))
 
     def _register(
         self,
@@ -96,8 +105,8 @@ class SessionHandlers:
         """Register everything that a client is; a client with many groups is registered in several turns."""
         steps = self._register_all(data, request, connection, compiled)
         if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
-            return in_turns(steps)
-        return at_once(steps)
+            return run_sliced(steps)
+        return run_at_once(steps)
 
     def _register_all(
         self,
@@ -112,7 +121,7 @@ class SessionHandlers:
             connection=connection,
             language=request.language or "OTHER",
             version=request.version,
-            seen_ms=self._state.clock.monotonic_ms(),
+            seen_ms=self._context.clock.monotonic_ms(),
         )
         refusal: CometError | None = None
         needs_full = data.heartbeat_fingerprint == 0
@@ -128,7 +137,7 @@ class SessionHandlers:
                 return _GONE
         if self._registers_producers():
             for producer in data.producer_data_set:
-                self._state.clients.register_producer(producer.group_name, client)
+                self._context.clients.register_producer(producer.group_name, client)
                 yield
                 if not connection.is_open:
                     return _GONE
@@ -138,12 +147,12 @@ class SessionHandlers:
 
     def _is_unwanted(self, consumer: ConsumerData) -> bool:
         return (
-            self._state.config.reject_pull_consumer_enable
+            self._context.settings.broker.reject_pull_consumer_enable
             and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
         )
 
     def _registers_producers(self) -> bool:
-        config = self._state.config
+        config = self._context.settings.broker
         return config.enable_register_producer or not config.reject_transaction_message
 
     def _register_consumer(
@@ -153,32 +162,32 @@ class SessionHandlers:
         data: HeartbeatData,
         compiled: Mapping[str, Compiled],
     ) -> bool:
-        """Register one consumer; the answer is whether its subscriptions have to be sent in full."""
-        state, name = self._state, consumer.group_name
-        group_config = state.groups.find(name)
+        """Register one consumer; returns whether its subscriptions have to be sent in full."""
+        context, name = self._context, consumer.group_name
+        group_config = context.groups.find(name)
         if group_config is None:
             return False
         ordered = any(
-            (topic := state.topics.get(each.topic)) is not None and topic.order
+            (topic := context.topics.get(each.topic)) is not None and topic.order
             for each in consumer.subscription_data_set
         )
-        retry = state.topics.ensure_retry_topic(
+        retry = context.topics.ensure_retry_topic(
             name, group_config.retry_queue_nums, has_unit_sub=consumer.unit_mode
         )
         if retry is not None and retry.order != ordered and not data.without_sub:
-            state.topics.update(msgspec.structs.replace(retry, order=ordered))
-        known = state.clients.consumers.get(name)
+            context.topics.update(msgspec.structs.replace(retry, order=ordered))
+        known = context.clients.consumers.get(name)
         fingerprint = data.heartbeat_fingerprint
         differs = known is not None and known.fingerprint != fingerprint
         without = fingerprint != 0 and data.without_sub
         if (
             without
-            and state.config.reject_inconsistent_subscription
+            and context.settings.broker.reject_inconsistent_subscription
             and (known is None or known.client(client.client_id) is None)
         ):
             return True  # what it subscribes to decides whether it may come in
-        state.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
-        group = state.clients.consumers[name]
+        context.clients.register_consumer(consumer, client, with_subscriptions=not without, compiled=compiled)
+        group = context.clients.consumers[name]
         group.fingerprint = fingerprint
         # A broker that was restarted does not know what was left out.
         return differs or (without and not group.subscriptions)
@@ -187,9 +196,9 @@ class SessionHandlers:
     def unregister(self, header: UnregisterClientRequest, request: Command, connection: Connection) -> Answer:
         """A client leaves its groups."""
         if header.producer_group is not None:
-            self._state.clients.unregister_producer(header.producer_group, connection)
+            self._context.clients.unregister_producer(header.producer_group, connection)
         if header.consumer_group is not None:
-            self._state.clients.unregister_consumer(header.consumer_group, connection)
+            self._context.clients.unregister_consumer(header.consumer_group, connection)
         return Answer()
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
@@ -197,7 +206,7 @@ class SessionHandlers:
         self, header: GetConsumerListByGroupRequest, request: Command, connection: Connection
     ) -> Answer:
         """The clients among whom the queues of a group are shared out."""
-        group = self._state.clients.consumers.get(header.consumer_group)
+        group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
             remark = f"no consumer for this group, {header.consumer_group}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -210,7 +219,7 @@ class SessionHandlers:
         subscription = decode_json_body(_ClientConfig, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return Answer()
-        if not self._state.config.enable_property_filter:
+        if not self._context.settings.broker.enable_property_filter:
             kind = subscription.expression_type
             remark = f"The broker does not support consumer to filter message by {kind}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -219,3 +228,98 @@ class SessionHandlers:
         except Sql92Error as error:
             return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=error.message)
         return Answer()
+
+
+class _Queue(msgspec.Struct, rename="camel"):
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class _Locking(msgspec.Struct, rename="camel"):
+    """Whose locks are meant, and which."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[_Queue] | None = None
+    only_this_broker: bool = False
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        if len(self.mq_set or ()) > MAX_QUEUES_AT_ONCE:
+            raise CometError(
+                f"{len(self.mq_set or ())} queues are too many for one request; lock or unlock at most "
+                f"{MAX_QUEUES_AT_ONCE} at once",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        return [MessageQueue(each.topic, each.broker_name, each.queue_id) for each in self.mq_set or ()]
+
+
+class LockHandlers:
+    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._locks = context.locks
+
+    def _is_there(self, queue: MessageQueue) -> bool:
+        return self._context.topics.has_queue(queue.topic, queue.queue_id)
+
+    @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
+    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+        """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
+        asked = decode_json_body(_Locking, request.body)
+        queues = filter(self._is_there, asked.queues)
+        locked = self._locks.lock(asked.consumer_group, asked.client_id, queues)
+        members = [
+            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+            for queue in locked
+        ]
+        return Answer(body=fastjson.dumps({"lockOKMQSet": members}))
+
+    @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
+    def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+        """Give up the locks of a client."""
+        asked = decode_json_body(_Locking, request.body)
+        self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
+        return Answer()
+
+
+class AssignmentHandlers:
+    """QUERY_ASSIGNMENT, and the modes that it tells."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._assignment = context.assignment
+
+    @handles(RequestCode.QUERY_ASSIGNMENT, NoHeader)
+    async def query(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """The queues of a consumer."""
+        query = decode_json_body(QueryAssignmentRequest, request.body)
+        mode = self._context.request_modes.get(query.topic, query.consumer_group)
+        queues = await self._assignment.assign(query, mode)
+        return Answer(
+            body=await encode_in_thread(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
+        )
+
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)
+    async def set_mode(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """Let a group pull or pop a topic from now on."""
+        context, mode = self._context, decode_json_body(MessageRequestMode, request.body)
+        if mode.topic.startswith(RETRY_PREFIX):
+            return Answer(ResponseCode.NO_PERMISSION, remark="retry topic is not allowed to set mode")
+        if context.topics.get(mode.topic) is None:
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{mode.topic}] not exist")
+        if context.groups.find(mode.consumer_group) is None:
+            remark = "subscription group does not exist"
+            return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+        if mode.mode not in (PULL, POP):
+            remark = f"the mode {mode.mode!r} is none of {PULL} and {POP}"
+            return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        await context.request_modes.set(mode)
+        return Answer()
+
+    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader)
+    def all_modes(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+        """All modes, for slaves."""
+        return Answer(body=dumps_table(self._context.request_modes.snapshot(), pretty=False))

@@ -1,4 +1,4 @@
-"""What an administrator does to topics: make, change, list and delete them.
+"""Topic administration: create, change, list and delete topics.
 
 Rules kept here: who makes or changes a topic hears of success when the change is on the disk and the name
 servers that can be reached know of it.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from cometmq.broker.context import BrokerContext
+from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topics.names import refuse_topic
-from cometmq.broker.turns import encode_beside
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
@@ -32,9 +33,6 @@ from cometmq.wire.headers.topic import (
     GetTopicConfigRequest,
 )
 from cometmq.wire.json.pretty import dumps_table
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -62,8 +60,8 @@ class _TopicTable(msgspec.Struct, rename="camel"):
 class TopicAdminHandlers:
     """Topics of this broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
     async def update(self, header: CreateTopicRequest, request: Command, connection: Connection) -> Answer:
@@ -85,7 +83,7 @@ class TopicAdminHandlers:
     async def update_list(
         self, header: CreateTopicListRequest, request: Command, connection: Connection
     ) -> Answer:
-        """The same for several topics: all of them, or none."""
+        """Create or change several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
         if len(wanted) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")
@@ -94,8 +92,8 @@ class TopicAdminHandlers:
             return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
 
     def _measured(self, *topics: str) -> AbstractContextManager[None]:
-        is_system = any(map(self._state.topics.is_system_topic, topics))
-        return self._state.traffic.topic_creations.measured(is_system=is_system)
+        is_system = any(map(self._context.topics.is_system_topic, topics))
+        return self._context.traffic.topic_creations.measured(is_system=is_system)
 
     def _checked(self, topic: TopicConfig, changes: dict[str, str]) -> TopicConfig:
         """The topic as it will be; raises if it cannot be like that."""
@@ -110,9 +108,12 @@ class TopicAdminHandlers:
             raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
         if not -(2**31) <= topic.topic_sys_flag < 2**31:
             raise _invalid(f"topicSysFlag {topic.topic_sys_flag} does not fit in 32 bits")
-        if changes.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self._state.config.enable_mixed_message_type:
+        if (
+            changes.get(f"+{MESSAGE_TYPE}") == "MIXED"
+            and not self._context.settings.broker.enable_mixed_message_type
+        ):
             raise _invalid("MIXED message type is not supported.")
-        known = self._state.topics.get(topic.topic_name)
+        known = self._context.topics.get(topic.topic_name)
         attributes = changed(None if known is None else known.attributes or {}, changes)
         return msgspec.structs.replace(topic, attributes=attributes)
 
@@ -123,31 +124,33 @@ class TopicAdminHandlers:
         self._refuse_system_topic(topic)
 
     def _refuse_system_topic(self, topic: str) -> None:
-        state = self._state
-        if state.config.validate_system_topic_when_update_topic and state.topics.is_system_topic(topic):
+        context = self._context
+        if context.settings.broker.validate_system_topic_when_update_topic and context.topics.is_system_topic(
+            topic
+        ):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
     async def _put(self, topics: list[TopicConfig]) -> Answer:
-        state = self._state
-        if not state.topics.has_room_for(*(topic.topic_name for topic in topics)):
+        context = self._context
+        if not context.topics.has_room_for(*(topic.topic_name for topic in topics)):
             raise CometError(
-                f"this broker has {len(state.topics.table)} topics, and {len(topics)} more are too many; "
+                f"this broker has {len(context.topics.table)} topics, and {len(topics)} more are too many; "
                 "delete topics that nobody needs, or raise maxTopics",
                 code=ResponseCode.INVALID_PARAMETER,
             )
         for topic in topics:
             self._warn_of_hidden(topic)
-        if state.topics.update_all(topics):
-            await state.topic_file.saved()
-            await state.registration.settled(ANNOUNCE_S)
+        if context.topics.update_all(topics):
+            await context.topic_file.saved()
+            await context.registration.settled(ANNOUNCE_S)
         return Answer()
 
     def _warn_of_hidden(self, topic: TopicConfig) -> None:
         """Log what consumers are not given any more, if a topic gets fewer queues that can be read."""
-        state, name = self._state, topic.topic_name
-        before = state.topics.get(name)
+        context, name = self._context, topic.topic_name
+        before = context.topics.get(name)
         gone = range(topic.read_queue_nums, 0 if before is None else before.read_queue_nums)
-        queues = state.store.queues.of_topic(name) if gone else []
+        queues = context.store.queues.of_topic(name) if gone else []
         messages = sum(queue.max_offset - queue.min_offset for queue in queues if queue.queue_id in gone)
         if before is not None and messages:
             log.warning(
@@ -159,30 +162,30 @@ class TopicAdminHandlers:
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
     async def delete(self, header: DeleteTopicRequest, request: Command, connection: Connection) -> Answer:
         """Forget a topic, its queues and how far groups are in it, and its retry topics of pop consumers."""
-        state, topic = self._state, header.topic
+        context, topic = self._context, header.topic
         log.info("%s deletes topic %s", connection.remote_address, topic)
-        refusal = state.topics.refuse(topic)
+        refusal = context.topics.refuse(topic)
         if refusal is not None:
             raise _invalid(refusal)
         self._refuse_system_topic(topic)
         gone = [topic]
-        if state.config.clear_retry_topic_when_delete_topic:
-            for group in state.offsets.groups_of_topic(topic):
+        if context.settings.broker.clear_retry_topic_when_delete_topic:
+            for group in context.offsets.groups_of_topic(topic):
                 names = (f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}")
-                gone += [name for name in names if state.topics.get(name) is not None]
+                gone += [name for name in names if context.topics.get(name) is not None]
         for each in gone:
-            state.topics.delete(each)
-            state.offsets.remove_topic(each)
-        await state.topic_file.saved()
-        await state.store.delete_topics(gone)
+            context.topics.delete(each)
+            context.offsets.remove_topic(each)
+        await context.topic_file.saved()
+        await context.store.delete_topics(gone)
         for each in gone:
-            state.statistics.forget_topic(each)
+            context.statistics.forget_topic(each)
         return Answer()
 
     @handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
     def get(self, header: GetTopicConfigRequest, request: Command, connection: Connection) -> Answer:
         """How one topic is set up."""
-        topic = self._state.topics.get(header.topic)
+        topic = self._context.topics.get(header.topic)
         if topic is None:
             remark = f"No topic in this broker. topic: {header.topic}"
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
@@ -193,7 +196,7 @@ class TopicAdminHandlers:
         self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
     ) -> Answer:
         """All topics, or a page of them."""
-        topics = self._state.topics
+        topics = self._context.topics
         names = list(topics.table)
         if header.topic_seq is not None:
             start, count = self._page(header)
@@ -201,16 +204,16 @@ class TopicAdminHandlers:
         table = _TopicTable(
             topics.data_version,
             {name: _complete(topics.table[name]) for name in names},
-            DataVersion(0, self._state.counters.started_ms, 0),
+            DataVersion(0, self._context.started_ms, 0),
         )
         paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
-        body = await encode_beside(lambda: dumps_table(table, pretty=False), len(names))
+        body = await encode_in_thread(lambda: dumps_table(table, pretty=False), len(names))
         return Answer(header=None if header.topic_seq is None else paged, body=body)
 
     def _page(self, header: GetAllTopicConfigRequest) -> tuple[int, int]:
         """Where a page begins and how long it is; it begins anew if the topics changed meanwhile."""
         most = 2000 if header.max_topic_num is None else min(header.max_topic_num, 2000)
-        version = self._state.topics.data_version
+        version = self._context.topics.data_version
         asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
         start = header.topic_seq if asked == version else 0
         return max(start or 0, 0), max(most, 0)

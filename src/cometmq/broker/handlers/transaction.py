@@ -1,10 +1,11 @@
-"""Ends of transactions, and half messages that were given up and are to be checked again."""
+"""END_TRANSACTION, and half messages that are to be checked again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
 from cometmq.broker.transactions.end import End
@@ -22,9 +23,6 @@ from cometmq.wire.headers.send import EndTransactionRequest, ResumeCheckHalfMess
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.ids import decode_offset_id
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 _DONE: Final = Answer()
 _OUTCOMES: Final = {
     TransactionType.COMMIT.value: TransactionType.COMMIT,
@@ -35,9 +33,9 @@ _OUTCOMES: Final = {
 class TransactionHandlers:
     """END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._waits_for_flush = context.settings.flushes_before_answer
 
     @handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
     def end(
@@ -52,11 +50,11 @@ class TransactionHandlers:
     def end_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[GroupResult]:
-        """The same for requests that came one behind the other.
+        """The same for requests that came one after the other.
 
         With `framed`, answers may be given as the frames that they are sent in.
         """
-        if not self._state.transactions.runs:
+        if not self._context.transactions.runs:
             remark = "a slave ends no transactions; ask the master"
             return [Answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=remark)] * len(requests)
         answers: list[Answer] = [_DONE] * len(requests)
@@ -73,7 +71,7 @@ class TransactionHandlers:
                 remark = f"commitOrRollback {said} is none of 8 commit, 12 rollback, 0 unknown"
                 answers[number] = Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         later = connection.do_afterwards if framed else None
-        refusals, end_offset = self._state.transactions.ending.end_all(ends, later)
+        refusals, end_offset = self._context.transactions.ending.end_all(ends, later)
         for number, refusal in zip(numbers, refusals, strict=True):
             if refusal is not None:
                 code = refusal.code or ResponseCode.SYSTEM_ERROR
@@ -97,7 +95,7 @@ class TransactionHandlers:
             for request, answer in zip(requests, answers, strict=True):
                 connection.answer(request, answer)
 
-        self._state.store.flusher.when_flushed(end_offset, done)
+        self._context.store.flusher.when_flushed(end_offset, done)
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
     def resume(
@@ -107,16 +105,16 @@ class TransactionHandlers:
         given_up = self._given_up(header.msg_id or "")
         properties = given_up.properties()
         try:
-            self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+            self._context.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
         except UnprocessableError as error:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
         properties[TRANSACTION_CHECK_TIMES] = "0"
         given_up.queue_id = HALF_QUEUE
-        status = self._state.store.put(renewed(given_up, properties)).status
+        status = self._context.store.put(renewed(given_up, properties)).status
         if status is not PutStatus.PUT_OK:
             remark = f"Put message back to {TRANS_HALF_TOPIC} failed."
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
-        self._state.transactions.counts.add(properties[REAL_TOPIC], 1)
+        self._context.transactions.counts.add(properties[REAL_TOPIC], 1)
         return Answer()
 
     def _given_up(self, msg_id: str) -> Record:
@@ -124,7 +122,7 @@ class TransactionHandlers:
             offset = decode_offset_id(msg_id).commit_log_offset
         except ProtocolError as error:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, error.message) from None
-        view = self._state.store.lookup.at(offset)
+        view = self._context.store.lookup.at(offset)
         try:
             record = None if view is None else decode_record(view)
         except ProtocolError:

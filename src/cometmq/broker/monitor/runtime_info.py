@@ -1,4 +1,4 @@
-"""What a broker says about its state, under the names that RocketMQ's tools show.
+"""`brokerStatus`: the runtime info of a broker, under RocketMQ's names.
 
 Rules kept here:
 - A rate over a span is left empty until the broker has run for that long, as RocketMQ's tools know it.
@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq._version import __version__
+from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.timers.service import TimerService
 from cometmq.model.names import DELAY_TOPIC
+from cometmq.ports.clock import Clock
 from cometmq.ports.disk import used_percent
 from cometmq.wire.codes import CURRENT
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+    from cometmq.broker.context import BrokerContext
 
 SAMPLE_S: Final = 1.0
 _SPANS_S: Final = (10, 60, 600)
@@ -46,27 +49,29 @@ class _Sample(msgspec.Struct, frozen=True):
 class Rates:
     """How many messages a second went in and out, over the last seconds and minutes."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, clock: Clock, traffic: Traffic, timers: TimerService) -> None:
+        self._traffic = traffic
+        self._clock = clock
+        self._timers = timers
         self._samples: deque[_Sample] = deque(maxlen=_SPANS_S[-1] + 1)
         self.day = 0
         self.put_total_yesterday = self.put_total_today = self.got_total_yesterday = self.got_total_today = 0
 
     def sample(self) -> None:
         """Note the counters; called once a second."""
-        counters, now_ms = self._state.counters, self._state.clock.now_ms()
+        counters, now_ms = self._traffic, self._clock.now_ms()
         self._samples.append(
             _Sample(
-                self._state.clock.monotonic_ms(),
+                self._clock.monotonic_ms(),
                 counters.put_messages,
                 counters.found_pulls,
                 counters.missed_pulls,
                 counters.got_messages,
-                self._state.timers.enqueuing.taken,
-                self._state.timers.delivery.delivered,
+                self._timers.enqueuing.taken,
+                self._timers.delivery.delivered,
             )
         )
-        self._state.traffic.put_times.tick(self._samples[-1].at_ms)
+        self._traffic.put_times.tick(self._samples[-1].at_ms)
         if now_ms // _DAY_MS != self.day:
             if self.day:
                 self.put_total_yesterday = self.put_total_today
@@ -103,19 +108,19 @@ def _joined(rates: Iterable[float | None]) -> str:
     return " ".join("" if rate is None else str(rate) for rate in rates)
 
 
-def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
+def runtime_info(context: BrokerContext, rates: Rates) -> dict[str, str]:
     """Names and values, all as text."""
-    counters, now_ms, times = state.counters, state.clock.now_ms(), state.traffic.put_times
+    counters, now_ms, times = context.traffic, context.clock.now_ms(), context.traffic.put_times
     average = counters.put_bytes / counters.put_messages if counters.put_messages else 0.0
     return {
-        "bootTimestamp": str(counters.started_ms),
-        "runtime": _span(now_ms - counters.started_ms),
+        "bootTimestamp": str(context.started_ms),
+        "runtime": _span(now_ms - context.started_ms),
         "putMessageTimesTotal": str(counters.put_messages),
         "putMessageFailedTimes": str(counters.put_failures),
         "putMessageSizeTotal": str(counters.put_bytes),
         "putMessageAverageSize": str(average),
         "putMessageEntireTimeMax": str(int(times.longest_s * 1000)),
-        "getMessageEntireTimeMax": str(int(state.traffic.longest_get_s * 1000)),
+        "getMessageEntireTimeMax": str(int(context.traffic.longest_get_s * 1000)),
         "putMessageDistributeTime": times.by_range(),
         "putLatency99": f"{times.quantile_ms(0.99):.2f}",
         "putLatency999": f"{times.quantile_ms(0.999):.2f}",
@@ -131,18 +136,18 @@ def runtime_info(state: BrokerState, rates: Rates) -> dict[str, str]:
         "msgGetTotalTodayMorning": str(rates.got_total_today),
         "msgGetTotalTodayNow": str(counters.got_messages),
         "pageCacheLockTimeMills": "0",  # nobody puts while this is written
-        "startAcceptSendRequestTimeStamp": str(state.config.start_accept_send_request_time_stamp),
-        "timerReadBehind": str(state.timers.read_behind_ms // 1000),
-        "timerOffsetBehind": str(state.timers.enqueuing.behind),
-        "timerCongestNum": str(state.timers.counts.total),
-        **_about_store(state),
-        **_about_queues(state),
-        **({"setAsideRecords": str(state.set_aside.since_start)} if state.set_aside.since_start else {}),
+        "startAcceptSendRequestTimeStamp": str(context.settings.broker.start_accept_send_request_time_stamp),
+        "timerReadBehind": str(context.timers.read_behind_ms // 1000),
+        "timerOffsetBehind": str(context.timers.enqueuing.lag),
+        "timerCongestNum": str(context.timers.counts.total),
+        **_about_store(context),
+        **_about_queues(context),
+        **({"setAsideRecords": str(context.set_aside.since_start)} if context.set_aside.since_start else {}),
     }
 
 
-def _about_store(state: BrokerState) -> dict[str, str]:
-    store, config, usage = state.store, state.store_config, state.disk.usage
+def _about_store(context: BrokerContext) -> dict[str, str]:
+    store, config, usage = context.store, context.settings.store, context.disk.usage
     ratios = {folder: used_percent(usage(folder)) / 100 for folder in config.writable_commit_log_folders}
     info = {f"commitLogDiskRatio_{folder}": str(ratio) for folder, ratio in ratios.items()}
     space = usage(config.root)
@@ -159,16 +164,16 @@ def _about_store(state: BrokerState) -> dict[str, str]:
         "remainTransientStoreBufferNumbs": _NO_POOL,
         "remainHowManyDataToFlush": _readable(store.log.max_offset - store.flusher.flushed_offset),
     }
-    for level, offset in state.delays.offsets.items():
+    for level, offset in context.delays.offsets.items():
         queue = store.queues.find(DELAY_TOPIC, level - 1)
         info[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
     return info
 
 
-def _about_queues(state: BrokerState) -> dict[str, str]:
+def _about_queues(context: BrokerContext) -> dict[str, str]:
     """The queues of the thread pools. Only sends wait here, for the disk: what is not read yet waits in its
     connection, and what is read is done at once."""
-    config = state.config
+    config = context.settings.broker
     info = {
         "EndTransactionQueueSize": "0",
         "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
@@ -182,8 +187,8 @@ def _about_queues(state: BrokerState) -> dict[str, str]:
     ):
         info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
-    info["sendThreadPoolQueueSize"] = str(state.pressure.waiting)
-    info["sendThreadPoolQueueHeadWaitTimeMills"] = str(int(state.store.flusher.longest_wait_s * 1000))
+    info["sendThreadPoolQueueSize"] = str(context.sending.pressure.waiting)
+    info["sendThreadPoolQueueHeadWaitTimeMills"] = str(int(context.store.flusher.longest_wait_s * 1000))
     return info
 
 

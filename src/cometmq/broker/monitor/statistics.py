@@ -1,34 +1,46 @@
-"""How much came in and went out lately, by topic, group and queue: what `statsAll` and monitors ask for.
+"""Rates of messages by topic, group and queue: `statsAll`, `topicStatus` and `consumerProgress` show them.
 
 Rules kept here:
 - Names and keys are RocketMQ's. There are no numbers under names that its broker declares and never counts
   (`GROUP_GET_FROM_DISK_*`, `BROKER_GET_FROM_DISK_*`, `DLQ_PUT_NUMS`), that it only logs (`GROUP_GET_FALL_*`),
   or that are made for a commercial service (`COMMERCIAL_*`, `ACCOUNT_*`). There are none of
   `TOPIC_PUT_LATENCY`, whole milliseconds by queue: a message is put in microseconds, which the metrics show.
-- Counting costs next to nothing, see `put_statistics.py` and `get_statistics.py`. A sample is taken every ten
-  seconds, in small pieces.
-- Numbers begin at 0 with each start. There are limits to how many are told apart, and what comes beyond them
-  is not counted here.
+- Nothing is counted here: puts follow from the offsets of the consume queues, gets from `counters.py`. A
+  sample is taken every ten seconds, `AT_ONCE` topics or queues in one turn of the event loop.
+- Samples are taken every ten seconds, ten minutes and hour, and kept for a minute, an hour and a day, as
+  RocketMQ does. A rate is that of the span between the oldest and the newest sample, so it is 0 until the
+  first sample and sinks to 0 a while after the last message.
+- Queues are told apart with `enableDetailStat` only, at most `MOST_QUEUES` of them for puts.
+- Numbers begin at 0 with each start. A number that has been sampled for a day takes about 1.5 KB.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from cometmq.broker.monitor.get_statistics import Gets, GetStatistics
-from cometmq.broker.monitor.put_statistics import Puts, PutStatistics
-from cometmq.broker.monitor.series import Series
+from cometmq.broker.monitor.counters import ANY_QUEUE, Amount, TopicGroup, TopicGroupQueue, Traffic
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.java_numbers import natural_int
-from cometmq.wire.bodies.stats import BrokerStatsData
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
+from cometmq.store.queue.consume_queue import ConsumeQueue
+from cometmq.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 SAMPLE_S: Final = 10.0
-MOST_GROUPS: Final = 20_000
+MOST_QUEUES: Final = 5_000
+AT_ONCE: Final = 500
 
+_MINUTE_SAMPLES: Final = 7
+_HOUR_SAMPLES: Final = 7
+_DAY_SAMPLES: Final = 25
+_TICKS_PER_HOUR_SAMPLE: Final = 60
+_TICKS_PER_DAY_SAMPLE: Final = 360
+_SAMPLE_FIELDS: Final = 3
+"""A sample is a time, and value and times then."""
 _OF_BROKER: Final = (
     "BROKER_PUT_NUMS",
     "BROKER_GET_NUMS",
@@ -37,28 +49,133 @@ _OF_BROKER: Final = (
     "BROKER_ACK_NUMS",
     "BROKER_CK_NUMS",
 )
-_OF_PAIRS: Final = ("SNDBCK_PUT_NUMS", "GROUP_ACK_NUMS", "GROUP_CK_NUMS")
 
-_Find = Callable[[str], Series | None]
+_Position = tuple[int, int]
+"""Up to which offset of a queue messages are counted, and up to which size."""
+_BEGIN: Final[_Position] = (0, 0)
+
+
+class Window:
+    """The samples of one span of time."""
+
+    __slots__ = ("_interval_ms", "_most", "_samples")
+
+    def __init__(self, interval_ms: int, most: int) -> None:
+        self._interval_ms = interval_ms
+        self._most = most
+        self._samples = array("q")
+        """One after the other, as there are many windows."""
+
+    def add(self, now_ms: int, value: int, times: int) -> None:
+        samples = self._samples
+        if not samples:
+            samples.extend((now_ms - self._interval_ms, 0, 0))
+        samples.extend((now_ms, value, times))
+        if len(samples) > self._most * _SAMPLE_FIELDS:
+            del samples[:_SAMPLE_FIELDS]
+
+    def summary(self) -> BrokerStatsItem:
+        if not self._samples:
+            return BrokerStatsItem()
+        first_ms, first_value, first_times = self._samples[:_SAMPLE_FIELDS]
+        last_ms, value, times = self._samples[-_SAMPLE_FIELDS:]
+        amount, adds, elapsed_ms = value - first_value, times - first_times, last_ms - first_ms
+        return BrokerStatsItem(
+            sum=amount,
+            tps=amount * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+            avgpt=amount / adds if adds else 0.0,
+        )
+
+
+class Series:
+    """How a number that only grows grew lately."""
+
+    __slots__ = ("day", "hour", "minute")
+
+    def __init__(self) -> None:
+        self.minute = Window(10_000, _MINUTE_SAMPLES)
+        self.hour = Window(600_000, _HOUR_SAMPLES)
+        self.day = Window(3_600_000, _DAY_SAMPLES)
+
+    def sample(self, now_ms: int, tick: int, value: int, times: int) -> None:
+        """Note the number, and how often something was added to it."""
+        self.minute.add(now_ms, value, times)
+        if tick % _TICKS_PER_HOUR_SAMPLE == 0:
+            self.hour.add(now_ms, value, times)
+        if tick % _TICKS_PER_DAY_SAMPLE == 0:
+            self.day.add(now_ms, value, times)
+
+    def summary(self) -> BrokerStatsData:
+        return BrokerStatsData(self.minute.summary(), self.hour.summary(), self.day.summary())
+
+
+class Puts:
+    """Messages that came into a topic, or into one of its queues."""
+
+    __slots__ = ("messages", "numbers", "size", "sizes")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+        self.numbers = Series()
+        self.sizes = Series()
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.size += size
+
+    def sample(self, now_ms: int, tick: int) -> None:
+        self.numbers.sample(now_ms, tick, self.messages, self.messages)
+        self.sizes.sample(now_ms, tick, self.size, self.messages)
+
+
+class Gets:
+    """Messages that a group was given of a topic, or from one of its queues."""
+
+    __slots__ = ("latencies", "numbers", "sizes")
+
+    def __init__(self) -> None:
+        self.numbers = Series()
+        self.sizes = Series()
+        self.latencies = Series()
+
+    def sample(self, now_ms: int, tick: int, amount: Amount) -> None:
+        self.numbers.sample(now_ms, tick, amount.messages, amount.times)
+        self.sizes.sample(now_ms, tick, amount.size, amount.times)
+        self.latencies.sample(now_ms, tick, amount.waited_ms, amount.times)
 
 
 class Statistics:
-    """The numbers of one broker; belongs to the event loop."""
+    """The rates of one broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self.puts = PutStatistics(state)
-        self.gets = GetStatistics(state)
-        self.got: Final = self.gets.count
+    def __init__(
+        self, settings: Settings, clock: Clock, store: MessageStore, topics: Topics, traffic: Traffic
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._topics = topics
+        self._traffic = traffic
+        self._consume_queues = store.queues.by_topic
+        self._counted: dict[str, dict[int, _Position]] = {}
+        """By topic and queue id: what is counted, or came before the start."""
+        self._put_topics: dict[str, Puts] = {}
+        """Topics that something came into since the start."""
+        self._put_queues: dict[tuple[str, int], Puts] = {}
+        self._get_groups: dict[TopicGroup, Gets] = {}
+        self._get_queues: dict[TopicGroupQueue, Gets] = {}
+        self._deleted_puts = self._deleted_gets = 0
+        """Messages of topics and groups that are gone; those of the system do not count."""
         self._of_broker = {name: Series() for name in _OF_BROKER}
-        self._of_pairs: dict[str, dict[tuple[str, str], Series]] = {name: {} for name in _OF_PAIRS}
-        """By name, topic and group."""
-        self._acknowledged = self._popped = 0
+        self._pairs: dict[str, tuple[dict[TopicGroup, Amount], dict[TopicGroup, Series]]] = {
+            "SNDBCK_PUT_NUMS": (traffic.sent_back, {}),
+            "GROUP_ACK_NUMS": (traffic.acknowledged, {}),
+            "GROUP_CK_NUMS": (traffic.popped, {}),
+        }
         self._tick = 1
         self._sampling: Iterator[None] | None = None
-        self._find: dict[str, _Find] = {
-            "TOPIC_PUT_NUMS": lambda key: _numbers(self.puts.of_topic(key)),
-            "TOPIC_PUT_SIZE": lambda key: _sizes(self.puts.of_topic(key)),
+        self._find: dict[str, Callable[[str], Series | None]] = {
+            "TOPIC_PUT_NUMS": lambda key: _numbers(self._topic_puts(key)),
+            "TOPIC_PUT_SIZE": lambda key: _sizes(self._topic_puts(key)),
             "QUEUE_PUT_NUMS": lambda key: _numbers(self._queue_puts(key)),
             "QUEUE_PUT_SIZE": lambda key: _sizes(self._queue_puts(key)),
             "GROUP_GET_NUMS": lambda key: _numbers(self._group_gets(key)),
@@ -70,46 +187,33 @@ class Statistics:
 
     def start(self) -> None:
         """Count from here on; called when the store has recovered."""
-        self.puts.start()
-
-    # Counting
-
-    def sent_back(self, topic: str, group: str) -> None:
-        """Note that a group sent a message back."""
-        self._add("SNDBCK_PUT_NUMS", topic, group, 1)
-
-    def acknowledged(self, topic: str, group: str, messages: int) -> None:
-        """Note that a group acknowledged messages that it had popped."""
-        self._acknowledged += messages
-        self._add("GROUP_ACK_NUMS", topic, group, messages)
-
-    def popped(self, topic: str, group: str) -> None:
-        """Note that a checkpoint was written for what a group popped."""
-        self._popped += 1
-        self._add("GROUP_CK_NUMS", topic, group, 1)
-
-    def _add(self, name: str, topic: str, group: str, amount: int) -> None:
-        table = self._of_pairs[name]
-        series = table.get((topic, group))
-        if series is None:
-            if len(table) >= MOST_GROUPS:
-                return
-            series = table[topic, group] = Series()
-        series.add(amount)
+        for topic, queues in self._consume_queues.items():
+            ends = {queue_id: _position(queue) for queue_id, queue in queues.items() if queue.max_offset}
+            if ends:
+                self._counted[topic] = ends
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is gone: if it comes back, it begins at 0."""
-        self.puts.forget(topic)
-        self.gets.forget(topic=topic)
-        self._forget(lambda pair: pair[0] == topic)
+        """Forget a deleted topic; if it comes back, it begins at 0."""
+        self._counted.pop(topic, None)
+        puts = self._put_topics.pop(topic, None)
+        if puts is not None and not self._topics.is_system_topic(topic):
+            self._deleted_puts += puts.messages
+        for key in [key for key in self._put_queues if key[0] == topic]:
+            del self._put_queues[key]
+        self._forget_gets(topic=topic)
 
     def forget_group(self, group: str) -> None:
-        self.gets.forget(group=group)
-        self._forget(lambda pair: pair[1] == group)
+        """Forget a deleted group; if it comes back, it begins at 0."""
+        self._forget_gets(group=group)
 
-    def _forget(self, is_gone: Callable[[tuple[str, str]], bool]) -> None:
-        for table in self._of_pairs.values():
-            for pair in [pair for pair in table if is_gone(pair)]:
+    def _forget_gets(self, *, topic: str | None = None, group: str | None = None) -> None:
+        for key, amount in self._traffic.forget(topic=topic, group=group):
+            self._get_queues.pop(key, None)
+            if not self._topics.is_system_topic(key[0]):
+                self._deleted_gets += amount.messages
+        tables: list[dict[TopicGroup, Any]] = [self._get_groups, *(each for _, each in self._pairs.values())]
+        for table in tables:
+            for pair in [pair for pair in table if pair[0] == topic or pair[1] == group]:
                 del table[pair]
 
     # Sampling
@@ -117,11 +221,11 @@ class Statistics:
     def sample(self) -> None:
         """Take a sample of everything; called every ten seconds. One that takes longer is ended first."""
         if self._sampling is None:
-            self._sampling = self._sample_all(self._state.clock.now_ms(), self._tick)
+            self._sampling = self._sample_all(self._clock.now_ms(), self._tick)
             self._tick += 1
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         assert self._sampling is not None
         try:
             next(self._sampling)
@@ -131,36 +235,104 @@ class Statistics:
             self._sampling = None
             raise
         else:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._continue)
 
     def _sample_all(self, now_ms: int, tick: int) -> Iterator[None]:
-        for table in self._of_pairs.values():
-            for series in table.values():
-                series.sample(now_ms, tick)
-        yield from self.gets.sample(now_ms, tick)
-        yield from self.puts.sample(now_ms, tick)
-        counters = self._state.counters
+        for amounts, series in self._pairs.values():
+            for pair, amount in amounts.items():
+                series.setdefault(pair, Series()).sample(now_ms, tick, amount.messages, amount.times)
+        yield from self._sample_gets(now_ms, tick)
+        yield from self._sample_puts(now_ms, tick)
+        traffic = self._traffic
         values = (
-            counters.put_messages,
-            counters.got_messages,
-            self.puts.own_messages(),
-            self.gets.own_messages(),
-            self._acknowledged,
-            self._popped,
+            traffic.put_messages,
+            traffic.got_messages,
+            self._user_puts(),
+            self._user_gets(),
+            traffic.acknowledged_messages,
+            traffic.checkpoints,
         )
-        for series, value in zip(self._of_broker.values(), values, strict=True):
-            series.sample_as(now_ms, tick, value, 0)  # RocketMQ does not note how often here
+        for each, value in zip(self._of_broker.values(), values, strict=True):
+            each.sample(now_ms, tick, value, 0)  # RocketMQ does not note how often here
 
-    # Asking
+    def _sample_gets(self, now_ms: int, tick: int) -> Iterator[None]:
+        together: dict[TopicGroup, Amount] = {}
+        delivered, tells_queues = self._traffic.delivered, self._settings.broker.enable_detail_stat
+        for number, (key, amount) in enumerate(list(delivered.items()), 1):
+            topic, group, queue_id = key
+            together.setdefault((topic, group), Amount()).add(amount)
+            if tells_queues and queue_id != ANY_QUEUE and key in delivered:
+                self._get_queues.setdefault(key, Gets()).sample(now_ms, tick, amount)
+            if number % AT_ONCE == 0:
+                yield
+        for number, (pair, amount) in enumerate(together.items(), 1):
+            if pair in self._traffic.delivered_pairs:
+                self._get_groups.setdefault(pair, Gets()).sample(now_ms, tick, amount)
+            if number % AT_ONCE == 0:
+                yield
+
+    def _sample_puts(self, now_ms: int, tick: int) -> Iterator[None]:
+        for number, topic in enumerate(list(self._consume_queues), 1):
+            if topic in self._consume_queues:  # and was not deleted meanwhile
+                self._count_puts(topic)
+            puts = self._put_topics.get(topic)
+            if puts is not None:
+                puts.sample(now_ms, tick)
+            if number % AT_ONCE == 0:
+                yield
+        for number, puts in enumerate(list(self._put_queues.values()), 1):
+            puts.sample(now_ms, tick)
+            if number % AT_ONCE == 0:
+                yield
+
+    def _count_puts(self, topic: str) -> None:
+        """Count new messages of a topic."""
+        counted = self._counted.get(topic)
+        for queue_id, queue in self._consume_queues[topic].items():
+            begin, size = _BEGIN if counted is None else counted.get(queue_id, _BEGIN)
+            if queue.max_offset == begin:
+                continue
+            if counted is None:
+                counted = self._counted[topic] = {}
+            counted[queue_id] = _position(queue)
+            # A queue of a slave may have been cut; one may have lost files that were never counted.
+            count = queue.max_offset - max(min(begin, queue.max_offset), queue.min_offset)
+            if count:
+                self._put_topics.setdefault(topic, Puts()).add(count, queue.written_size - size)
+                detail = self._put_detail(topic, queue_id)
+                if detail is not None:
+                    detail.add(count, queue.written_size - size)
+
+    def _put_detail(self, topic: str, queue_id: int) -> Puts | None:
+        if not self._settings.broker.enable_detail_stat:
+            return None
+        puts = self._put_queues.get((topic, queue_id))
+        if puts is None and len(self._put_queues) < MOST_QUEUES:
+            puts = self._put_queues[topic, queue_id] = Puts()
+        return puts
+
+    def _user_puts(self) -> int:
+        """How many messages came into topics that are not the system's."""
+        is_system = self._topics.is_system_topic
+        own = (puts.messages for topic, puts in self._put_topics.items() if not is_system(topic))
+        return self._deleted_puts + sum(own)
+
+    def _user_gets(self) -> int:
+        """How many messages of topics that are not the system's were given to groups."""
+        is_system, delivered = self._topics.is_system_topic, self._traffic.delivered
+        own = (amount.messages for (topic, *_), amount in delivered.items() if not is_system(topic))
+        return self._deleted_gets + sum(own)
+
+    # Reading
 
     def put_tps(self, topic: str) -> float:
         """How many messages a second came into a topic."""
-        puts = self.puts.topics.get(topic)
+        puts = self._put_topics.get(topic)
         return 0.0 if puts is None else puts.numbers.minute.summary().tps
 
     def get_tps(self, group: str, topic: str) -> float:
         """How many messages a second of a topic a group was given."""
-        gets = self.gets.groups.get((topic, group))
+        gets = self._get_groups.get((topic, group))
         return 0.0 if gets is None else gets.numbers.minute.summary().tps
 
     def find(self, name: str, key: str) -> BrokerStatsData | None:
@@ -170,35 +342,63 @@ class Statistics:
         if find is not None:
             series = find(key)
         elif name in self._of_broker:
-            series = self._of_broker[name] if key == self._state.config.broker_cluster_name else None
-        elif name in self._of_pairs:
+            series = self._of_broker[name] if key == self._settings.broker.broker_cluster_name else None
+        elif name in self._pairs:
             topic, _, group = key.partition("@")
-            series = self._of_pairs[name].get((topic, group))
+            amounts, sampled = self._pairs[name]
+            series = sampled.get((topic, group))
+            if series is None and (topic, group) in amounts:
+                series = Series()
         return None if series is None else series.summary()
 
+    def _topic_puts(self, topic: str) -> Puts | None:
+        found = self._put_topics.get(topic)
+        return Puts() if found is None and self._is_new(topic) else found
+
     def _queue_puts(self, key: str) -> Puts | None:
-        topic, _, queue_id = key.partition("@")
-        number = natural_int(queue_id)
-        return None if number is None else self.puts.of_queue(topic, number)
+        topic, _, text = key.partition("@")
+        queue_id = natural_int(text)
+        if queue_id is None:
+            return None
+        found = self._put_queues.get((topic, queue_id))
+        tells_queues = self._settings.broker.enable_detail_stat
+        return Puts() if found is None and tells_queues and self._is_new(topic, queue_id) else found
+
+    def _is_new(self, topic: str, queue_id: int | None = None) -> bool:
+        counted = self._counted.get(topic, {})
+        return any(
+            queue.max_offset > counted.get(number, _BEGIN)[0]
+            for number, queue in self._consume_queues.get(topic, {}).items()
+            if queue_id in (None, number)
+        )
 
     def _group_gets(self, key: str) -> Gets | None:
         topic, _, group = key.partition("@")
-        return self.gets.of_group(topic, group)
+        found = self._get_groups.get((topic, group))
+        return Gets() if found is None and (topic, group) in self._traffic.delivered_pairs else found
 
     def _queue_gets(self, key: str) -> Gets | None:
         topic, _, rest = key.partition("@")
-        queue_id, _, group = rest.partition("@")
-        number = natural_int(queue_id)
-        return None if number is None else self.gets.of_queue((topic, group, number))
+        text, _, group = rest.partition("@")
+        queue_id = natural_int(text)
+        if queue_id is None:
+            return None
+        found = self._get_queues.get((topic, group, queue_id))
+        is_counted = (topic, group, queue_id) in self._traffic.delivered
+        return Gets() if found is None and is_counted and self._settings.broker.enable_detail_stat else found
 
     def _latencies(self, key: str) -> Series | None:
-        """With queues told apart the key begins with the number of one."""
+        """With queues told apart the key begins with a queue id."""
         gets = self._group_gets(key)
-        if self._state.config.enable_detail_stat:
+        if self._settings.broker.enable_detail_stat:
             queue_id, _, rest = key.partition("@")
             topic, _, group = rest.partition("@")
             gets = self._queue_gets(f"{topic}@{queue_id}@{group}")
         return None if gets is None else gets.latencies
+
+
+def _position(queue: ConsumeQueue) -> _Position:
+    return queue.max_offset, queue.written_size
 
 
 def _numbers(counted: Puts | Gets | None) -> Series | None:

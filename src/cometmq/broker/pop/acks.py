@@ -1,28 +1,37 @@
-"""Acknowledgements, and changes of the time for which a message is invisible.
+"""Pop acknowledgements, and changes of the invisible time.
 
 Rules kept here:
-- An acknowledgement is answered when it is in the log, and with synchronous flush on the disk; what cannot be
-  written is answered with an error. So a message whose acknowledgement was answered in time never comes back.
-- Acknowledgements of one checkpoint that come one by one in the same turn of the event loop are written as
-  one record, and answered when the turn ends. Those that come in a batch are together already.
+- An acknowledgement is answered when it is in the log, and with synchronous flush on the disk. So a message
+  whose acknowledgement was answered in time never comes back.
+- Single acknowledgements of one checkpoint that come in the same turn of the event loop are written as one
+  record, and answered when the turn ends.
 - A changed time is a new checkpoint of one message, and then an acknowledgement of the old one; the answer
-  has what the new handle is made of.
+  has the parts of the new handle.
+- Messages popped in order have no checkpoints: the group goes on after the last message up to which all are
+  acknowledged. That is written down, because offsets are saved only every few seconds. Messages that the
+  group is past already count as done. A request that waits for the queue is woken when it is free.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopChecks
-from cometmq.broker.pop.handles import ORDER_QUEUE, PopRefused, marked_topic, read_handle
+from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
+from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.order_acks import OrderAcks
-from cometmq.broker.pop.revive_topic import ReviveLog, not_written
+from cometmq.broker.pop.offsets import PopOffsets
+from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveTopic, ack_of, not_written
+from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, BatchAck, BatchAckRequest, Checkpoint
@@ -34,30 +43,104 @@ from cometmq.wire.headers.pop import (
     ChangeInvisibleTimeResponse,
 )
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 MAX_BATCH_ACKS: Final = 4_096
 """A request with acknowledgements of more checkpoints is refused."""
 MAX_BATCH_OFFSETS: Final = 65_536
-"""The same with more messages."""
-
+"""A request with acknowledgements of more messages is refused."""
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = Answer()
 _NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
 
 
-class AckedCheckpoint(NamedTuple):
-    """A checkpoint of which messages are acknowledged."""
+class OrderAcks:
+    """Acknowledges in order; belongs to the event loop."""
 
-    topic: str
-    group: str
-    queue_id: int
-    start_offset: int
-    pop_time_ms: int
-    invisible_ms: int
-    revive_queue: int
-    broker_name: str
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        offsets: ConsumerOffsets,
+        traffic: Traffic,
+        pop_offsets: PopOffsets,
+        revive_topic: ReviveTopic,
+        orders: ConsumerOrders,
+        in_flight: InFlight,
+        on_free: Callable[[str, str, int], object],
+    ) -> None:
+        self._offsets = offsets
+        self._traffic = traffic
+        self._settings = settings
+        self._clock = clock
+        self._pop_offsets = pop_offsets
+        self._revive_topic = revive_topic
+        self._orders = orders
+        self._in_flight = in_flight
+        self._on_free = on_free
+
+    def acknowledge(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        pop_time_ms: int,
+        invisible_ms: int,
+        connection: Connection,
+    ) -> PutResult | None:
+        """A message is done; what was written about that, if anything."""
+        before = self._offsets.query(group, topic, queue_id)
+        if offset < before:
+            return None
+        next_offset = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms, before)
+        if next_offset == ILLEGAL:
+            remark = (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{offset}, "
+                f"next:{next_offset}, {connection.remote_address}"
+            )
+            raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if next_offset == UNCHANGED:
+            return None
+        put = None
+        if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
+            put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
+            self._pop_offsets.commit(connection.remote_address, topic, group, queue_id, next_offset)
+        self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
+        self._traffic.note_acknowledged(topic, group, 1)
+        if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
+            self._on_free(topic, group, queue_id)
+        return put
+
+    def _write(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, next_offset: int
+    ) -> PutResult:
+        """Write down how far the group is, as an acknowledgement that belongs to no checkpoint."""
+        ack = Ack(
+            offset=offset,
+            broker_name=self._settings.broker.broker_name,
+            group=group,
+            pop_time_ms=pop_time_ms,
+            queue_id=queue_id,
+            start_offset=offset,
+            topic=topic,
+        )
+        put = self._revive_topic.put_ack(ack, 0, 0, next_offset)
+        if put.status is not PutStatus.PUT_OK:
+            raise not_written(put.status)
+        return put
+
+    def change_time(self, header: ChangeInvisibleTimeRequest, handle: Handle) -> Answer:
+        """A message is to be invisible for another time from now on."""
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        visible_ms = self._clock.now_ms() + header.invisible_time
+        if header.offset >= self._offsets.query(group, topic, queue_id):
+            self._orders.change_visible(topic, group, queue_id, header.offset, handle.pop_time_ms, visible_ms)
+        return Answer(
+            header=ChangeInvisibleTimeResponse(
+                pop_time=handle.pop_time_ms,
+                invisible_time=visible_ms - handle.pop_time_ms,
+                revive_qid=ORDER_QUEUE,
+            )
+        )
 
 
 class Waiting(NamedTuple):
@@ -73,27 +156,33 @@ class Acks:
 
     def __init__(
         self,
-        state: BrokerState,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
         checks: PopChecks,
-        revive_log: ReviveLog,
+        revive_topic: ReviveTopic,
         in_order: OrderAcks,
         in_flight: InFlight,
     ) -> None:
-        self._state = state
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._traffic = traffic
         self._checks = checks
-        self._revive_log = revive_log
+        self._revive_topic = revive_topic
         self._in_order = in_order
         self._in_flight = in_flight
-        self._waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
+        self._waits_for_flush = settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
-        """What is acknowledged in this turn."""
+        """By checkpoint: the offsets acknowledged in this turn."""
         self._waiting: list[Waiting] = []
 
     # One message, or several
 
     def ack(self, header: AckMessageRequest, request: Command, connection: Connection) -> Answer | Deferred:
         """A message is done."""
-        self._checks.check_ack(header, connection, behind_max=1)
+        self._checks.check_ack(header, connection, beyond_end=1)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
             put = self._in_order.acknowledge(
@@ -108,16 +197,7 @@ class Acks:
             return self._when_safe(put, _DONE, request, connection)
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
         _check_names(header.consumer_group, handle.broker_name)
-        checkpoint = AckedCheckpoint(
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
-            handle.start_offset,
-            handle.pop_time_ms,
-            handle.invisible_ms,
-            handle.revive_queue,
-            handle.broker_name,
-        )
+        checkpoint = _checkpoint_of(header, handle)
         self._collect(checkpoint, header.offset)
         self._waiting.append(Waiting(checkpoint, connection, request))
         return DEFERRED
@@ -149,7 +229,7 @@ class Acks:
                     each.pop_time_ms,
                     each.invisible_ms,
                     each.revive_queue,
-                    batch.broker_name or self._state.config.broker_name,
+                    batch.broker_name or self._settings.broker.broker_name,
                 )
                 put = self._write_ack(checkpoint, there)
                 if put.status is _OK:
@@ -194,10 +274,10 @@ class Acks:
         return ack, marked_topic(ack.topic, ack.group, ack.mark), ack.offsets
 
     def _check_handle(self, revive_queue: int, visible_ms: int) -> None:
-        if not 0 <= revive_queue < self._state.config.revive_queue_num:
+        if not 0 <= revive_queue < self._settings.broker.revive_queue_num:
             remark = f"the handle names the revive queue {revive_queue}, which this broker does not have"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        if visible_ms > self._state.clock.now_ms() + self._revive_log.longest_ms:
+        if visible_ms > self._clock.now_ms() + self._revive_topic.longest_ms:
             remark = "the handle names a time that is further away than any message is invisible"
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
@@ -225,25 +305,13 @@ class Acks:
             else:
                 failed[checkpoint] = put.status
         if self._waits_for_flush and end_offset >= 0:
-            self._state.store.flusher.when_flushed(
-                end_offset, lambda status: _answer_all(waiting, failed, status)
-            )
+            self._store.flusher.when_flushed(end_offset, lambda status: _answer_all(waiting, failed, status))
         else:
             _answer_all(waiting, failed, _OK)
 
     def _write_ack(self, checkpoint: AckedCheckpoint, offsets: list[int]) -> PutResult:
-        is_one = len(offsets) == 1
-        put = self._revive_log.put_ack(
-            Ack(
-                offset=offsets[0] if is_one else -1,
-                offsets=None if is_one else offsets,
-                broker_name=checkpoint.broker_name,
-                group=checkpoint.group,
-                pop_time_ms=checkpoint.pop_time_ms,
-                queue_id=checkpoint.queue_id,
-                start_offset=checkpoint.start_offset,
-                topic=checkpoint.topic,
-            ),
+        put = self._revive_topic.put_ack(
+            ack_of(checkpoint, offsets),
             checkpoint.revive_queue,
             checkpoint.pop_time_ms + checkpoint.invisible_ms,
         )
@@ -251,7 +319,7 @@ class Acks:
             checkpoint.topic, checkpoint.group, checkpoint.queue_id, len(offsets), checkpoint.pop_time_ms
         )
         if put.status is _OK:
-            self._state.statistics.acknowledged(checkpoint.topic, checkpoint.group, len(offsets))
+            self._traffic.note_acknowledged(checkpoint.topic, checkpoint.group, len(offsets))
         return put
 
     # Another time
@@ -260,7 +328,7 @@ class Acks:
         self, header: ChangeInvisibleTimeRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """A message is to be invisible for another time from now on."""
-        self._checks.check_ack(header, connection, behind_max=0)
+        self._checks.check_ack(header, connection, beyond_end=0)
         self._checks.check_invisible_time(header.invisible_time)
         handle = read_handle(header.extra_info)
         if handle.revive_queue == ORDER_QUEUE:
@@ -268,7 +336,7 @@ class Acks:
         self._check_handle(handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
         _check_names(header.consumer_group, handle.broker_name)
         # Within the same millisecond the new checkpoint would be the old one.
-        now_ms = max(self._state.clock.now_ms(), handle.pop_time_ms + 1)
+        now_ms = max(self._clock.now_ms(), handle.pop_time_ms + 1)
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
@@ -280,24 +348,17 @@ class Acks:
             start_offset=header.offset,
             topic=header.topic,
         )
-        put = self._revive_log.put_checkpoint(checkpoint, handle.revive_queue)
+        put = self._revive_topic.put_checkpoint(checkpoint, handle.revive_queue)
         if put.status is not _OK:
             raise not_written(put.status)
-        old = Ack(
-            offset=header.offset,
-            broker_name=handle.broker_name,
-            group=header.consumer_group,
-            pop_time_ms=handle.pop_time_ms,
-            queue_id=header.queue_id,
-            start_offset=handle.start_offset,
-            topic=header.topic,
+        old = _checkpoint_of(header, handle)
+        put = self._revive_topic.put_ack(
+            ack_of(old, [header.offset]), old.revive_queue, old.pop_time_ms + old.invisible_ms
         )
-        deliver_ms = handle.pop_time_ms + handle.invisible_ms
-        put = self._revive_log.put_ack(old, handle.revive_queue, deliver_ms)
         if put.status is not _OK:  # it may come twice then, and does not get lost
             raise not_written(put.status)
-        self._state.statistics.popped(header.topic, header.consumer_group)
-        self._state.statistics.acknowledged(header.topic, header.consumer_group, 1)
+        self._traffic.note_popped(header.topic, header.consumer_group)
+        self._traffic.note_acknowledged(header.topic, header.consumer_group, 1)
         answer = ChangeInvisibleTimeResponse(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=handle.revive_queue
         )
@@ -313,8 +374,21 @@ class Acks:
         def flushed(status: PutStatus) -> None:
             connection.answer(request, answer if status.is_stored else _refusal(status))
 
-        self._state.store.when_flushed(put, flushed)
+        self._store.when_flushed(put, flushed)
         return DEFERRED
+
+
+def _checkpoint_of(header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: Handle) -> AckedCheckpoint:
+    return AckedCheckpoint(
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+        handle.start_offset,
+        handle.pop_time_ms,
+        handle.invisible_ms,
+        handle.revive_queue,
+        handle.broker_name,
+    )
 
 
 def _check_names(*names: str) -> None:

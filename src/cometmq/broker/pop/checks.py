@@ -1,4 +1,4 @@
-"""Whether a request of the pop family is allowed, and with which filter it reads.
+"""Checks of pops and acknowledgements: permission, limits and filter.
 
 Rules kept here:
 - The checks come in RocketMQ's order, with its codes and remarks.
@@ -9,18 +9,21 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.pop.handles import PopRefused, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pull.checks import LONGEST_REMEMBERED
 from cometmq.broker.pull.filters import PullFilter, SqlFilter, tag_filter
-from cometmq.broker.send.retries import no_room_for
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import FAQ
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
+from cometmq.store.message_store import MessageStore
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.pop import (
     AckMessageRequest,
@@ -32,13 +35,10 @@ from cometmq.wire.headers.pop import (
 )
 from cometmq.wire.sql92.expression import compile_sql
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 MAX_POPPED: Final = 32
 """No pop hands out more messages."""
 LATE_MS: Final = 500
-"""A pop that comes so long after its time is not even tried."""
+"""A pop that comes later than this after its time is refused."""
 MAX_PERMITS: Final = 10_000
 """With this many remembered, all are forgotten."""
 
@@ -47,7 +47,7 @@ AnyAck = AckMessageRequest | ChangeInvisibleTimeRequest
 
 
 class PopPermit:
-    """What was found about pops of a group from a topic."""
+    """The result of the checks for pops of a group from a topic."""
 
     __slots__ = ("retry_topics", "topic", "wanted")
 
@@ -61,14 +61,17 @@ class PopPermit:
 class PopChecks:
     """Checks requests against the tables of a broker; all of it raises `PopRefused`."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._is_slave = state.store_config.broker_role == "SLAVE"
+    def __init__(self, settings: Settings, store: MessageStore, topics: Topics, groups: Groups) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._topics = topics
+        self._store = store
+        self._is_slave = settings.is_slave
         self._permits: dict[tuple[str | None, ...], PopPermit] = {}
         self._stamp: tuple[object, ...] = ()
 
     def check_pop(self, header: PopMessageRequest, connection: Connection, now_ms: int) -> PopPermit:
-        config = self._state.config
+        config = self._settings.broker
         if now_ms - header.born_time - header.poll_time > LATE_MS:
             raise PopRefused(
                 ResponseCode.POLLING_TIMEOUT,
@@ -80,7 +83,7 @@ class PopChecks:
         if header.max_msg_nums > MAX_POPPED:
             remark = f"the broker[{config.broker_ip1}] pop message's num is greater than {MAX_POPPED}"
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
-        if not self._state.store_config.timer_wheel_enable:
+        if not self._settings.store.timer_wheel_enable:
             raise PopRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false",
@@ -89,7 +92,7 @@ class PopChecks:
         return self._permit(header, connection, header.exp_type, header.exp)
 
     def check_invisible_time(self, invisible_ms: int) -> None:
-        longest_ms = self._state.store_config.timer_max_delay_sec * 1000
+        longest_ms = self._settings.store.timer_max_delay_sec * 1000
         if not 0 <= invisible_ms <= longest_ms:
             remark = f"invisibleTime {invisible_ms} is not within 0 and {longest_ms} ms (timerMaxDelaySec)"
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
@@ -98,7 +101,7 @@ class PopChecks:
         self, header: PeekMessageRequest | NotificationRequest | PollingInfoRequest, connection: Connection
     ) -> PopPermit:
         """For requests that take nothing."""
-        config = self._state.config
+        config = self._settings.broker
         if not config.is_readable:
             remark = f"the broker[{config.broker_ip1}] peeking message is forbidden"
             raise PopRefused(ResponseCode.NO_PERMISSION, remark)
@@ -107,8 +110,7 @@ class PopChecks:
     def _permit(
         self, header: AnyPop, connection: Connection, exp_type: str | None, exp: str | None
     ) -> PopPermit:
-        state = self._state
-        stamp = (state.groups.data_version, state.topics.generation)
+        stamp = (self._groups.data_version, self._topics.generation)
         if stamp != self._stamp:
             self._permits.clear()
             self._stamp = stamp
@@ -132,7 +134,7 @@ class PopChecks:
         if header.queue_id >= topic.read_queue_nums:
             remark = _illegal_queue(topic, header.queue_id, connection)
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
-        group = self._state.groups.find(header.consumer_group)
+        group = self._groups.find(header.consumer_group)
         if group is None:
             remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
             raise PopRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -140,8 +142,8 @@ class PopChecks:
             remark = f"subscription group no permission, {header.consumer_group}"
             raise PopRefused(ResponseCode.NO_PERMISSION, remark)
         made_later = self._retry_topic(header.topic, header.consumer_group)
-        if not self._state.topics.has_room_for(made_later):
-            raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, no_room_for(self._state, made_later))
+        if not self._topics.has_room_for(made_later):
+            raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, self._topics.no_room_for(made_later))
         wanted = _filter_of(topic.topic_name, exp, exp_type) if exp else None
         return PopPermit(topic, header.consumer_group, wanted)
 
@@ -149,20 +151,20 @@ class PopChecks:
         """Where messages go that were popped and not acknowledged."""
         if topic.startswith(RETRY_PREFIX):
             return topic
-        is_second = self._state.config.enable_retry_topic_v2
+        is_second = self._settings.broker.enable_retry_topic_v2
         return retry_topic_v2(topic, group) if is_second else retry_topic_v1(topic, group)
 
     def _topic(self, name: str) -> TopicConfig:
-        topic = self._state.topics.get(name)
+        topic = self._topics.get(name)
         if topic is None:
             remark = f"topic[{name}] not exist, apply first please! {FAQ}"
             raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return topic
 
-    def check_ack(self, header: AnyAck, connection: Connection, behind_max: int) -> None:
+    def check_ack(self, header: AnyAck, connection: Connection, beyond_end: int) -> None:
         """For requests about a message that was popped.
 
-        The end of its queue is one that many behind the last message.
+        Offsets up to `beyond_end` beyond the end of the queue are legal.
         """
         topic = self._topic(header.topic)
         queue_id, offset = header.queue_id, header.offset
@@ -170,13 +172,13 @@ class PopChecks:
             remark = _illegal_queue(topic, queue_id, connection)
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
         first, end = self.offsets_of(header.topic, queue_id)
-        if not first <= offset < end + behind_max:
+        if not first <= offset < end + beyond_end:
             remark = f"offset is illegal, key:{header.topic}@{queue_id}, commit:{offset}, store:{first}~{end}"
             raise PopRefused(ResponseCode.NO_MESSAGE, remark)
 
     def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one behind its last."""
-        queue = self._state.store.queues.find(topic, queue_id)
+        """The first offset of a queue and the one after its last."""
+        queue = self._store.queues.find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
 

@@ -1,4 +1,4 @@
-"""Popping in order: what a group has taken from a queue, and when it may take the next.
+"""Orderly pops: the last batch of a group in a queue, and when it may take the next.
 
 Rules kept here:
 - A queue is blocked for a group as long as a message of its last batch is neither acknowledged nor visible
@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.groups import Groups
 from cometmq.broker.pop.handles import mark_of
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
+from cometmq.ports.clock import Clock
 from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR, ConsumerOrderTable, OrderInfo
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 ILLEGAL: Final = -1
 UNCHANGED: Final = -2
@@ -44,8 +45,18 @@ def offsets_of(info: OrderInfo) -> list[int]:
 class ConsumerOrders:
     """The last batches of all groups that pop in order; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, on_free: Callable[[str, str, int], None]) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        topics: Topics,
+        groups: Groups,
+        on_free: Callable[[str, str, int], None],
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._settings = settings
         self._on_free = on_free
         self.table: dict[str, dict[int, OrderInfo]] = {}
         """By `topic@group` and queue id."""
@@ -85,14 +96,14 @@ class ConsumerOrders:
 
     def forget_gone(self) -> None:
         """Forget what nobody needs any more."""
-        oldest_ms = self._state.clock.now_ms() - FORGOTTEN_AFTER_MS
+        oldest_ms = self._clock.now_ms() - FORGOTTEN_AFTER_MS
         for key, queues in list(self.table.items()):
             topic_name, _, group = key.rpartition(TOPIC_GROUP_SEPARATOR)
-            topic = self._state.topics.get(topic_name)
+            topic = self._topics.get(topic_name)
             for queue_id, info in list(queues.items()):
                 if (
                     topic is None
-                    or self._state.groups.get(group) is None
+                    or self._groups.get(group) is None
                     or queue_id >= topic.read_queue_nums
                     or info.last_consume_ms < oldest_ms
                 ):
@@ -117,7 +128,7 @@ class ConsumerOrders:
         if not info.invisible_ms or info.invisible_ms <= 0:
             info.invisible_ms = invisible_ms
         free_ms = _free_at(info)
-        return free_ms is not None and self._state.clock.now_ms() < free_ms
+        return free_ms is not None and self._clock.now_ms() < free_ms
 
     def take(
         self,
@@ -129,14 +140,14 @@ class ConsumerOrders:
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> str:
-        """A group takes a batch; the answer says how often it took its messages before."""
+        """A group takes a batch; returns how often it took each message before."""
         queues = self.table.setdefault(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {})
         before = queues.get(queue_id)
         info = queues[queue_id] = OrderInfo(
             pop_time_ms=pop_time_ms,
             invisible_ms=invisible_ms,
             offsets=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
-            last_consume_ms=self._state.clock.now_ms(),
+            last_consume_ms=self._clock.now_ms(),
             attempt_id=attempt_id,
         )
         if before is not None:
@@ -195,7 +206,7 @@ class ConsumerOrders:
     def _note_free(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
         key = (topic, group, queue_id)
         free_ms = _free_at(info)
-        if free_ms is None or not self._state.config.enable_notify_after_pop_order_lock_release:
+        if free_ms is None or not self._settings.broker.enable_notify_after_pop_order_lock_release:
             self._free_ms.pop(key, None)
             return
         if self._free_ms.get(key) == free_ms:
@@ -212,13 +223,13 @@ class ConsumerOrders:
             self._timer.cancel()
             self._timer = None
         if self._frees:
-            delay_s = (self._frees[0][0] - self._state.clock.now_ms()) / 1000
+            delay_s = (self._frees[0][0] - self._clock.now_ms()) / 1000
             delay_s = min(max(delay_s, 0.001), LONGEST_SLEEP_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
         self._timer = None
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._clock.now_ms()
         while self._frees and self._frees[0][0] <= now_ms:
             free_ms, key = heapq.heappop(self._frees)
             if self._free_ms.get(key) == free_ms:

@@ -66,7 +66,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 class Handle(NamedTuple):
-    """What a consumer acknowledges with."""
+    """The receipt handle that a consumer acknowledges with."""
 
     start_offset: int
     pop_time_ms: int
@@ -77,7 +77,7 @@ class Handle(NamedTuple):
 
 
 def read_handle(text: str) -> Handle:
-    """What a handle says; raises `PopRefused`. What follows the broker's name is said in the request, too."""
+    """Parse a handle; raises `PopRefused`. The fields after the broker name are in the request, too."""
     parts = text.split(" ")
     if len(parts) < _HANDLE_PARTS:
         raise _no_handle(text)

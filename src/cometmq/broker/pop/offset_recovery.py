@@ -1,4 +1,4 @@
-"""How far groups have popped, over a crash: what the saved offsets lack is in the log.
+"""Pop offsets over a crash: the saved offsets, completed from the checkpoints in the log.
 
 Offsets are saved every few seconds, and a broker that is killed has handed out more since then. Without
 further care it would hand that out once more after its start, acknowledged or not. So the file of the offsets
@@ -15,21 +15,23 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveLog
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveTopic
+from cometmq.broker.saved_tables import TableFiles
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import HeaderError, ProtocolError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.message_properties import REAL_TOPIC, TAGS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES
 from cometmq.model.names import TIMER_TOPIC
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import ConsumerOffsetTable, QueueOffsets
 from cometmq.wire.bodies.pop import decode_ack, decode_checkpoint
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import decode_properties
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -48,17 +50,30 @@ class PoppedOffsetTable(ConsumerOffsetTable):
 class PopProgress:
     """Saves offsets, and completes them at a start; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, revive_log: ReviveLog) -> None:
-        self._state = state
-        self._topic = revive_log.topic
+    def __init__(
+        self,
+        settings: Settings,
+        files: TableFiles,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        revive_topic: ReviveTopic,
+    ) -> None:
+        self._offsets = offsets
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._topic = revive_topic.topic
+        self._file = files.table(PoppedOffsetTable, self.snapshot)
         self._safe: PoppedOffsetTable | None = None
         self._read_from: dict[str, QueueOffsets] | None = None
 
     # File
 
-    def load(self, saved: PoppedOffsetTable | None) -> None:
-        """Take over what was saved."""
-        self._state.offsets.load(saved)
+    def load(self) -> None:
+        """Take over what was saved; blocks."""
+        saved = self._file.file.load()
+        self._offsets.load(saved)
         if saved is not None:
             self._read_from = saved.popped_up_to
 
@@ -67,34 +82,37 @@ class PopProgress:
         return self._safe or self._current()
 
     def _current(self) -> PoppedOffsetTable:
-        offsets = self._state.offsets.snapshot()
-        places = [(TIMER_TOPIC, 0)]
-        places += ((self._topic, number) for number in range(self._state.config.revive_queue_num))
+        offsets = self._offsets.snapshot()
+        queues_read = [(TIMER_TOPIC, 0)]
+        queues_read += ((self._topic, number) for number in range(self._settings.broker.revive_queue_num))
         up_to: dict[str, QueueOffsets] = {}
-        for topic, queue_id in places:
-            queue = self._state.store.queues.find(topic, queue_id)
+        for topic, queue_id in queues_read:
+            queue = self._store.queues.find(topic, queue_id)
             up_to.setdefault(topic, {})[queue_id] = 0 if queue is None else queue.max_offset
         return PoppedOffsetTable(offsets.data_version, offsets.offset_table, popped_up_to=up_to)
 
     def save_soon(self) -> None:
-        """Save the offsets once what was handed out is on the disk."""
-        table, store = self._current(), self._state.store
+        """Save changed offsets, once the checkpoints of what was handed out are on the disk."""
+        if not self._offsets.is_dirty:
+            return
+        self._offsets.is_dirty = False
+        table, store = self._current(), self._store
 
         def done(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
                 self._safe = table
-                self._state.offset_file.changed()
+                self._file.changed()
             else:
-                self._state.offsets.is_dirty = True
+                self._offsets.is_dirty = True
 
         store.flusher.when_flushed(store.log.max_offset, done)
 
     async def save(self) -> None:
         """Save the offsets as they are now; they stay as they were saved if the log cannot be synced."""
-        store = self._state.store
+        store = self._store
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
             self._safe = self._current()
-            self._state.offset_file.changed()
+            self._file.changed()
 
     # Start
 
@@ -102,7 +120,7 @@ class PopProgress:
         """Move groups on by what they popped after their offsets were saved."""
         if self._read_from is None:  # from now on there is a mark
             await self.save()
-            await self._state.offset_file.saved()
+            await self._file.saved()
             return
         found: list[tuple[int, str, str, int, int]] = []
         for topic, queues in self._read_from.items():
@@ -110,31 +128,31 @@ class PopProgress:
                 for queue_id, offset in queues.items():
                     await self._read(topic, queue_id, offset, found)
         for _, topic, group, queue_id, offset in sorted(found):
-            queue = self._state.store.queues.find(topic, queue_id)
+            queue = self._store.queues.find(topic, queue_id)
             # A queue that is shorter is another one: its topic was deleted and made anew.
-            if self._state.topics.get(topic) is not None and queue is not None and offset <= queue.max_offset:
-                self._state.offsets.commit("recovery", group, topic, queue_id, offset)
+            if self._topics.get(topic) is not None and queue is not None and offset <= queue.max_offset:
+                self._offsets.commit("recovery", group, topic, queue_id, offset)
         if found:
-            log.info("%d checkpoints behind the saved offsets were read", len(found))
+            log.info("%d checkpoints after the saved offsets were read", len(found))
 
     async def _read(
         self, topic: str, queue_id: int, offset: int, found: list[tuple[int, str, str, int, int]]
     ) -> None:
         while True:
-            result = await self._state.store.get(topic, queue_id, offset, AT_ONCE)
+            result = await self._store.get(topic, queue_id, offset, AT_ONCE)
             for view in result.records:
                 try:
                     record = decode_record(view)
                 except ProtocolError:  # whoever works through the topic sets it aside
                     continue
-                place = self._place_behind(record)
-                if place is not None:
-                    found.append((record.physical_offset, *place))
+                moved = self._moved_by(record)
+                if moved is not None:
+                    found.append((record.physical_offset, *moved))
             if result.next_offset <= offset:
                 return
             offset = result.next_offset
 
-    def _place_behind(self, record: Record) -> tuple[str, str, int, int] | None:
+    def _moved_by(self, record: Record) -> tuple[str, str, int, int] | None:
         """Topic, group and queue that a record moves on, and to where; None if it moves nothing."""
         properties = decode_properties(record.properties_block)
         # Any timed message can have the property; only those for the revive topic are the broker's.

@@ -1,17 +1,21 @@
-"""Bringing back messages that were handed out and not acknowledged in time.
+"""Pop revive: bringing back messages that were popped and not acknowledged in time.
 
 Rules kept here:
-- The revive topic is read in order. A checkpoint stays in mind until it is done; how far each queue is done
+- The revive topic is read in order. A checkpoint stays in memory until it is done; how far each queue is done
   is the offset of a group, so that the next start, or Apache's broker, reads on from there.
-- A checkpoint is done when its time is over and all acknowledgements that came in time are read: they can be
-  read up to then, and the revive queue is read to its end. No more checkpoints are in mind than are within
-  the last second or two of their time.
+- A checkpoint is done when its time is over and all acknowledgements that came in time are read: the
+  watermark is past its time, and the revive queue is read to its end. No more checkpoints are in memory than
+  are within the last second or two of their time.
+- The watermark: an acknowledgement goes through the timer topic and the wheel into the revive topic, and with
+  synchronous flush it can be read only when it is on the disk. A time counts when the timers have delivered
+  everything before it, have then taken everything that was in the log by that time, and all that they have
+  put meanwhile can be read. Slots of the wheel count as a whole.
 - A message comes back as a new one in the retry topic of its group, which exists, on the disk, before; and
   the checkpoint gets an acknowledgement of it at once, so that no crash brings it back a second time.
 - A checkpoint waits until the timers have saved that it is delivered: it could come a second time otherwise.
 - What cannot be put now is tried until it can be; what can never be put, or read, is set aside.
-- A checkpoint whose time is further away than that of any pop is none: all behind it would wait for it.
-- Nothing polls: as long as there is no checkpoint, nothing runs.
+- A checkpoint whose time is further away than that of any pop is refused: all after it would wait for it.
+- Nothing polls: without a checkpoint nothing runs.
 """
 
 from __future__ import annotations
@@ -19,27 +23,27 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.pop.ack_horizon import Settling
-from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.revive_retry import Outcome, Reviving
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.pop.revive_retry import Outcome, RetryWriter
 from cometmq.broker.pop.revive_topic import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_LEAD_MS,
     CHECKPOINT_TAG,
-    ReviveLog,
+    ReviveTopic,
 )
-from cometmq.broker.set_aside import POPS, UnprocessableError, is_passing
+from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError
+from cometmq.broker.settings import Settings
+from cometmq.broker.timers.service import TimerService
 from cometmq.model.message_properties import TAGS, TIMER_OUT_MS
-from cometmq.model.names import REVIVE_GROUP
+from cometmq.model.names import REVIVE_GROUP, TIMER_TOPIC
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.wire.bodies.pop import Ack, Checkpoint, decode_ack, decode_checkpoint
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -54,9 +58,59 @@ SPARE_MS: Final = 3_600_000
 """By how much clocks may differ that the times of checkpoints come from."""
 FAILURE_S: Final = 1.0
 STOP_S: Final = 10.0
-
 Key = tuple[str | None, str | None, int, int, int, str]
 """Topic, group, queue id, start offset, pop time and broker name of a checkpoint."""
+
+
+class AckWatermark:
+    """Follows moments until they count; belongs to the event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: MessageStore, timers: TimerService) -> None:
+        self._store = store
+        self._timers = timers
+        self._settings = settings
+        self._clock = clock
+        self._dispatcher = store.files.dispatcher
+        self._settled_ms = 0
+        self._delivered: tuple[int, int, int] | None = None
+        """A moment; how far the log, and the timer topic, were when the timers had passed it."""
+        self._taken: tuple[int, int] | None = None
+        """A moment; how far the log was when the timers had taken everything up to there."""
+
+    def settled_ms(self) -> int:
+        """The moment up to which all acknowledgements can be read."""
+        while self._step():
+            pass
+        return self._settled_ms
+
+    def _step(self) -> bool:
+        store, timers = self._store, self._timers
+        readable = self._dispatcher.position
+        if self._taken is not None:
+            moment_ms, log_end = self._taken
+            if readable < log_end:
+                return False
+            self._settled_ms, self._taken = moment_ms, None
+        if self._delivered is None:
+            moment_ms = self._passed_ms()
+            if moment_ms <= self._settled_ms:
+                return False
+            queue = store.queues.find(TIMER_TOPIC, 0)
+            next_timer = 0 if queue is None else queue.next_offset
+            self._delivered = moment_ms, store.log.max_offset, next_timer
+        moment_ms, log_end, next_timer = self._delivered
+        if readable < log_end or timers.enqueuing.queue_offset < next_timer:
+            return False
+        self._taken, self._delivered = (moment_ms, store.log.max_offset), None
+        return True
+
+    def _passed_ms(self) -> int:
+        """The moment before which the timers have delivered everything."""
+        timers, slot_ms = self._timers, self._settings.store.timer_slot_ms
+        read_ms = timers.delivery.read_time_ms
+        if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.lag:
+            return self._clock.now_ms() // slot_ms * slot_ms
+        return read_ms
 
 
 class Pending:
@@ -99,12 +153,29 @@ class ReviveQueue:
 class Reviver:
     """Reads the revive topic; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, revive_log: ReviveLog, in_flight: InFlight) -> None:
-        self._state = state
-        self._topic = revive_log.topic
-        self._longest_ms = revive_log.longest_ms + SPARE_MS
-        self._reviving = Reviving(state, revive_log, in_flight, self.wake)
-        self._settling = Settling(state)
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        set_aside: SetAside,
+        timers: TimerService,
+        revive_topic: ReviveTopic,
+        retry_writer: RetryWriter,
+        watermark: AckWatermark,
+    ) -> None:
+        self._offsets = offsets
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._set_aside = set_aside
+        self._timers = timers
+        self._topic = revive_topic.topic
+        self._longest_ms = revive_topic.longest_ms + SPARE_MS
+        self._retry_writer = retry_writer
+        self._retry_writer.on_ready = self.wake
+        self._watermark = watermark
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
         """How many were read since the start."""
@@ -119,25 +190,25 @@ class Reviver:
 
     def start(self) -> None:
         """Go on where the last run ended."""
-        offsets, config = self._state.offsets, self._state.config
+        offsets, config = self._offsets, self._settings.broker
         self.queues = [
             ReviveQueue(number, self._first_of(number, offsets.query(REVIVE_GROUP, self._topic, number) + 1))
             for number in range(config.revive_queue_num)
         ]
-        self._state.store.arrivals.append(self._arrived, self._topic)
+        self._store.arrivals.append(self._arrived, self._topic)
         self._wake.set()
         self._task = asyncio.ensure_future(self._run())
 
     def _first_of(self, queue_id: int, offset: int) -> int:
-        """Where a queue is read on; from behind its end all that comes until then would be passed over."""
-        queue = self._state.store.queues.find(self._topic, queue_id)
+        """Where a queue is read on; after its end, all that comes until then would be skipped."""
+        queue = self._store.queues.find(self._topic, queue_id)
         return offset if queue is None else min(offset, queue.max_offset)
 
     async def stop(self) -> None:
         """Bring nothing back any more."""
         if self._task is None:
             return
-        self._state.store.arrivals.remove(self._arrived, self._topic)
+        self._store.arrivals.remove(self._arrived, self._topic)
         self._is_stopping = True
         self._wake.set()
         await asyncio.wait([self._task], timeout=STOP_S)
@@ -177,7 +248,7 @@ class Reviver:
         due = [queue.due[0][0] for queue in self.queues if queue.due]
         if not due:
             return None
-        left_s = (min(due) - self._state.clock.now_ms()) / 1000
+        left_s = (min(due) - self._clock.now_ms()) / 1000
         return min(max(left_s, WAIT_S), LONGEST_SLEEP_S)
 
     # For whoever looks
@@ -185,14 +256,14 @@ class Reviver:
     @property
     def revived(self) -> int:
         """How many messages were brought back since the start."""
-        return self._reviving.revived
+        return self._retry_writer.revived
 
     def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
         """How many records of a queue are not read, or not done, and how late the first one is."""
-        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        found = self._store.queues.find(self._topic, queue.queue_id)
         unread = 0 if found is None else max(found.max_offset - queue.next_offset, 0)
         due = queue.due[:1]
-        late_ms = max(self._state.clock.now_ms() - due[0][0], 0) if due else 0
+        late_ms = max(self._clock.now_ms() - due[0][0], 0) if due else 0
         return unread + len(queue.pending), late_ms
 
     # One queue
@@ -206,26 +277,22 @@ class Reviver:
                     break
                 if self._cold is not None:
                     cold, self._cold = self._cold, None
-                    await self._reviving.fetch(cold.checkpoint)
+                    await self._retry_writer.fetch(cold.checkpoint)
                     cold.is_fetched = True
             await asyncio.sleep(0)  # others get their turn
         self._commit(queue)
 
     def _is_read(self, queue: ReviveQueue) -> bool:
-        found = self._state.store.queues.find(self._topic, queue.queue_id)
+        found = self._store.queues.find(self._topic, queue.queue_id)
         return found is None or queue.next_offset >= found.max_offset
 
     async def _read(self, queue: ReviveQueue) -> None:
         if self._is_read(queue):
             return
-        found = await self._state.store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
+        found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
-            try:
+            with self._set_aside.guard(POPS, self._topic, queue.queue_id, offset):
                 self._take(queue, decode_record(view), offset)
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
@@ -239,7 +306,7 @@ class Reviver:
             checkpoint = decode_checkpoint(record.body)
             if checkpoint.topic is None or checkpoint.group is None:
                 return
-            latest_ms = self._state.clock.now_ms() + self._longest_ms
+            latest_ms = self._clock.now_ms() + self._longest_ms
             if checkpoint.revive_ms > latest_ms:
                 raise UnprocessableError(
                     f"its time {checkpoint.revive_ms} is further away than that of any pop"
@@ -265,18 +332,18 @@ class Reviver:
                     del queue.pending[key]
 
     def _key(self, of: Checkpoint | Ack) -> Key:
-        name = of.broker_name or self._state.config.broker_name
+        name = of.broker_name or self._settings.broker.broker_name
         return of.topic, of.group, of.queue_id, of.start_offset, of.pop_time_ms, name
 
     # Checkpoints whose time is over
 
     def _revive_due(self, queue: ReviveQueue) -> bool:
         """Do some checkpoints; False if none of them can be done now."""
-        over_ms, saved_ms = self._settling.settled_ms(), self._state.timers.progress.last_read_time_ms
-        now_ms = self._state.clock.now_ms()
-        due, enough = queue.due, self._reviving.revived + AT_ONCE
+        over_ms, saved_ms = self._watermark.settled_ms(), self._timers.progress.last_read_time_ms
+        now_ms = self._clock.now_ms()
+        due, enough = queue.due, self._retry_writer.revived + AT_ONCE
         did_some = False
-        while self._reviving.revived < enough:
+        while self._retry_writer.revived < enough:
             while due and due[0][2] not in queue.pending:
                 heapq.heappop(due)
             if not due or due[0][0] > over_ms:
@@ -299,15 +366,13 @@ class Reviver:
         return did_some
 
     def _revive(self, queue: ReviveQueue, pending: Pending) -> Outcome:
-        try:
-            return self._reviving.revive(pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched)
-        except Exception as error:
-            if is_passing(error):
-                raise
-            self._state.set_aside.add_place(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
-            return Outcome.DONE
+        with self._set_aside.guard(POPS, self._topic, queue.queue_id, pending.revive_offset):
+            return self._retry_writer.revive(
+                pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched
+            )
+        return Outcome.DONE
 
     def _commit(self, queue: ReviveQueue) -> None:
         offset = queue.done_offset
-        if offset > self._state.offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
-            self._state.offsets.commit_own("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)
+        if offset > self._offsets.query(REVIVE_GROUP, self._topic, queue.queue_id):
+            self._offsets.commit_own("reviving", REVIVE_GROUP, self._topic, queue.queue_id, offset)

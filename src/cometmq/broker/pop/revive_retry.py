@@ -1,4 +1,4 @@
-"""Putting the messages of a checkpoint that were not acknowledged into the retry topic of their group.
+"""Pop retries: unacknowledged messages of a checkpoint go into the retry topic of their group.
 
 Rules kept here:
 - A message comes back with its body, its properties and one more attempt; the first time it notes when it was
@@ -14,29 +14,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.pop.handles import normal_topic, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.revive_topic import ReviveTopic, ack_of
+from cometmq.broker.real_targets import restored
+from cometmq.broker.saved_tables import SavedTable
 from cometmq.broker.send.properties import stored_block
-from cometmq.broker.set_aside import POPS, UnprocessableError, check_put, is_passing
+from cometmq.broker.set_aside import POPS, SetAside, UnprocessableError, check_put, is_passing
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import refuse_topic
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError
-from cometmq.model.java_numbers import LARGEST_INT
 from cometmq.model.message_properties import FIRST_POP_TIME
 from cometmq.model.names import RETRY_PREFIX
-from cometmq.wire.bodies.pop import Ack, Checkpoint
+from cometmq.store.message_store import MessageStore
+from cometmq.store.tables.tables import TopicTable
+from cometmq.wire.bodies.pop import Checkpoint
 from cometmq.wire.record.codec import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
 
 class Outcome(Enum):
-    """What became of a checkpoint."""
+    """How a revived checkpoint ended."""
 
     DONE = "done"
     LATER = "later"
@@ -44,16 +47,32 @@ class Outcome(Enum):
     """Its messages have to be brought into memory first."""
 
 
-class Reviving:
+class RetryWriter:
     """Brings back messages; belongs to the event loop."""
 
     def __init__(
-        self, state: BrokerState, revive_log: ReviveLog, in_flight: InFlight, on_ready: Callable[[], None]
+        self,
+        settings: Settings,
+        store: MessageStore,
+        topics: Topics,
+        topic_file: SavedTable[TopicTable],
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        set_aside: SetAside,
+        revive_topic: ReviveTopic,
+        in_flight: InFlight,
     ) -> None:
-        self._state = state
-        self._revive_log = revive_log
+        self._topics = topics
+        self._groups = groups
+        self._set_aside = set_aside
+        self._store = store
+        self._settings = settings
+        self._offsets = offsets
+        self._topic_file = topic_file
+        self._revive_topic = revive_topic
         self._in_flight = in_flight
-        self._on_ready = on_ready
+        self.on_ready: Callable[[], object] | None = None
+        """Called when a retry topic that was made is on the disk."""
         self._unsaved_topics: set[str] = set()
         self.revived = 0
         """How many messages were brought back since the start."""
@@ -61,10 +80,7 @@ class Reviving:
     def revive(self, checkpoint: Checkpoint, revive_queue: int, *, is_fetched: bool) -> Outcome:
         """Bring back what is not acknowledged; raises `UnprocessableError` if there is nowhere to put it."""
         topic, group = checkpoint.topic or "", checkpoint.group or ""
-        if (
-            self._state.topics.get(normal_topic(topic, group)) is None
-            or self._state.groups.find(group) is None
-        ):
+        if self._topics.get(normal_topic(topic, group)) is None or self._groups.find(group) is None:
             log.warning("checkpoint %s of %s is dropped: its topic or group is gone", topic, group)
             return Outcome.DONE
         retry_topic = self._retry_topic(topic, group)
@@ -87,7 +103,7 @@ class Reviving:
             except (CometError, ValueError) as error:
                 if is_passing(error):
                     raise
-                self._state.set_aside.add_place(POPS, topic, checkpoint.queue_id, offset, error)
+                self._set_aside.add_entry(POPS, topic, checkpoint.queue_id, offset, error)
             checkpoint.bits |= 1 << index
             done.append(offset)
         if done:
@@ -100,11 +116,11 @@ class Reviving:
         for index in range(checkpoint.count):
             if not checkpoint.bits >> index & 1:
                 offset = checkpoint.offset_of(index)
-                await self._state.store.get(checkpoint.topic or "", checkpoint.queue_id, offset, 1)
+                await self._store.get(checkpoint.topic or "", checkpoint.queue_id, offset, 1)
 
     def _is_cold(self, checkpoint: Checkpoint, index: int) -> bool:
         offset = checkpoint.offset_of(index)
-        reader = self._state.store.reader
+        reader = self._store.reader
         return bool(reader.cold_ranges(checkpoint.topic or "", checkpoint.queue_id, offset, 1))
 
     # The retry topic
@@ -112,24 +128,24 @@ class Reviving:
     def _retry_topic(self, topic: str, group: str) -> str:
         if topic.startswith(RETRY_PREFIX):
             return topic
-        if self._state.config.enable_retry_topic_v2:
+        if self._settings.broker.enable_retry_topic_v2:
             return retry_topic_v2(topic, group)
         return retry_topic_v1(topic, group)
 
     def _is_ready(self, retry_topic: str, group: str) -> bool:
         """Whether the retry topic is there, and on the disk; it is made if need be."""
-        state = self._state
-        if state.topics.get(retry_topic) is None:
-            state.topics.ensure(retry_topic, 1)
-            if state.offsets.query(group, retry_topic, 0) < 0:
-                state.offsets.commit("reviving", group, retry_topic, 0, 0)
+        if self._topics.get(retry_topic) is None:
+            self._topics.ensure(retry_topic, 1)
+            if self._offsets.query(group, retry_topic, 0) < 0:
+                self._offsets.commit("reviving", group, retry_topic, 0, 0)
             self._unsaved_topics.add(retry_topic)
-            state.topic_file.when_saved(lambda _: self._saved(retry_topic))
+            self._topic_file.when_saved(lambda _: self._saved(retry_topic))
         return retry_topic not in self._unsaved_topics
 
     def _saved(self, retry_topic: str) -> None:
         self._unsaved_topics.discard(retry_topic)  # what could not be saved now is saved later
-        self._on_ready()
+        if self.on_ready is not None:
+            self.on_ready()
 
     # One message
 
@@ -142,37 +158,25 @@ class Reviving:
         properties = message.properties()
         if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
             properties[FIRST_POP_TIME] = str(checkpoint.pop_time_ms)
-        revived = Record(
+        revived = restored(
+            message,
             retry_topic,
-            message.body,
+            0,
             stored_block(properties),
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=self._revive_log.host,
-            reconsume_times=min(message.reconsume_times + 1, LARGEST_INT),
+            born_host=self._revive_topic.host,
+            is_retry=True,
         )
-        is_put = check_put(self._state.store.put(revived).status)
+        is_put = check_put(self._store.put(revived).status)
         self.revived += is_put
         return is_put
 
     def _message(self, checkpoint: Checkpoint, offset: int) -> Record | None:
-        found = self._state.store.reader.get(checkpoint.topic or "", checkpoint.queue_id, offset, 1)
+        found = self._store.reader.get(checkpoint.topic or "", checkpoint.queue_id, offset, 1)
         if not found.records or found.queue_offsets[0] != offset:
             return None
         return decode_record(found.records[0])
 
     def _acknowledge(self, checkpoint: Checkpoint, offsets: list[int], revive_queue: int) -> None:
         """Say in the revive topic itself that these messages are done."""
-        is_one = len(offsets) == 1
-        ack = Ack(
-            offset=offsets[0] if is_one else -1,
-            offsets=None if is_one else offsets,
-            broker_name=checkpoint.broker_name,
-            group=checkpoint.group,
-            pop_time_ms=checkpoint.pop_time_ms,
-            queue_id=checkpoint.queue_id,
-            start_offset=checkpoint.start_offset,
-            topic=checkpoint.topic,
-        )
-        self._revive_log.put_ack(ack, revive_queue, 0)
+        ack = ack_of(checkpoint, offsets)
+        self._revive_topic.put_ack(ack, revive_queue, 0)

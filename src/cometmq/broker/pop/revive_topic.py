@@ -1,4 +1,4 @@
-"""Writing checkpoints and acknowledgements: messages for the revive topic that go through the timers.
+"""The revive topic: checkpoints and acknowledgements of pops, written through the timers.
 
 Rules kept here:
 - A checkpoint is due a second before its messages become visible again, an acknowledgement when they do. So
@@ -13,11 +13,13 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from cometmq.broker.pop.handles import PopRefused
 from cometmq.broker.send.properties import java_order
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.schedule import slot_before
+from cometmq.model.message import Host
 from cometmq.model.message_properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -27,6 +29,8 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.model.names import REVIVE_PREFIX, TIMER_TOPIC
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Ack, Checkpoint, encode_ack, encode_checkpoint
@@ -34,14 +38,11 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 CHECKPOINT_LEAD_MS: Final = 1000
-"""So much earlier than its messages become visible a checkpoint is due."""
+"""How much earlier than its messages become visible a checkpoint is due."""
 NEXT_OFFSET: Final = "CK_NEXT"
 """The property that says where a group goes on after this record."""
 
@@ -59,17 +60,30 @@ _TIMED_TEMPLATES: Final = (_template((*_PLAIN, *_TIMED)), _template((*_PLAIN, NE
 """Without the next offset, and with it."""
 
 
-class ReviveLog:
+class AckedCheckpoint(NamedTuple):
+    """A checkpoint of which messages are acknowledged."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    broker_name: str
+
+
+class ReviveTopic:
     """Puts records for the revive topic; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._clock = state.clock
-        self._put_record = state.store.put
-        self._slot_ms = state.store_config.timer_slot_ms
-        self.topic = REVIVE_PREFIX + state.config.broker_cluster_name
-        self.host = pack_host(state.host)
+    def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
+        self._clock = clock
+        self._put_record = store.put
+        self._slot_ms = settings.store.timer_slot_ms
+        self.topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
+        self.host = pack_host(host)
         """The address of this broker, packed."""
-        self.longest_ms = state.store_config.timer_max_delay_sec * 1000
+        self.longest_ms = settings.store.timer_max_delay_sec * 1000
         """For longer no message can be invisible."""
         self.checkpoints = 0
         """How many were written since the start."""
@@ -128,6 +142,21 @@ class ReviveLog:
                 born_host=self.host,
             )
         )
+
+
+def ack_of(checkpoint: Checkpoint | AckedCheckpoint, offsets: list[int]) -> Ack:
+    """The acknowledgement of one or several messages of a checkpoint."""
+    is_one = len(offsets) == 1
+    return Ack(
+        offset=offsets[0] if is_one else -1,
+        offsets=None if is_one else offsets,
+        broker_name=checkpoint.broker_name,
+        group=checkpoint.group,
+        pop_time_ms=checkpoint.pop_time_ms,
+        queue_id=checkpoint.queue_id,
+        start_offset=checkpoint.start_offset,
+        topic=checkpoint.topic,
+    )
 
 
 def not_written(status: PutStatus) -> PopRefused:

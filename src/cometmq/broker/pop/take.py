@@ -1,4 +1,4 @@
-"""Taking messages for a pop: from queue to queue, with a checkpoint for each that gave some.
+"""Taking messages for a pop: queue by queue, with a checkpoint for each.
 
 Rules kept here:
 - Everything happens in one turn of the event loop, so that no two pops ever meet in a queue.
@@ -14,18 +14,23 @@ Rules kept here:
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
 from cometmq.broker.pop.handles import format_handle, mark_of
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import Places
-from cometmq.broker.pop.revive_topic import ReviveLog
+from cometmq.broker.pop.offsets import PopOffsets
+from cometmq.broker.pop.revive_topic import ReviveTopic
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import POP_CK
+from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.store.status import PutStatus
 from cometmq.wire.bodies.pop import Checkpoint
@@ -34,11 +39,8 @@ from cometmq.wire.headers.pop import PopMessageRequest
 from cometmq.wire.record.codec import decode_record, encode_record
 from cometmq.wire.record.properties import find_property
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 TAKE_S: Final = 0.1
-"""So long a pop goes from queue to queue at most."""
+"""The longest time that a pop reads queues."""
 _MANY_QUEUES: Final = 100
 
 _MISPLACED: Final = (
@@ -94,7 +96,7 @@ class Pop:
         self.until = perf_counter() + TAKE_S
         self.fetched: frozenset[ColdRead] = frozenset()
         self.cold: ColdRead | None = None
-        """What has to be brought into memory before it can be taken."""
+        """The read that needs the disk first."""
 
     @property
     def room(self) -> int:
@@ -102,7 +104,7 @@ class Pop:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has looked at queues for so long that others should have their turn."""
+        """Whether it has read queues for longer than `TAKE_S`."""
         if perf_counter() < self.until:
             return False
         self.rest = max(self.rest, 1)  # there may be more where it did not look
@@ -114,26 +116,34 @@ class Taker:
 
     def __init__(
         self,
-        state: BrokerState,
-        places: Places,
-        revive_log: ReviveLog,
+        settings: Settings,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        traffic: Traffic,
+        pop_offsets: PopOffsets,
+        revive_topic: ReviveTopic,
         orders: ConsumerOrders,
         in_flight: InFlight,
+        save_offsets: Callable[[], None],
     ) -> None:
-        self._state = state
-        self._places = places
-        self._revive_log = revive_log
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._save_offsets = save_offsets
+        self._pop_offsets = pop_offsets
+        self._revive_topic = revive_topic
         self._orders = orders
         self._in_flight = in_flight
-        self._reader = state.store.reader
-        self._traffic = state.traffic
-        self._find_queue = state.store.queues.find
+        self._reader = store.reader
+        self._traffic = traffic
+        self._find_queue = store.queues.find
 
     def take(self, pop: Pop) -> None:
         """Take as many messages as a pop asks for, and as there are."""
         header, queues = pop.header, pop.permit.topic.read_queue_nums
         chance = random.randrange(100)
-        retries_first = chance < self._state.config.pop_from_retry_probability
+        retries_first = chance < self._settings.broker.pop_from_retry_probability
         if retries_first and not header.order:
             self._take_retries(pop, chance)
         if header.queue_id >= 0:
@@ -152,7 +162,7 @@ class Taker:
 
     def _take_retries(self, pop: Pop, chance: int) -> None:
         """Read the retry topic of one version; that of the other one if there is nothing."""
-        config = self._state.config
+        config = self._settings.broker
         topics: Sequence[str] = pop.permit.retry_topics[:1]
         if config.enable_retry_topic_v2:
             # What was brought back before the second version was switched on is in the first one.
@@ -162,7 +172,7 @@ class Taker:
             elif chance % 2:
                 topics = topics[::-1]
         for name in topics:
-            topic = self._state.topics.get(name)
+            topic = self._topics.get(name)
             if topic is None:
                 continue
             taken = len(pop.start_infos)
@@ -174,8 +184,8 @@ class Taker:
                 return
 
     def _leave_queue(self, pop: Pop, topic: str, queue_id: int) -> bool:
-        """Count what a queue has left for others; False if more is to be done about its place."""
-        group, offsets = pop.header.consumer_group, self._state.offsets
+        """Count what a queue has left for others; False if its offset has to be set first."""
+        group, offsets = pop.header.consumer_group, self._offsets
         offset = offsets.query(group, topic, queue_id)
         if offset < 0 or offsets.has_reset(topic, group, queue_id):
             return False
@@ -193,7 +203,7 @@ class Taker:
         if header.order:
             invisible_ms = header.invisible_time
             if self._orders.is_blocked(topic, group, queue_id, header.attempt_id, invisible_ms):
-                return  # what is behind it is not to wake anybody
+                return  # the messages after it are not to wake anybody
             self._in_flight.clear(topic, group, queue_id)
         if offset == end:
             return
@@ -211,14 +221,14 @@ class Taker:
         result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         if result.status in _MISPLACED:
             offset = result.next_offset
-            self._places.move(pop.host, topic, group, queue_id, offset)
+            self._pop_offsets.commit(pop.host, topic, group, queue_id, offset)
             result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         seconds = perf_counter() - started
         if seconds > self._traffic.longest_get_s:
             self._traffic.longest_get_s = seconds
         if not result.records:
             if result.next_offset > offset:  # nothing in between is wanted, or there any more
-                self._places.move(pop.host, topic, group, queue_id, result.next_offset)
+                self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
                 pop.progressed = True
         elif self._note(pop, topic, queue_id, offset, result):
             self._hand_out(pop, topic, queue_id, offset, result, is_retry=is_retry)
@@ -230,12 +240,12 @@ class Taker:
     def _place(self, pop: Pop, topic: str, queue_id: int) -> int:
         """Where the group goes on in a queue."""
         group = pop.header.consumer_group
-        reset = self._state.offsets.take_reset(topic, group, queue_id)
+        reset = self._offsets.take_reset(topic, group, queue_id)
         if reset is None:
-            return self._places.find(topic, group, queue_id, pop.header.init_mode)
+            return self._pop_offsets.find(topic, group, queue_id, pop.header.init_mode)
         self._orders.clear(topic, group, queue_id)
-        self._places.move(pop.host, topic, group, queue_id, reset)
-        self._state.save_offsets()  # what was taken before is not to count again after a crash
+        self._pop_offsets.commit(pop.host, topic, group, queue_id, reset)
+        self._save_offsets()  # what was taken before is not to count again after a crash
         return reset
 
     def _note(self, pop: Pop, topic: str, queue_id: int, offset: int, result: GetResult) -> bool:
@@ -250,7 +260,7 @@ class Taker:
             )
             return True
         checkpoint = Checkpoint(
-            broker_name=self._state.config.broker_name,
+            broker_name=self._settings.broker.broker_name,
             group=group,
             diffs=[each - offset for each in offsets],
             invisible_ms=header.invisible_time,
@@ -260,28 +270,25 @@ class Taker:
             start_offset=offset,
             topic=topic,
         )
-        put = self._revive_log.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
+        put = self._revive_topic.put_checkpoint(checkpoint, pop.revive_queue, result.next_offset)
         if put.status is not _OK:
             return False
-        self._state.statistics.popped(pop.header.topic, group)
+        self._traffic.note_popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
-        self._places.move(pop.host, topic, group, queue_id, result.next_offset)
+        self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
         return True
 
     def _hand_out(
         self, pop: Pop, topic: str, queue_id: int, offset: int, result: GetResult, *, is_retry: bool
     ) -> None:
-        offsets, counters = result.queue_offsets, self._state.counters
+        offsets = result.queue_offsets
         mark = mark_of(topic)
         pop.progressed = True
         pop.start_infos.append(f"{mark} {queue_id} {offset}")
         pop.message_infos.append(f"{mark} {queue_id} {','.join(map(str, offsets))}")
         self._in_flight.add(topic, pop.header.consumer_group, queue_id, len(offsets))
-        counters.got_messages += len(offsets)
-        counters.got_bytes += result.size
-        counters.found_pulls += 1
-        self._state.statistics.got(topic, pop.header.consumer_group, queue_id, len(offsets), result.size)
-        if not is_retry or self._state.config.pop_response_return_actual_retry_topic:
+        self._traffic.got(topic, pop.header.consumer_group, queue_id, len(offsets), result.size)
+        if not is_retry or self._settings.broker.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return
         for view, queue_offset in zip(result.records, offsets, strict=True):
@@ -291,7 +298,7 @@ class Taker:
                 pop.header.invisible_time,
                 pop.revive_queue,
                 topic,
-                self._state.config.broker_name,
+                self._settings.broker.broker_name,
                 queue_id,
                 queue_offset,
             )

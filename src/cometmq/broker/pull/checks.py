@@ -1,4 +1,4 @@
-"""Whether a pull is allowed, and with which filter it reads.
+"""Checks of pulls: permission, subscription and filter.
 
 Rules kept here:
 - The checks come in RocketMQ's order, with its codes, remarks and kinds of refusal.
@@ -8,12 +8,16 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.groups.consumer_group import ConsumerGroup
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.online import Clients, ConsumerGroup
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
 from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
+from cometmq.broker.pull.sql_filters import ConsumerFilters
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import FAQ
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.subscription import SubscriptionGroupConfig
@@ -26,15 +30,12 @@ from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.sql92.expression import Expression, compile_sql
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 HAS_SUBSCRIPTION: Final = 4
 """The bit of a pull's flag that says that it brings its subscription along."""
 MAX_PERMITS: Final = 10_000
 """With this many remembered, all are forgotten."""
 LONGEST_REMEMBERED: Final = 256
-"""What was found for a pull that brings a longer expression along is not remembered."""
+"""Permits of pulls with a longer expression are not cached."""
 
 _LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE.value
 _REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -48,7 +49,7 @@ SUBSCRIPTION: Final = 5
 
 
 class Permit:
-    """What was found about pulls of a group from a topic."""
+    """The result of the checks for pulls of a group from a topic."""
 
     __slots__ = ("group", "is_broadcast", "sub_version", "system_flags", "topic", "wanted")
 
@@ -74,21 +75,26 @@ class Permit:
 class PullChecks:
     """Checks pulls against the tables of a broker."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(
+        self, settings: Settings, topics: Topics, groups: Groups, filters: ConsumerFilters, clients: Clients
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._topics = topics
+        self._clients = clients
+        self._filters = filters
         self._permits: dict[tuple[str | None, ...], Permit] = {}
         self._stamp: tuple[object, ...] = ()
-        self._is_slave = state.store_config.broker_role == "SLAVE"
+        self._is_slave = settings.is_slave
 
     def check(self, header: PullMessageRequest, request: Command, connection: Connection) -> Permit | Answer:
         """The permit for a pull, or the answer that refuses it."""
-        state = self._state
         stamp = (
-            state.config,
-            state.groups.data_version,
-            state.topics.generation,
-            state.clients.generation,
-            state.filters.generation,
+            self._settings.broker,
+            self._groups.data_version,
+            self._topics.generation,
+            self._clients.generation,
+            self._filters.generation,
         )
         if stamp != self._stamp:
             self._permits.clear()
@@ -103,8 +109,8 @@ class PullChecks:
             permit is None
             or not 0 <= header.queue_id < permit.topic.read_queue_nums
             or (permit.sub_version is not None and permit.sub_version < header.sub_version)
-            or (request.code == _LITE_PULL and not state.config.lite_pull_message_enable)
-            or state.config.reject_pull_consumer_enable
+            or (request.code == _LITE_PULL and not self._settings.broker.lite_pull_message_enable)
+            or self._settings.broker.reject_pull_consumer_enable
         ):
             found = self._check_all(header, request, connection)
             if isinstance(found, Answer):
@@ -119,7 +125,7 @@ class PullChecks:
     def _check_all(
         self, header: PullMessageRequest, request: Command, connection: Connection
     ) -> Permit | Answer:
-        state, config = self._state, self._state.config
+        config = self._settings.broker
         topic_name, group_name = header.topic, header.consumer_group
         if self._is_slave and not config.slave_read_enable:
             return Answer(ResponseCode.SYSTEM_BUSY, remark=_REJECTED)
@@ -127,13 +133,13 @@ class PullChecks:
             return _forbidden(BROKER, f"the broker[{config.broker_ip1}] pulling message is forbidden")
         if request.code == _LITE_PULL and not config.lite_pull_message_enable:
             return _forbidden(BROKER, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden")
-        group = state.groups.find(group_name)
+        group = self._groups.find(group_name)
         if group is None:
             remark = f"subscription group [{group_name}] does not exist, {FAQ}"
             return Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
         if not group.consume_enable:
             return _forbidden(GROUP, f"subscription group no permission, {group_name}")
-        topic = state.topics.get(topic_name)
+        topic = self._topics.get(topic_name)
         if topic is None:
             remark = f"topic[{topic_name}] not exist, apply first please! {FAQ}"
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
@@ -145,7 +151,7 @@ class PullChecks:
                 f"[{topic.read_queue_nums}] consumer:[{connection.remote_address}]"
             )
             return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
-        members = state.clients.consumers.get(group_name)
+        members = self._clients.consumers.get(group_name)
         if header.sys_flag & HAS_SUBSCRIPTION:
             found = self._own_subscription(header, topic, group, members)
         else:
@@ -166,7 +172,7 @@ class PullChecks:
             subscription = make_subscription(header.topic, header.subscription, header.expression_type)
             expression = None
             if not is_tag_type(subscription.expression_type):
-                if not self._state.config.enable_property_filter:
+                if not self._settings.broker.enable_property_filter:
                     return _no_filters(subscription)
                 expression = compile_sql(subscription.sub_string)
         except ProtocolError:
@@ -188,7 +194,7 @@ class PullChecks:
             return _no_subscription("the consumer's group info not exist")
         if not group.consume_broadcast_enable and members.is_broadcast:
             return _forbidden(BROADCAST, f"the consumer group[{name}] can not consume by broadcast way")
-        if self._state.groups.is_forbidden(name, header.topic):
+        if self._groups.is_forbidden(name, header.topic):
             return _forbidden(
                 SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
             )
@@ -201,9 +207,9 @@ class PullChecks:
             )
         version, expression = subscription.sub_version, None
         if not is_tag_type(subscription.expression_type):
-            if not self._state.config.enable_property_filter:
+            if not self._settings.broker.enable_property_filter:
                 return _no_filters(subscription)
-            registered = self._state.filters.get(header.topic, name)
+            registered = self._filters.get(header.topic, name)
             if registered is None:
                 remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
                 return Answer(ResponseCode.FILTER_DATA_NOT_EXIST, remark=remark)
@@ -222,7 +228,7 @@ class PullChecks:
         version: int | None,
         members: ConsumerGroup | None,
     ) -> Permit:
-        config = self._state.config
+        config = self._settings.broker
         wanted: PullFilter | None
         if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
             wanted = self._retry_filter(group.group_name)
@@ -238,7 +244,7 @@ class PullChecks:
         return Permit(topic, group, wanted, version, is_broadcast=is_broadcast)
 
     def _retry_filter(self, group: str) -> RetryFilter:
-        filters = self._state.filters
+        filters = self._filters
 
         def expression_of(topic: str) -> Expression | None:
             registered = filters.get(topic, group)

@@ -1,29 +1,32 @@
-"""Pulls: reading a queue for a consumer, at once, after the disk has been read, or when a message comes.
+"""PULL_MESSAGE: reading a queue for a consumer, at once, after a cold read, or when a message comes.
 
 Rules kept here:
-- What is in memory is read and answered in the turn of the event loop in which the pull came. What is further
-  back is brought into memory by a worker thread first.
+- Messages in memory are read and answered in the turn of the event loop in which the pull came. Older ones
+  are brought into memory by a worker thread first.
 - Answer code and next offset follow from how the read ended, as RocketMQ has it.
 - Only the first run of a pull may be held and may commit an offset; a run after a wake-up does neither.
 - A bulk pull differs from an ordinary one in how much it brings, and in nothing else.
-- Of a group that reads too much from far back (`cold_reads.py`), a consumer that is pushed to is refused, and
-  one that asks by itself waits and gets a single message.
+- Of a group over its cold read threshold (`cold_reads.py`), a push consumer is refused, and a pull consumer
+  waits and gets a single message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST
+from cometmq.broker.groups.offsets import PROXY_FOR_BROADCAST, BroadcastOffsets, ConsumerOffsets
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pull.checks import Permit, PullChecks
-from cometmq.broker.pull.cold_reads import HOLD_S, REFUSAL
-from cometmq.broker.pull.long_polling import HeldPull
-from cometmq.model.errors import CometError
+from cometmq.broker.pull.cold_reads import HOLD_S, REFUSAL, ColdReads
+from cometmq.broker.pull.long_polling import HeldPull, HeldPulls
+from cometmq.broker.settings import Settings
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
+from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import ResponseCode
@@ -31,15 +34,12 @@ from cometmq.wire.frame.command import Command, Payload, encode_response_head
 from cometmq.wire.frame.framing import FRAME_PREFIX_BYTES, JSON
 from cometmq.wire.headers.pull import PullMessageRequest
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 COMMITS_OFFSET: Final = 1
 MAY_BE_HELD: Final = 2
 """Bits of a pull's flag."""
 
 MAX_FILTERED_IN_BULK: Final = 800
-"""A bulk pull with a filter looks at so many messages."""
+"""The most messages that a bulk pull with a filter looks at."""
 
 _SMALL_RECORD: Final = 2048
 """Smaller records are put together at once; larger ones go out as they are, without a copy."""
@@ -69,18 +69,34 @@ _WITHOUT_MESSAGES: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSA
 class Puller:
     """Runs pulls."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._checks = PullChecks(state)
-        self._reader = state.store.reader
-        self._bulk_reader = state.store.bulk_reader
-        self._offsets = state.offsets
-        self._traffic = state.traffic
-        self._is_slave = state.store_config.broker_role == "SLAVE"
-        self._corrects = not self._is_slave or state.store_config.offset_check_in_slave
-        self._broadcast = state.broadcast_offsets
-        self._tasks: set[asyncio.Task[None]] = set()
-        state.held_pulls.run = self.run_again
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        traffic: Traffic,
+        held_pulls: HeldPulls,
+        broadcast_offsets: BroadcastOffsets,
+        cold_reads: ColdReads,
+        checks: PullChecks,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._held_pulls = held_pulls
+        self._cold_reads = cold_reads
+        self._clients = clients
+        self._clock = clock
+        self._checks = checks
+        self._reader = store.reader
+        self._bulk_reader = store.bulk_reader
+        self._offsets = offsets
+        self._traffic = traffic
+        self._is_slave = settings.is_slave
+        self._corrects = not self._is_slave or settings.store.offset_check_in_slave
+        self._broadcast = broadcast_offsets
+        held_pulls.run = self.run_again
 
     def pull(
         self, header: PullMessageRequest, request: Command, connection: Connection, *, first: bool = True
@@ -121,15 +137,15 @@ class Puller:
         first: bool,
     ) -> Answer:
         """Answer a pull when its messages are in memory, or hold it back if its group reads too many such."""
-        state, group = self._state, header.consumer_group
-        if state.cold_reads.is_over(group):
-            consumers = state.clients.consumers.get(group)
+        group = header.consumer_group
+        if self._cold_reads.is_over(group):
+            consumers = self._clients.consumers.get(group)
             if consumers is not None and consumers.consume_type is ConsumeType.CONSUME_PASSIVELY:
                 return Answer(ResponseCode.SYSTEM_BUSY, remark=REFUSAL)
             await asyncio.sleep(HOLD_S)
             max_count = 1
-        began_ms = state.clock.monotonic_ms()
-        result = await state.store.get(
+        began_ms = self._clock.monotonic_ms()
+        result = await self._store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -138,10 +154,10 @@ class Puller:
             bulk=bool(header.bulk),
         )
         if result.status is GetStatus.FOUND:
-            waited_ms = state.clock.monotonic_ms() - began_ms
+            waited_ms = self._clock.monotonic_ms() - began_ms
             self._traffic.longest_get_s = max(self._traffic.longest_get_s, waited_ms / 1000)
-            state.statistics.gets.waited(header.topic, group, header.queue_id, waited_ms)
-            state.cold_reads.count(group, result.size)
+            self._traffic.waited(header.topic, group, header.queue_id, waited_ms)
+            self._cold_reads.count(group, result.size)
         return self._answer(header, permit, request, connection, result, first)
 
     def _finish(
@@ -155,7 +171,7 @@ class Puller:
     ) -> Answer | Deferred:
         """Answer a pull, or hold it if it may be and there is nothing to say."""
         answer = self._answer(header, permit, request, connection, result, first)
-        # A gap in the queue is no reason to wait: there are messages behind it.
+        # A gap in the queue is no reason to wait: there are messages after it.
         if (
             answer.code != _NOT_FOUND
             or not first
@@ -163,11 +179,11 @@ class Puller:
             or result.status is GetStatus.OFFSET_FOUND_NULL
         ):
             return answer
-        config = self._state.config
+        config = self._settings.broker
         hold_ms = (
             header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         )
-        if self._state.held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
+        if self._held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
             return DEFERRED
         return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
 
@@ -195,15 +211,11 @@ class Puller:
         next_offset = result.next_offset
         self._note(header, permit, connection, code, next_offset, first)
         where = suggested, next_offset, result.min_offset, result.max_offset
-        counters = self._state.counters
         if code != _FOUND:
-            counters.missed_pulls += 1
+            self._traffic.missed_pulls += 1
             return Answer(code, fields=_fields(permit, *where), remark=status.value)
         count = len(result.queue_offsets)
-        counters.found_pulls += 1
-        counters.got_messages += count
-        counters.got_bytes += result.size
-        self._state.statistics.got(header.topic, header.consumer_group, header.queue_id, count, result.size)
+        self._traffic.got(header.topic, header.consumer_group, header.queue_id, count, result.size)
         body: Payload = result.records
         if result.size < len(result.records) * _SMALL_RECORD:
             body = b"".join(result.records)
@@ -212,7 +224,7 @@ class Puller:
         return Answer(body=body, fields=_fields(permit, *where), remark=status.value)
 
     def _suggested_broker(self, permit: Permit, result: GetResult) -> int:
-        if not self._state.config.slave_read_enable:
+        if not self._settings.broker.slave_read_enable:
             return 0
         group = permit.group
         return (
@@ -228,11 +240,11 @@ class Puller:
         first: bool,
     ) -> Answer:
         """Send a consumer to another offset."""
-        queue = self._state.store.queues.find(header.topic, header.queue_id)
+        queue = self._store.queues.find(header.topic, header.queue_id)
         min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self._note(header, permit, connection, _MOVED, offset, first)
         group = permit.group
-        suggested = group.broker_id if self._state.config.slave_read_enable else 0
+        suggested = group.broker_id if self._settings.broker.slave_read_enable else 0
         fields = _fields(permit, suggested, offset, min_offset, max_offset)
         return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
 
@@ -254,28 +266,9 @@ class Puller:
             offset = next_offset if code == _MOVED else header.queue_offset
             self._broadcast.pulled(header, connection, offset)
 
-    # Pulls that were held
-
-    def run_again(self, held: HeldPull) -> None:
-        """Run a pull that was held, and answer it."""
-        try:
-            result = self.pull(held.header, held.request, held.connection, first=False)
-        except CometError as error:
-            result = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        if isinstance(result, Answer):
-            held.connection.answer(held.request, result)
-        elif asyncio.iscoroutine(result):
-            task = asyncio.get_running_loop().create_task(self._answer_later(held, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    @staticmethod
-    async def _answer_later(held: HeldPull, reading: Coroutine[object, object, Answer]) -> None:
-        try:
-            answer = await reading
-        except CometError as error:
-            answer = Answer(error.code or ResponseCode.SYSTEM_ERROR, remark=error.message)
-        held.connection.answer(held.request, answer)
+    def run_again(self, held: HeldPull) -> Result:
+        """Run a pull that was held."""
+        return self.pull(held.header, held.request, held.connection, first=False)
 
 
 def _fields(
@@ -294,7 +287,7 @@ def _fields(
 
 def _found_head() -> bytes:
     """The JSON header of the answer to a pull that found messages, with gaps for what differs."""
-    numbers = [-1_111_111_110 - place for place in range(7)]
+    numbers = [-1_111_111_110 - index for index in range(7)]
     names = (
         "suggestWhichBrokerId",
         "nextBeginOffset",

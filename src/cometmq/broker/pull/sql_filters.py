@@ -1,12 +1,12 @@
-"""The SQL92 expressions with which groups filter topics, as their heartbeats register them.
+"""SQL92 filters of groups, as their heartbeats register them.
 
 Rules kept here:
 - A newer expression replaces an older one of the same group and topic; one that does not compile changes
   nothing.
 - Expressions are compiled beside the event loop before a heartbeat is registered, and only where the settings
   allow filters. What was saved is compiled when it is first needed.
-- An expression that its group no longer has is dead; it stays for a day, in case the group comes back, and
-  is forgotten then.
+- An expression that its group no longer has is dead; it stays for a day, in case the group comes back, and is
+  forgotten then.
 - The table is saved in RocketMQ's form. After a start all expressions are dead until a heartbeat says
   otherwise.
 """
@@ -15,36 +15,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from cometmq.broker.groups.subscriptions import is_tag_type
+from cometmq.broker.saved_tables import TableFiles
+from cometmq.broker.settings import Settings
 from cometmq.model.errors import CometError
+from cometmq.ports.clock import Clock
 from cometmq.store.tables.tables import ConsumerFilterData, ConsumerFilterTable, TopicFilters
 from cometmq.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.sql92.expression import MAX_SQL_CHARACTERS, Expression, Sql92Error, compile_sql
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 log = logging.getLogger("cometmq.broker")
 
 DEATH_BEFORE_START_MS: Final = 30_000
-"""So long before a start, at the latest, the consumers of what was saved count as gone."""
+"""Saved filters count as dead since this long before a start, at the latest."""
 MAX_FILTERS: Final = 20_000
 """With this many expressions in all, a further one is not taken."""
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
-"""The same with expressions of this length together."""
+"""The limit of the length of all expressions together."""
 MAX_FILTERS_OF_HEARTBEAT: Final = 1_000
 """A heartbeat that brings more expressions is refused."""
 MAX_NEW_CHARACTERS: Final = 256 * 1024
 """A heartbeat whose new expressions are longer together is refused; compiling as much takes half a second."""
 _NAMED: Final = 10
-"""So many filters that are dropped are named in the log."""
+"""How many dropped filters the log names."""
 _LOGGED: Final = 200
-"""So many characters of an expression are in the log."""
+"""How many characters of an expression the log shows."""
 
 Compiled = Expression | Sql92Error
 
@@ -75,16 +75,17 @@ def compile_all(texts: Iterable[str]) -> dict[str, Compiled]:
 class ConsumerFilters:
     """All expressions of a broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock, files: TableFiles) -> None:
+        self._clock = clock
+        self._settings = settings
         self._groups: dict[str, dict[str, RegisteredFilter]] = {}
         """By group and topic."""
         self._count = 0
         self._characters = 0
         self.generation = 0
         """Counts changes; what was derived from the table is good as long as this stays."""
-        self.is_dirty = False
-        """Whether anything changed since this was set to False."""
+        self._is_dirty = False
+        self._file = files.table(ConsumerFilterTable, self.snapshot)
 
     def get(self, topic: str, group: str) -> RegisteredFilter | None:
         """The filter of a group for a topic, ready for use."""
@@ -123,12 +124,13 @@ class ConsumerFilters:
 
     # File
 
-    def load(self, saved: ConsumerFilterTable | None) -> None:
-        """Take over what was saved; nothing is compiled yet."""
+    def load(self) -> None:
+        """Take over what was saved; nothing is compiled yet. Blocks."""
+        saved = self._file.file.load()
         if saved is None:
             return
         dropped: list[str] = []
-        died_ms = self._state.clock.now_ms() - DEATH_BEFORE_START_MS
+        died_ms = self._clock.now_ms() - DEATH_BEFORE_START_MS
         for topic, filters in saved.filter_data_by_topic.items():
             for group, data in filters.group_filter_data.items():
                 if not data.dead_time:
@@ -155,7 +157,7 @@ class ConsumerFilters:
 
     def to_compile(self, consumers: Iterable[ConsumerData]) -> list[str]:
         """The expressions of a heartbeat that are not compiled yet; raises `CometError` if they are many."""
-        if not self._state.config.enable_property_filter:
+        if not self._settings.broker.enable_property_filter:
             return []
         count, texts = 0, set()
         for consumer in consumers:
@@ -184,7 +186,7 @@ class ConsumerFilters:
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
-            if _is_filter(subscription) and self._state.config.enable_property_filter:
+            if _is_filter(subscription) and self._settings.broker.enable_property_filter:
                 self._register_one(group, subscription, compiled)
         for topic, registered in self._groups.get(group, {}).items():
             if topic not in topics:
@@ -212,7 +214,7 @@ class ConsumerFilters:
             consumer_group=group,
             expression=text,
             expression_type=subscription.expression_type,
-            born_time=self._state.clock.now_ms(),
+            born_time=self._clock.now_ms(),
             client_version=version,
         )
         if not self._put(topic, group, RegisteredFilter(data, expression)):
@@ -226,9 +228,15 @@ class ConsumerFilters:
         for registered in self._groups.get(group, {}).values():
             self._bury(registered)
 
-    def remove_long_dead(self) -> None:
-        """Forget the expressions that have been dead for long."""
-        oldest = self._state.clock.now_ms() - self._state.config.filter_data_clean_time_span
+    def save(self) -> None:
+        """Forget the expressions that have been dead for long; save soon if anything changed."""
+        self._remove_long_dead()
+        if self._is_dirty:
+            self._is_dirty = False
+            self._file.changed()
+
+    def _remove_long_dead(self) -> None:
+        oldest = self._clock.now_ms() - self._settings.broker.filter_data_clean_time_span
         for group, topics in list(self._groups.items()):
             for topic, registered in list(topics.items()):
                 if 0 < registered.data.dead_time < oldest:
@@ -236,7 +244,7 @@ class ConsumerFilters:
 
     def _bury(self, registered: RegisteredFilter) -> None:
         if not registered.data.dead_time:
-            self._change(registered, dead_time=self._state.clock.now_ms(), dead=True)
+            self._change(registered, dead_time=self._clock.now_ms(), dead=True)
 
     def _change(self, registered: RegisteredFilter, **changes: int) -> None:
         registered.data = msgspec.structs.replace(registered.data, **changes)
@@ -244,7 +252,7 @@ class ConsumerFilters:
 
     def _changed(self) -> None:
         self.generation += 1
-        self.is_dirty = True
+        self._is_dirty = True
 
 
 def _is_filter(subscription: SubscriptionData) -> bool:

@@ -1,7 +1,7 @@
-"""Finding messages without a pull: by key, by place in the log, by time.
+"""Finding messages without a pull: by key, by offset in the log, by time.
 
 Rules kept here: nobody waits for a message on the event loop. What may be cold is brought into memory by a
-worker thread first; where several places decide, as in a search by time, one after the other.
+worker thread first; where several decide, as in a search by time, one after the other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
 _FIRST_FETCH: Final = 4096
-"""What is brought into memory of a record whose size is not known."""
+"""The bytes fetched of a record whose size is not known."""
 MAX_QUERIED: Final = 64 * 1024 * 1024
-"""What the messages of one query by key may take together; the newest are left out beyond that."""
+"""The limit of the bytes of one query by key; the newest messages are left out beyond that."""
 _MAX_MATCHES: Final = 64
 
 
@@ -30,7 +30,7 @@ class Queries:
         self._store = store
 
     async def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at a place of the log; None if none does."""
+        """The record at an offset of the log; None if there is none."""
         log = self._store.log
         if not log.min_offset <= physical_offset < log.max_offset:
             return None
@@ -90,5 +90,5 @@ class Queries:
         if cold:
             await self._fetch(cold)
 
-    async def _fetch(self, places: list[tuple[int, int]]) -> None:
-        await asyncio.to_thread(self._store.log.fetch, places)
+    async def _fetch(self, ranges: list[tuple[int, int]]) -> None:
+        await asyncio.to_thread(self._store.log.fetch, ranges)

@@ -5,17 +5,16 @@ Rules kept here: at most `MOST_ENTRIES` are shown at once; who wants more asks a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.groups.bodies import subscription_members
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.pull.sql_filters import ConsumerFilters
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.queue.files import Unit
 from cometmq.wire.json import fastjson
 from cometmq.wire.json.pretty import dumps_table
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 MOST_ENTRIES: Final = 10_000
 
@@ -55,13 +54,13 @@ def _entry(queue: ConsumeQueue, unit: Unit) -> dict[str, object]:
     return members
 
 
-def describe_group(state: BrokerState, group: str, topic: str) -> dict[str, object]:
-    """What a group subscribes to and filters by in the topic of the queue."""
-    members = state.clients.consumers.get(group)
+def describe_group(clients: Clients, filters: ConsumerFilters, group: str, topic: str) -> dict[str, object]:
+    """The subscription and the filter of a group for the topic of the queue."""
+    members = clients.consumers.get(group)
     subscription = None if members is None else members.subscriptions.get(topic)
     if subscription is None:
         return {"filterData": f"{group}@{topic} is not online!"}
-    registered = state.filters.get(topic, group)
+    registered = filters.get(topic, group)
     return {
         "filterData": "null" if registered is None else dumps_table(registered.data).decode(),
         "subscriptionData": subscription_members(subscription),

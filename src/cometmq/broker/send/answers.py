@@ -1,4 +1,4 @@
-"""What senders are told: where their message is, or why it is nowhere.
+"""Answers to sends: the position of the message, or why it was not stored.
 
 Rules kept here: codes and remarks are RocketMQ's; any answer, also a refusal, carries the region and the
 trace switch of the broker.
@@ -6,11 +6,16 @@ trace switch of the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.send.pressure import Pressure
+from cometmq.broker.settings import Settings
+from cometmq.model.message import Host
 from cometmq.model.message_properties import MSG_REGION, TRACE_ON
-from cometmq.ports.disk import used_percent
+from cometmq.ports.disk import Disk, used_percent
 from cometmq.remoting.handler import Answer
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
@@ -18,9 +23,6 @@ from cometmq.wire.frame.command import encode_response_head
 from cometmq.wire.frame.framing import FRAME_PREFIX_BYTES
 from cometmq.wire.headers.send import SendMessageResponse
 from cometmq.wire.record.ids import pack_host
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 _OK: Final = PutStatus.PUT_OK
 _STORED_CODES: Final = {
@@ -50,19 +52,29 @@ _UNSTORED: Final = {
 class SendAnswers:
     """The answers of one broker to sends."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        config = state.config
+    def __init__(
+        self,
+        settings: Settings,
+        disk: Disk,
+        host: Host,
+        store: MessageStore,
+        traffic: Traffic,
+        pressure: Pressure,
+    ) -> None:
+        self._settings = settings
+        self._traffic = traffic
+        self._store = store
+        self._disk = disk
+        config = settings.broker
         self.fields = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
-        """What every answer carries."""
-        self._counters = state.counters
-        self._pressure = state.pressure
+        """Fields of every answer."""
+        self._pressure = pressure
         self._region = config.region_id
         self._trace_on = config.trace_on
-        self._id_prefix = pack_host(state.host).hex().upper()
+        self._id_prefix = pack_host(host).hex().upper()
         self.template: Final = self._make_template()
         """Makes the JSON header of the answer to a plain send, for a unique key of letters and digits: of the
-        place in the log, queue id, queue offset, unique key and opaque."""
+        offset in the log, queue id, queue offset, unique key and opaque."""
 
     def refuse(self, code: int, remark: str) -> Answer:
         return Answer(code, remark=remark, fields=self.fields)
@@ -90,9 +102,8 @@ class SendAnswers:
 
     def count(self, messages: int, size: int, end_offset: int) -> None:
         """Messages were taken that have this size in the log, and end there."""
-        counters = self._counters
-        counters.put_messages += messages
-        counters.put_bytes += size
+        self._traffic.put_messages += messages
+        self._traffic.put_bytes += size
         if end_offset > self._pressure.limit_offset:
             self._pressure.passed(end_offset)
 
@@ -133,15 +144,15 @@ class SendAnswers:
         return text.replace(b"<key>", b"%b", 1)
 
     def not_stored(self, status: PutStatus) -> Answer:
-        self._state.counters.put_failures += 1
+        self._traffic.put_failures += 1
         known = _UNSTORED.get(status)
-        failure = self._state.store.log.allocation_failure
+        failure = self._store.log.allocation_failure
         if known is not None and failure is not None and status is PutStatus.CREATE_MAPPED_FILE_FAILED:
             return self.refuse(known[0], f"{known[1]} {failure.message}; make room on the broker's disk")
         if known is not None:
             return self.refuse(*known)
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            most = self._state.store_config.max_message_size
+            most = self._settings.store.max_message_size
             remark = (
                 "the message is illegal, maybe msg body or properties length not matched. "
                 f"msg body length limit {most}B, msg properties length limit 32KB."
@@ -157,8 +168,8 @@ class SendAnswers:
         return self.refuse(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT")
 
     def _disk_use(self) -> str:
-        config = self._state.store_config
-        usage = self._state.disk.usage
+        config = self._settings.store
+        usage = self._disk.usage
         logs = min(used_percent(usage(folder)) for folder in config.writable_commit_log_folders)
         queues = used_percent(usage(config.root / "consumequeue") or usage(config.root))
         index = used_percent(usage(config.root / "index") or usage(config.root))

@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from cometmq.broker.send.properties import Shape
+from cometmq.broker.send.properties import PropertyLayout
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import FAQ, is_for_clients, refuse_topic
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError
 from cometmq.model.histogram import Histogram
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.sysflag import MULTI_TAGS
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicConfig
+from cometmq.ports.clock import Clock
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 from cometmq.wire.record.batch import BatchItem
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 MAX_BATCH_MESSAGES: Final = 65_536
 """A batch of more messages is refused. Java's client gives each an id, and gets 65,000 into the 4 MiB of a
@@ -59,7 +59,7 @@ class SendTarget(msgspec.Struct):
     is_plain: bool
     """Whether messages need no more than to be put: no retry topic."""
     config: TopicConfig
-    shape: Shape | None = None
+    layout: PropertyLayout | None = None
     """That of the properties of the last plain message; the next one mostly has the same."""
     sizes: Histogram | None = None
     """Where plain messages are counted, since the first of them."""
@@ -81,23 +81,24 @@ def describe(topic: TopicConfig) -> str:
 class SendChecks:
     """Decides whether a message may be put, and into which topic; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, settings: Settings, clock: Clock, topics: Topics) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._clock = clock
         self.targets: dict[str, SendTarget] = {}
         """Topics that passed all checks that do not depend on the message."""
-        state.topics.on_change.append(lambda _: self.targets.clear())
-        state.on_config_change.append(self.targets.clear)
+        topics.on_change.append(lambda _: self.targets.clear())
+        settings.on_change.append(self.targets.clear)
 
     def target(self, header: AnySend, peer: str) -> SendTarget:
         """The topic of a message, made if need be; raises `SendRefused`."""
-        state = self._state
-        config = state.config
+        config = self._settings.broker
         topic = header.topic
-        if state.clock.now_ms() < config.start_accept_send_request_time_stamp:
+        if self._clock.now_ms() < config.start_accept_send_request_time_stamp:
             until = datetime.fromtimestamp(config.start_accept_send_request_time_stamp / 1000)
             text = until.strftime("%Y-%m-%d %H:%M:%S,") + f"{until.microsecond // 1000:03d}"
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
-        known = state.topics.get(topic)
+        known = self._topics.get(topic)
         if not config.is_writable and known is not None and known.order:
             remark = f"the broker[{config.broker_ip1}] sending message is forbidden"
             raise SendRefused(ResponseCode.NO_PERMISSION, remark)
@@ -118,7 +119,7 @@ class SendChecks:
         return target
 
     def _made(self, header: AnySend, peer: str) -> TopicConfig:
-        topics, topic = self._state.topics, header.topic
+        topics, topic = self._topics, header.topic
         is_retry = topic.startswith(RETRY_PREFIX)
         sys_flag = (TOPIC_UNIT_SUB if is_retry else TOPIC_UNIT) if header.unit_mode else 0
         made = topics.create_by_default(
@@ -128,7 +129,7 @@ class SendChecks:
             made = topics.ensure(topic, 1, sys_flag=sys_flag)
         if made is None:
             remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
-            if len(topics.table) >= topics.config.max_auto_create_topics:
+            if len(topics.table) >= self._settings.broker.max_auto_create_topics:
                 remark += (
                     f" This broker has {len(topics.table)} topics and makes no more by itself "
                     "(maxAutoCreateTopics); an administrator can."

@@ -1,4 +1,4 @@
-"""Where the clients are that wait for replies.
+"""Pending replies: the connections of clients that wait for them.
 
 Rules kept here: a client is found by its id among the producers that are online. Where it was found is
 remembered, and believed only as long as it is still there.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 10_000
 
 
-class Requesters:
+class PendingReplies:
     """Finds the connections of producers; belongs to the event loop."""
 
     def __init__(self, clients: Clients) -> None:

@@ -1,4 +1,4 @@
-"""When sends are refused for a while, because the broker cannot keep up with them.
+"""Back-pressure: when sends are refused as busy.
 
 Rules kept here:
 - As many messages as `sendThreadPoolQueueCapacity` may wait for the disk.
@@ -12,13 +12,13 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.broker.settings import Settings
+from cometmq.store.message_store import MessageStore
 
 UNFLUSHED_SHARE: Final = 10
-"""The part of the memory that may wait to be flushed: one in so many."""
+"""The share of the memory that may wait to be flushed: 1/10."""
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 _REJECT: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -26,11 +26,11 @@ _REJECT: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 class Pressure:
     """Watches what waits for the disk; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._flusher = state.store.flusher
+    def __init__(self, settings: Settings, memory_bytes: int, store: MessageStore) -> None:
+        self._settings = settings
+        self._flusher = store.flusher
         self._waiting = 0
-        self.max_unflushed_bytes = state.memory_bytes // UNFLUSHED_SHARE
+        self.max_unflushed_bytes = memory_bytes // UNFLUSHED_SHARE
         self.limit_offset = 0
         """Up to here the log has room; `passed` is to be told when it grows beyond."""
         self._is_behind = False
@@ -57,22 +57,22 @@ class Pressure:
         self._reconsider()
 
     def waits(self, count: int = 1) -> None:
-        """So many more messages wait for the disk."""
+        """More messages wait for the disk."""
         self._waiting += count
-        if self._waiting >= self._state.config.send_thread_pool_queue_capacity:
+        if self._waiting >= self._settings.broker.send_thread_pool_queue_capacity:
             self._reconsider()
 
     def waited(self, count: int = 1) -> None:
-        """So many less do."""
+        """Messages no longer wait for the disk."""
         self._waiting -= count
         if self.refusal is not None:
             self._reconsider()
 
     def _reconsider(self) -> None:
-        is_slave = self._state.store_config.broker_role == "SLAVE"
-        if self._is_behind or (is_slave and not self._state.config.enable_slave_acting_master):
+        is_slave = self._settings.is_slave
+        if self._is_behind or (is_slave and not self._settings.broker.enable_slave_acting_master):
             self.refusal = _REJECT
-        elif self._waiting >= self._state.config.send_thread_pool_queue_capacity:
+        elif self._waiting >= self._settings.broker.send_thread_pool_queue_capacity:
             self.refusal = _OVERLOAD
         else:
             self.refusal = None

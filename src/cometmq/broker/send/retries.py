@@ -1,4 +1,4 @@
-"""Messages that a group could not consume: tried again later, and in the end put among the dead letters.
+"""Retries and dead letters of messages that a group could not consume.
 
 Rules kept here:
 - A message sent to a group's retry topic that was tried too often, or that belongs to a group that consumes
@@ -8,21 +8,22 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq.broker.groups.groups import Groups
+from cometmq.broker.groups.queue_locks import QueueLocks
+from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.real_targets import restored
 from cometmq.broker.send.checks import AnySend, SendRefused
 from cometmq.broker.send.properties import stored_block
 from cometmq.broker.topics.names import FAQ
-from cometmq.model.java_numbers import LARGEST_INT
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from cometmq.model.names import RETRY_PREFIX, dead_letter_topic
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.wire.codes import V3_4_9, ResponseCode
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import encode_offset_id
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 FIRST_RETRY_LEVEL: Final = 3
 """The delay level of the first retry; each further one waits a level longer."""
@@ -39,29 +40,27 @@ def group_not_found(group: str) -> SendRefused:
     )
 
 
-def no_room_for(state: BrokerState, topic: str) -> str:
-    """Why a topic cannot be made."""
-    return (
-        f"topic[{topic}] does not exist, and this broker has {len(state.topics.table)} topics; "
-        "delete topics that nobody needs, or raise maxTopics"
-    )
+class Retries:
+    """Decides which retries become dead letters; belongs to the event loop."""
 
+    def __init__(self, topics: Topics, groups: Groups, locks: QueueLocks, traffic: Traffic) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._traffic = traffic
 
-def redirect_retry(
-    state: BrokerState, header: AnySend, version: int, record: Record, properties: dict[str, str]
-) -> None:
-    """Let a message for a retry topic go to the dead letters, if that is where it belongs."""
-    group = header.topic[len(RETRY_PREFIX) :]
-    config = state.groups.find(group)
-    if config is None:
-        raise group_not_found(group)
-    tried = header.reconsume_times or 0
-    if tried > most_retries(config, version, header.max_reconsume_times) or state.locks.has_locks(group):
-        state.topics.ensure_dead_letter_topic(group)
-        state.counters.dead_letters += 1
-        state.traffic.gave_up(header.topic, group)
-        properties[DELAY] = "-1"
-        record.topic, record.queue_id = dead_letter_topic(group), 0
+    def redirect(self, header: AnySend, version: int, record: Record, properties: dict[str, str]) -> None:
+        """Let a message for a retry topic go to the dead letters, if that is where it belongs."""
+        group = header.topic[len(RETRY_PREFIX) :]
+        config = self._groups.find(group)
+        if config is None:
+            raise group_not_found(group)
+        tried = header.reconsume_times or 0
+        if tried > most_retries(config, version, header.max_reconsume_times) or self._locks.has_locks(group):
+            self._topics.ensure_dead_letter_topic(group)
+            self._traffic.gave_up(header.topic, group)
+            properties[DELAY] = "-1"
+            record.topic, record.queue_id = dead_letter_topic(group), 0
 
 
 def sent_back(stored: Record, topic: str, queue_id: int, delay_level: int) -> tuple[Record, dict[str, str]]:
@@ -72,15 +71,5 @@ def sent_back(stored: Record, topic: str, queue_id: int, delay_level: int) -> tu
     properties[DELAY] = str(delay_level)
     if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
         properties[ORIGIN_MESSAGE_ID] = encode_offset_id(stored.store_host, stored.physical_offset)
-    record = Record(
-        topic,
-        stored.body,
-        stored_block(properties),
-        queue_id=queue_id,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_timestamp_ms=stored.born_timestamp_ms,
-        born_host=stored.born_host,
-        reconsume_times=min(stored.reconsume_times + 1, LARGEST_INT),
-    )
+    record = restored(stored, topic, queue_id, stored_block(properties), is_retry=True)
     return record, properties

@@ -1,4 +1,4 @@
-"""Putting the messages of clients into the store, and what their senders are told.
+"""Sends: putting the messages of clients into the store, and answering when they are safe.
 
 Rules kept here:
 - A sender hears of success when its message is as safe as the settings, and the message itself, ask for: at
@@ -10,11 +10,13 @@ Rules kept here:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from cometmq.broker.monitor.counters import DELAYED, PLAIN, TRANSACTION
+from cometmq.broker.monitor.counters import DELAYED, PLAIN, TRANSACTION, Traffic
+from cometmq.broker.saved_tables import SavedTable
+from cometmq.broker.send.answers import SendAnswers
 from cometmq.broker.send.checks import (
     AnySend,
     SendChecks,
@@ -22,12 +24,17 @@ from cometmq.broker.send.checks import (
     SendTarget,
     refuse_large_batch,
 )
-from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyShapes, stored_block
-from cometmq.broker.send.retries import redirect_retry
+from cometmq.broker.send.pressure import Pressure
+from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyLayouts, stored_block
+from cometmq.broker.send.retries import Retries
 from cometmq.broker.send.unique_ids import UniqueIds
-from cometmq.broker.timers.delay_levels import put_aside, read_level
-from cometmq.broker.timers.schedule import recall_handle, set_timer, wants_timer
+from cometmq.broker.settings import Settings
+from cometmq.broker.timers.delay_levels import DelayService, put_aside, read_level
+from cometmq.broker.timers.schedule import recall_handle, wants_timer
+from cometmq.broker.timers.service import TimerService
+from cometmq.broker.topics.topics import Topics
 from cometmq.broker.transactions.half_messages import prepare
+from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message import Host
 from cometmq.model.message_properties import (
@@ -42,11 +49,14 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.names import DELAY_TOPIC, MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK, TransactionType
+from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred
 from cometmq.store.log.batch import MessageBatch
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
+from cometmq.store.tables.tables import TopicTable
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.record.batch import decode_batch
@@ -54,30 +64,70 @@ from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import parse_properties
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 _OK: Final = PutStatus.PUT_OK
 _QUEUED_TYPES: Final = (TransactionType.NONE, TransactionType.COMMIT)
 _KINDS: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
-"""What kind of message is put aside where."""
+"""The message type by the topic in which it waits."""
+
+
+class Finish(Protocol):
+    """Answers a send whose message was put, or could not be put."""
+
+    def __call__(
+        self,
+        result: PutResult,
+        request: Command,
+        connection: Connection,
+        *,
+        queue_id: int,
+        unique_key: str | None,
+        waits: bool,
+        topic_made: bool,
+        handle: str | None = None,
+    ) -> Answer | Deferred: ...
 
 
 class Sending:
-    """What the handlers of sends share; belongs to the event loop."""
+    """Puts the messages of sends; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self.checks = SendChecks(state)
-        self.answers = state.send_answers
-        config = state.config
-        self.shapes = PropertyShapes({**self.answers.fields, CLUSTER: config.broker_cluster_name})
-        self._ids = UniqueIds(state.host.ip, state.clock)
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        host: Host,
+        store: MessageStore,
+        topics: Topics,
+        topic_file: SavedTable[TopicTable],
+        traffic: Traffic,
+        pressure: Pressure,
+        send_answers: SendAnswers,
+        retries: Retries,
+        delays: DelayService,
+        timers: TimerService,
+        transactions: TransactionService,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._store = store
+        self._delays = delays
+        self._retries = retries
+        self._timers = timers
+        self._traffic = traffic
+        self._topic_file = topic_file
+        self.checks = SendChecks(settings, clock, topics)
+        self.answers = send_answers
+        config = settings.broker
+        self.layouts = PropertyLayouts({**self.answers.fields, CLUSTER: config.broker_cluster_name})
+        self._ids = UniqueIds(host.ip, clock)
         self.hosts: dict[Connection, bytes] = {}
         """The addresses of clients that have sent something, packed."""
-        self.pressure = state.pressure
-        self.waits_for_flush = state.store_config.flush_disk_type == "SYNC_FLUSH"
-        state.on_closed.append(lambda connection: self.hosts.pop(connection, None))
+        self.pressure = pressure
+        self.open_transactions = transactions.counts
+        self.waits_for_flush = settings.flushes_before_answer
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the address of a client that is gone."""
+        self.hosts.pop(connection, None)
 
     def born_host(self, connection: Connection) -> bytes:
         """The address of a client, packed."""
@@ -90,45 +140,62 @@ class Sending:
 
     # One message
 
-    def send(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
-        """Put a message, whatever is special about it."""
+    def send(
+        self,
+        header: AnySend,
+        request: Command,
+        connection: Connection,
+        *,
+        added: Mapping[str, str] | None = None,
+        finish: Finish | None = None,
+    ) -> Answer | Deferred:
+        """Put a message or a batch, whatever is special about it.
+
+        `added` are further properties of the broker; `finish` answers in place of the method of this name.
+        """
         if self.pressure.refusal is not None:
             return self.answers.refuse(ResponseCode.SYSTEM_BUSY, self.pressure.refusal)
         try:
             if header.batch:
-                return self._send_batch(header, request, connection)
-            topics_before = self._state.topics.generation
+                return self._send_batch(header, request, connection, added, finish or self.finish)
+            topics_before = self._topics.generation
             target = self.checks.target(header, connection.remote_address)
             queue_id = self._queue_id(header, target)
-            record, properties = self._record(header, request, connection, target, queue_id)
+            record, properties = self._record(header, request, connection, target, queue_id, added)
             self._divert(record, properties)
         except SendRefused as refusal:
             return self.answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
         started = perf_counter()
-        result = self._state.store.put(record)
+        result = self._store.put(record)
         self._count(header.topic, record.topic, result, started)
         handle = None
         if record.topic == DELAY_TOPIC:
-            self._state.delays.stored(record)
+            self._delays.stored(record)
         elif record.topic == TIMER_TOPIC:
-            handle = recall_handle(properties, self._state.config.broker_name)
+            handle = recall_handle(properties, self._settings.broker.broker_name)
         elif record.topic == TRANS_HALF_TOPIC and result.status is _OK:
-            self._state.transactions.counts.add(properties[REAL_TOPIC], 1)
-        return self.finish(
+            self.open_transactions.add(properties[REAL_TOPIC], 1)
+        return (finish or self.finish)(
             result,
             request,
             connection,
             queue_id=queue_id,
             unique_key=properties.get(UNIQ_KEY),
             waits=properties.get(WAIT) != "false",
-            topic_made=self._state.topics.generation != topics_before,
+            topic_made=self._topics.generation != topics_before,
             handle=handle,
         )
 
     def _record(
-        self, header: AnySend, request: Command, connection: Connection, target: SendTarget, queue_id: int
+        self,
+        header: AnySend,
+        request: Command,
+        connection: Connection,
+        target: SendTarget,
+        queue_id: int,
+        added: Mapping[str, str] | None,
     ) -> tuple[Record, dict[str, str]]:
-        properties = self._properties(header)
+        properties = self._properties(header, added)
         record = Record(
             header.topic,
             request.body,
@@ -140,17 +207,19 @@ class Sending:
             reconsume_times=header.reconsume_times or 0,
         )
         if header.topic.startswith(RETRY_PREFIX):
-            redirect_retry(self._state, header, request.version, record, properties)
+            self._retries.redirect(header, request.version, record, properties)
         properties.setdefault(UNIQ_KEY, self._ids.next_id())
-        properties[CLUSTER] = self._state.config.broker_cluster_name
+        properties[CLUSTER] = self._settings.broker.broker_cluster_name
         return record, properties
 
-    def _properties(self, header: AnySend) -> dict[str, str]:
+    def _properties(self, header: AnySend, added: Mapping[str, str] | None) -> dict[str, str]:
         properties = parse_properties(header.properties or "")
         properties.update(self.answers.fields)
         properties.pop(POP_CK, None)
         properties.pop(CRC32, None)  # a checksum of the record, which only the store can know
-        properties.pop(ONCE, None)  # of a copy; those that are meant come with a request of their own
+        properties.pop(ONCE, None)  # of a copy; SEND_ONCE adds its own
+        if added is not None:
+            properties.update(added)
         return properties
 
     @staticmethod
@@ -169,19 +238,26 @@ class Sending:
             return
         level = read_level(properties)
         if properties.get(TRAN_MSG, "").lower() == "true" and not (record.reconsume_times > 0 and level > 0):
-            prepare(self._state, record, properties, level)
+            prepare(self._settings.broker, record, properties, level)
             return
         if record.sys_flag & TRANSACTION_MASK not in _QUEUED_TYPES:
             return
         if level > 0:
-            put_aside(record, properties, level, self._state.delays.levels)
+            put_aside(record, properties, level, self._delays.levels)
         elif wants_timer(record, properties):
-            set_timer(self._state, record, properties)
+            self._timers.set(record, properties)
 
     # A batch
 
-    def _send_batch(self, header: AnySend, request: Command, connection: Connection) -> Answer | Deferred:
-        topics_before = self._state.topics.generation
+    def _send_batch(
+        self,
+        header: AnySend,
+        request: Command,
+        connection: Connection,
+        added: Mapping[str, str] | None,
+        finish: Finish,
+    ) -> Answer | Deferred:
+        topics_before = self._topics.generation
         target = self.checks.target(header, connection.remote_address)
         topic = header.topic
         if len(topic) > MAX_TOPIC_LENGTH:
@@ -190,8 +266,8 @@ class Sending:
             raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
             )
-        properties = self._properties(header)
-        properties[CLUSTER] = self._state.config.broker_cluster_name
+        properties = self._properties(header, added)
+        properties[CLUSTER] = self._settings.broker.broker_cluster_name
         if any(name in properties for name in TIMER_PROPERTIES):
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a delivery time")
         try:
@@ -212,23 +288,23 @@ class Sending:
         )
         batch = MessageBatch(head, items, len(request.body))
         started = perf_counter()
-        result = self._state.store.put_batch(batch)
+        result = self._store.put_batch(batch)
         self._count(topic, topic, result, started)
-        return self.finish(
+        return finish(
             result,
             request,
             connection,
             queue_id=head.queue_id,
             unique_key=properties.get(UNIQ_KEY),
             waits=properties.get(WAIT) != "false",
-            topic_made=self._state.topics.generation != topics_before,
+            topic_made=self._topics.generation != topics_before,
         )
 
     def _count(self, topic: str, stored_in: str, result: PutResult, started: float) -> None:
         if result.status is _OK:
             size = result.end_offset - result.physical_offset
             kind = _KINDS.get(stored_in, PLAIN)
-            self._state.traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, kind)
+            self._traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, kind)
 
     # Answers
 
@@ -266,7 +342,7 @@ class Sending:
         """Answer for a message that was put, now or when it, and its new topic, are on the disk."""
         waits = waits and self.waits_for_flush
         if topic_made:
-            saved = self._state.topic_file.when_saved
+            saved = self._topic_file.when_saved
 
             def after_save(_: OSError | None) -> None:  # the table is saved later, if not now
                 if waits:
@@ -292,11 +368,11 @@ class Sending:
 
         def done(status: PutStatus) -> None:
             self.pressure.waited()
-            self._state.traffic.put_times.took(perf_counter() - started, messages)
+            self._traffic.put_times.took(perf_counter() - started, messages)
             connection.answer(request, answer(status))
 
         self.pressure.waits()
-        self._state.store.when_flushed(result, done)
+        self._store.when_flushed(result, done)
         return DEFERRED
 
 

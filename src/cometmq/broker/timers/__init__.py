@@ -1,6 +1,6 @@
-"""Messages that are delivered at a time of their own: set, kept in the timer wheel, delivered, taken back.
+"""Messages with a delivery time: timed messages on the timer wheel, and delay levels.
 
-`setting` turns a message into one that waits in the timer topic; `enqueuing` brings it from there into the
-timer log and the wheel; `delivery` brings it from there into its queue when it is due; `service` runs both,
-and keeps the files safe.
+`schedule` makes a message wait in the timer topic; `enqueue` takes it from there into the timer log and the
+wheel; `deliver` puts it into its queue when it is due; `service` runs both and saves the files;
+`delay_levels` delivers the 18 delay levels.
 """

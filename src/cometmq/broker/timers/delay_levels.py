@@ -1,11 +1,11 @@
-"""Delayed messages of the 18 levels: put aside, and delivered when they are due.
+"""Delay levels: messages wait in SCHEDULE_TOPIC_XXXX and are delivered when they are due.
 
 Rules kept here:
-- A delayed message waits in the queue of its level, in the order of its arrival; what a queue unit says in
-  the place of its tags is when it is due. The properties say where it belongs, and stay as they are.
-- Nothing polls: one timer waits for the first message that is due. It wakes every now and then all the same,
+- A delayed message waits in the queue of its level, in the order of its arrival; its queue entry has the due
+  time in place of the hash of its tags. REAL_TOPIC and REAL_QID name its target, and stay.
+- Nothing polls: one timer waits for the first message that is due. It wakes every second all the same,
   because the wall clock, which decides, may be set.
-- A level's place moves on when the message is in the log again. Places are saved only once the delivered
+- A level's offset moves on when the message is in the log again. Offsets are saved only once the delivered
   messages are on the disk, so that no crash loses one; after an orderly stop the next start goes on exactly
   there, after a kill messages of the last two seconds may be delivered again: a save begins every second, and
   waits for the disk.
@@ -19,24 +19,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.restoring import Target
+from cometmq.broker.monitor.counters import Traffic
+from cometmq.broker.real_targets import RealTargets, restored
+from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
-from cometmq.broker.set_aside import DELAYS, BackOff, UnprocessableError, check_put, is_passing
+from cometmq.broker.set_aside import DELAYS, BackOff, SetAside, UnprocessableError, check_put
+from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.message_properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.topic import DataVersion
+from cometmq.ports.clock import Clock
 from cometmq.store.dispatch_rules import DelayLevels
+from cometmq.store.message_store import MessageStore
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.extension import is_ext_address
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import DelayOffsetTable
 from cometmq.wire.record.codec import Record, decode_record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -44,7 +46,6 @@ AT_ONCE: Final = 32
 """Messages that are delivered before others get their turn."""
 LONGEST_SLEEP_S: Final = 1.0
 FAILURE_S: Final = 10.0
-SAVE_INTERVAL_MS: Final = 1000
 
 _NEVER: Final = float("inf")
 
@@ -67,58 +68,57 @@ def put_aside(record: Record, properties: dict[str, str], level: int, levels: De
     record.properties_block = stored_block(properties)
 
 
-def bring_back(waiting: Record, properties: Mapping[str, str], target: Target) -> Record:
-    """The message that waited, for the queue that it belongs to."""
-    topic, queue_id = target
-    return Record(
-        topic,
-        waiting.body,
-        stored_block(properties),
-        queue_id=queue_id,
-        flag=waiting.flag,
-        sys_flag=waiting.sys_flag,
-        born_timestamp_ms=waiting.born_timestamp_ms,
-        born_host=waiting.born_host,
-        reconsume_times=waiting.reconsume_times,
-    )
-
-
 class DelayService:
     """Delivers delayed messages; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self.levels = DelayLevels(state.store_config.message_delay_level)
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        files: TableFiles,
+        store: MessageStore,
+        traffic: Traffic,
+        targets: RealTargets,
+        set_aside: SetAside,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._traffic = traffic
+        self._set_aside = set_aside
+        self._targets = targets
+        self.levels = DelayLevels(settings.store.message_delay_level)
         self.offsets: dict[int, int] = {}
-        """By level: the next place in its queue."""
+        """By level: the next offset of its queue."""
         self._due_ms: dict[int, float] = dict.fromkeys(range(1, len(self.levels.delays_ms) + 1), _NEVER)
         """By level: when the next message is due."""
-        self._data_version = DataVersion(0, state.clock.now_ms(), 0)
-        self._version_step = state.config.delay_offset_update_version_step
+        self._data_version = DataVersion(0, clock.now_ms(), 0)
+        self._version_step = settings.broker.delay_offset_update_version_step
         self._moves = 0
         self._saved_moves = 0
         self._safe: DelayOffsetTable | None = None
+        self._file = files.table(DelayOffsetTable, self.snapshot)
         self._back_off = BackOff()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # File
 
-    def load(self, saved: DelayOffsetTable | None) -> None:
-        """Take over what was saved."""
+    def load(self) -> None:
+        """Take over what was saved; blocks."""
+        saved = self._file.file.load()
         if saved is not None:
             self.offsets.update(saved.offset_table)
             self._data_version = saved.data_version or self._data_version
 
     def snapshot(self) -> DelayOffsetTable:
-        """The places up to which all delivered messages are on the disk."""
+        """The offsets up to which all delivered messages are on the disk."""
         return self._safe or self.current()
 
     def current(self) -> DelayOffsetTable:
         return DelayOffsetTable(self._data_version, dict(self.offsets))
 
     def save_soon(self) -> None:
-        """Save the places, if they moved, once what was delivered is on the disk."""
+        """Save the offsets, if they moved, once what was delivered is on the disk."""
         if self._moves == self._saved_moves:
             return
         moves, table = self._moves, self.current()
@@ -127,31 +127,31 @@ class DelayService:
             if status is PutStatus.PUT_OK:
                 self._saved_moves = max(self._saved_moves, moves)
                 self._safe = table
-                self._state.delay_file.changed()
+                self._file.changed()
 
-        store = self._state.store
+        store = self._store
         store.flusher.when_flushed(store.log.max_offset, done)
 
     async def save(self) -> None:
-        """Save the places as they are now; they stay as they were saved if the log cannot be synced."""
-        store = self._state.store
+        """Save the offsets as they are now; they stay as they were saved if the log cannot be synced."""
+        store = self._store
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
             self._safe = self.current()
-            self._state.delay_file.changed()
+            self._file.changed()
 
     # Life
 
     def start(self) -> None:
         """Go on where the last run ended."""
-        queues = self._state.store.queues
+        queues = self._store.queues
         for level in self._due_ms:
             queue = queues.find(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            place = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
-            if place != at:
-                log.warning("delay level %d goes on at %d: %d is not in its queue", level, place, at)
+            queue_offset = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            if queue_offset != at:
+                log.warning("delay level %d goes on at %d: %d is not in its queue", level, queue_offset, at)
             if queue is not None or level in self.offsets:
-                self.offsets[level] = place
+                self.offsets[level] = queue_offset
             self._look(level)
         self._safe = self.current()
         self._task = asyncio.ensure_future(self._run())
@@ -194,40 +194,36 @@ class DelayService:
     def _sleep_s(self, next_ms: float) -> float | None:
         if next_ms == _NEVER:
             return None
-        return min(max(next_ms - self._state.clock.now_ms(), 0) / 1000, LONGEST_SLEEP_S)
+        return min(max(next_ms - self._clock.now_ms(), 0) / 1000, LONGEST_SLEEP_S)
 
     async def _deliver_due(self) -> float:
-        """Deliver what is due; the answer is how long to wait if a message could not be put."""
+        """Deliver due messages; returns how long to wait if one could not be put."""
         more = True
         while more:
             more = False
             for level, due_ms in self._due_ms.items():
-                if due_ms > self._state.clock.now_ms():
+                if due_ms > self._clock.now_ms():
                     continue
                 if not await self._deliver(level):
                     return self._back_off.failed()
                 self._back_off.succeeded()
                 self._look(level)
-                more |= self._due_ms[level] <= self._state.clock.now_ms()
+                more |= self._due_ms[level] <= self._clock.now_ms()
                 await asyncio.sleep(0)  # others get their turn
         return 0.0
 
     async def _deliver(self, level: int) -> bool:
         """Deliver some messages of a level; False if that did not go on."""
-        offset, count = self._due_places(level)
+        offset, count = self._due_range(level)
         if not count:
             return False
-        found = await self._state.store.get(DELAY_TOPIC, level - 1, offset, count)
-        for view, place in zip(found.records, found.queue_offsets, strict=True):
-            try:
+        found = await self._store.get(DELAY_TOPIC, level - 1, offset, count)
+        for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+            with self._set_aside.guard(DELAYS, DELAY_TOPIC, level - 1, queue_offset):
                 if not self._deliver_one(decode_record(view)):
                     return False
-                self._state.counters.delayed += 1
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                self._state.set_aside.add_place(DELAYS, DELAY_TOPIC, level - 1, place, error)
-            self._move(level, place + 1)
+                self._traffic.delayed_messages += 1
+            self._move(level, queue_offset + 1)
         if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
             self._move(level, found.next_offset)
         return self.offsets.get(level, 0) > offset
@@ -237,9 +233,9 @@ class DelayService:
         if waiting.topic != DELAY_TOPIC:
             raise UnprocessableError(f"it is a message of topic {waiting.topic}")
         properties = waiting.properties()
-        target = self._state.targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
-        message = bring_back(waiting, properties, target)
-        status = self._state.store.put(message).status
+        target = self._targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
+        message = restored(waiting, *target, stored_block(properties))
+        status = self._store.put(message).status
         is_put = check_put(status)
         if not is_put and self._back_off.is_first:
             log.warning("a delayed message for %s cannot be put yet: %s", message.topic, status.value)
@@ -250,17 +246,17 @@ class DelayService:
         self._moves += 1
         if self._moves % self._version_step == 0:
             version = self._data_version
-            now_ms = self._state.clock.now_ms()
+            now_ms = self._clock.now_ms()
             self._data_version = DataVersion(version.state_version, now_ms, version.counter + 1)
 
-    def _due_places(self, level: int) -> tuple[int, int]:
+    def _due_range(self, level: int) -> tuple[int, int]:
         """Where a level goes on, and how many messages from there on are due, of those delivered at once."""
         offset = self.offsets.get(level, 0)
-        queue = self._state.store.queues.find(DELAY_TOPIC, level - 1)
+        queue = self._store.queues.find(DELAY_TOPIC, level - 1)
         if queue is None:
             return offset, 0
         offset = max(offset, queue.min_offset)
-        now_ms = self._state.clock.now_ms()
+        now_ms = self._clock.now_ms()
         count = 0
         for unit in queue.units(offset, AT_ONCE):
             if self._due(level, queue, unit[2], now_ms) > now_ms:
@@ -270,12 +266,12 @@ class DelayService:
 
     def _look(self, level: int) -> None:
         """Note when the next message of a level is due."""
-        queue = self._state.store.queues.find(DELAY_TOPIC, level - 1)
+        queue = self._store.queues.find(DELAY_TOPIC, level - 1)
         self._due_ms[level] = _NEVER
         if queue is not None:
             unit = queue.unit(max(self.offsets.get(level, 0), queue.min_offset))
             if unit is not None:
-                self._due_ms[level] = self._due(level, queue, unit[2], self._state.clock.now_ms())
+                self._due_ms[level] = self._due(level, queue, unit[2], self._clock.now_ms())
 
     def _due(self, level: int, queue: ConsumeQueue, code: int, now_ms: int) -> int:
         """When the message of a queue unit is due."""

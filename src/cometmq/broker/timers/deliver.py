@@ -1,4 +1,4 @@
-"""From the wheel into the queues that messages belong to.
+"""Timer delivery: from the wheel into the queues of the messages.
 
 Rules kept here:
 - Slots are delivered in their order, and within a slot messages in the order of their arrival. Cancellations
@@ -17,11 +17,13 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts
+from cometmq.broker.real_targets import RealTargets, restored
 from cometmq.broker.send.properties import stored_block
-from cometmq.broker.set_aside import TIMERS, BackOff, UnprocessableError, check_put, is_passing
+from cometmq.broker.set_aside import TIMERS, BackOff, SetAside, UnprocessableError, check_put, is_passing
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.schedule import cancel_key
 from cometmq.model.errors import ProtocolError, StoreError
@@ -36,12 +38,11 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.model.names import TIMER_TOPIC
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.timer.log import MAGIC_DELETE, MAGIC_ROLL, TimerRecord
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -50,7 +51,7 @@ T = TypeVar("T")
 AT_ONCE: Final = 24
 """Messages that are delivered before others get their turn."""
 LATE_AT_ONCE: Final = 48
-"""The same while deliveries are late: beside a full load of sends this takes a fifth of the time."""
+"""The number while deliveries are late: beside a full load of sends this takes a fifth of the time."""
 READ_AT_ONCE: Final = 512
 """Records of the timer log, or messages, that are read in one go, beside the event loop."""
 PASSED_AT_ONCE: Final = 2000
@@ -61,12 +62,25 @@ NEVER_ENQUEUED: Final = str(LARGEST_LONG)
 class TimerDelivery:
     """Delivers what is due; belongs to the event loop, `worker` reads what may be far back."""
 
-    def __init__(self, state: BrokerState, files: TimerFiles, counts: TopicCounts, worker: Executor) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        worker: Executor,
+        store: MessageStore,
+        targets: RealTargets,
+        set_aside: SetAside,
+        files: TimerFiles,
+        counts: TopicCounts,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._set_aside = set_aside
+        self._targets = targets
         self._log, self._wheel = files.log, files.wheel
         self._counts = counts
         self._worker = worker
-        self._slot_ms = state.store_config.timer_slot_ms
+        self._slot_ms = settings.store.timer_slot_ms
         self.read_time_ms = 0
         """Slots before this are delivered."""
         self.is_stopping = False
@@ -104,7 +118,7 @@ class TimerDelivery:
     async def _deliver_all(self, timers: Sequence[TimerRecord], cancelled: set[str]) -> None:
         start = 0
         while start < len(timers):
-            is_late = self._state.clock.now_ms() > self.read_time_ms + 2 * self._slot_ms
+            is_late = self._clock.now_ms() > self.read_time_ms + 2 * self._slot_ms
             end = start + (LATE_AT_ONCE if is_late else AT_ONCE)
             for timer in timers[start:end]:
                 await self._deliver(timer, cancelled)
@@ -141,7 +155,7 @@ class TimerDelivery:
 
     async def _fetch(self, timers: Sequence[TimerRecord]) -> None:
         """Bring the messages of timers into memory, those for which the disk has to be asked."""
-        read = self._state.store.log
+        read = self._store.log
         cold = read.on_disk((timer.commit_log_offset, timer.message_size) for timer in timers)
         if cold:
             await self._beside(lambda: read.fetch(cold))
@@ -151,7 +165,7 @@ class TimerDelivery:
 
     def _message(self, timer: TimerRecord) -> Record | None:
         """The message of a timer; None if it is gone, or is none."""
-        view = self._state.store.lookup.at(timer.commit_log_offset)
+        view = self._store.lookup.at(timer.commit_log_offset)
         if view is None:
             log.error("the timed message at %d is not there any more", timer.commit_log_offset)
             return None
@@ -160,7 +174,7 @@ class TimerDelivery:
             if message.topic != TIMER_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {message.topic!r}")
         except (ProtocolError, UnprocessableError) as error:
-            self._state.set_aside.add_at(TIMERS, TIMER_TOPIC, timer.commit_log_offset, error)
+            self._set_aside.add_at(TIMERS, TIMER_TOPIC, timer.commit_log_offset, error)
             return None
         return message
 
@@ -175,7 +189,7 @@ class TimerDelivery:
         except Exception as error:
             if is_passing(error):
                 raise
-            self._state.set_aside.add_record(TIMERS, message, error)
+            self._set_aside.add_record(TIMERS, message, error)
 
     async def _deliver_due(self, message: Record, timer: TimerRecord, cancelled: set[str]) -> None:
         properties = message.properties()
@@ -203,28 +217,16 @@ class TimerDelivery:
             if TIMER_DEL_UNIQKEY in properties:
                 log.warning("a cancellation for %r came too late", properties[TIMER_DEL_UNIQKEY])
                 return
-            topic, queue_id = self._state.targets.find(
+            topic, queue_id = self._targets.find(
                 properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID), from_timers=True
             )
-        properties[TIMER_DEQUEUE_MS] = str(self._state.clock.now_ms())
-        await self._put(
-            Record(
-                topic,
-                message.body,
-                stored_block(properties),
-                queue_id=queue_id,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_timestamp_ms=message.born_timestamp_ms,
-                born_host=message.born_host,
-                reconsume_times=message.reconsume_times,
-            )
-        )
+        properties[TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
+        await self._put(restored(message, topic, queue_id, stored_block(properties)))
         self.delivered += not rolls
 
     async def _put(self, message: Record) -> None:
         back_off = BackOff()
-        while not check_put(status := self._state.store.put(message).status):
+        while not check_put(status := self._store.put(message).status):
             if back_off.is_first:
                 log.warning("a timed message for %s cannot be put yet: %s", message.topic, status.value)
             await asyncio.sleep(back_off.failed())

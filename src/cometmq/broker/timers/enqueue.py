@@ -1,14 +1,13 @@
-"""From the timer topic into the timer log and the wheel.
+"""Timer enqueue: from the timer topic into the timer log and the wheel.
 
 Rules kept here:
-- Messages are taken in the order of the timer topic, each once: the place in its queue moves on when the
-  record in the timer log is complete. Where both disagree after a kill, the newer one of both places is
-  right.
+- Messages are taken in the order of the timer topic, each once: the queue offset moves on when the record in
+  the timer log is complete. Where both disagree after a kill, the newer one of both is right.
 - A message further away than the window of the wheel is set for a moment within it, from where it goes
   through the timer topic once more.
 - The write time, before which slots are closed, moves only when everything that came before it was taken: a
   cancellation that was accepted in time is in the slot before its messages are delivered.
-- A record that is no timed message, or says no time or no place that it belongs to, is set aside.
+- A record that is no timed message, or has no time or no target, is set aside.
 - A message for a slot that is delivered already is delivered at once. Every other one goes into its slot,
   also if its time is over, as after a long stop: nothing overtakes what is in the wheel, and what was taken
   back in time stays taken back.
@@ -20,13 +19,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.set_aside import TIMERS, UnprocessableError, is_passing
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.real_targets import RealTargets
+from cometmq.broker.set_aside import TIMERS, SetAside, UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import DECADE_MS, TimerFiles
 from cometmq.model.errors import ProtocolError
 from cometmq.model.java_numbers import java_long
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
 from cometmq.model.names import TIMER_TOPIC
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
@@ -35,7 +38,6 @@ from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
 
 if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
     from cometmq.broker.timers.deliver import TimerDelivery
 
 log = logging.getLogger("cometmq.broker")
@@ -43,7 +45,7 @@ log = logging.getLogger("cometmq.broker")
 AT_ONCE: Final = 32
 """Messages that are taken before others get their turn."""
 BLANK_SLOTS: Final = 60
-"""So many slots of a round stay empty, so that its end and its beginning never meet."""
+"""The slots of a round that stay empty, so that its end and its beginning never meet."""
 _HASHES_REMEMBERED: Final = 4096
 
 
@@ -51,10 +53,23 @@ class TimerEnqueuing:
     """Takes the messages of the timer topic; belongs to the event loop."""
 
     def __init__(
-        self, state: BrokerState, files: TimerFiles, counts: TopicCounts, delivery: TimerDelivery
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
+        targets: RealTargets,
+        set_aside: SetAside,
+        files: TimerFiles,
+        counts: TopicCounts,
+        delivery: TimerDelivery,
     ) -> None:
-        config = state.store_config
-        self._state = state
+        config = settings.store
+        self._store = store
+        self._clock = clock
+        self._set_aside = set_aside
+        self._targets = targets
+        self._traffic = traffic
         self._log, self._wheel = files.log, files.wheel
         self._counts = counts
         self._delivery = delivery
@@ -65,7 +80,7 @@ class TimerEnqueuing:
         )
         self._hashes: dict[str, int] = {}
         self.queue_offset = 0
-        """The next place in the timer topic."""
+        """The next offset of the timer topic."""
         self.write_time_ms = 0
         """Slots before this are closed."""
         self.latest_ms = -1
@@ -76,22 +91,22 @@ class TimerEnqueuing:
     def resume(self, saved: TimerProgress, read_time_ms: int) -> None:
         """Find out where to go on in the timer topic; slots before the read time are delivered."""
         self.write_time_ms = read_time_ms
-        found = self._behind_last_timer()
+        found = self._after_last_timer()
         is_whole = self._log.end >= saved.last_timer_log_flush_pos
         if found is None:
-            place = saved.last_timer_queue_offset if is_whole else 0
+            offset = saved.last_timer_queue_offset if is_whole else 0
         else:
-            place = max(found, saved.last_timer_queue_offset) if is_whole else found
-        queue = self._state.store.queues.find(TIMER_TOPIC, 0)
-        self.queue_offset = 0 if queue is None else min(max(place, queue.min_offset), queue.max_offset)
+            offset = max(found, saved.last_timer_queue_offset) if is_whole else found
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
+        self.queue_offset = 0 if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
         self.latest_ms = self._wheel.latest()
 
-    def _behind_last_timer(self) -> int | None:
-        """The place behind the message of the last record in the timer log; None if that is not known."""
+    def _after_last_timer(self) -> int | None:
+        """The offset after the message of the last record in the timer log; None if that is not known."""
         timer = self._log.last()
         if timer is None:
             return None
-        view = self._state.store.log.view(timer.commit_log_offset, timer.message_size)
+        view = self._store.log.view(timer.commit_log_offset, timer.message_size)
         if view is None:
             return None
         try:
@@ -101,29 +116,25 @@ class TimerEnqueuing:
         return message.queue_offset + 1 if message.topic == TIMER_TOPIC else None
 
     def _now_slot(self) -> int:
-        return self._state.clock.now_ms() // self._slot_ms * self._slot_ms
+        return self._clock.now_ms() // self._slot_ms * self._slot_ms
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """How many messages of the timer topic are to be taken."""
-        queue = self._state.store.queues.find(TIMER_TOPIC, 0)
+        queue = self._store.queues.find(TIMER_TOPIC, 0)
         return 0 if queue is None else max(queue.max_offset - self.queue_offset, 0)
 
     async def catch_up(self, *, takes: bool = True) -> None:
         """Take everything that is there now, and close the slots that are over."""
-        store = self._state.store
+        store = self._store
         slot = self._now_slot()
-        target = self.queue_offset + self.behind if takes else 0
+        target = self.queue_offset + self.lag if takes else 0
         while self.queue_offset < target:
             found = await store.get(TIMER_TOPIC, 0, self.queue_offset, AT_ONCE)
-            for view, place in zip(found.records, found.queue_offsets, strict=True):
-                try:
+            for view, offset in zip(found.records, found.queue_offsets, strict=True):
+                with self._set_aside.guard(TIMERS, TIMER_TOPIC, 0, offset):
                     await self._take(decode_record(view), slot)
-                except Exception as error:
-                    if is_passing(error):
-                        raise
-                    self._state.set_aside.add_place(TIMERS, TIMER_TOPIC, 0, place, error)
-                self.queue_offset = place + 1
+                self.queue_offset = offset + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over
                 self.queue_offset = found.next_offset
@@ -142,12 +153,12 @@ class TimerEnqueuing:
             self._delivery.read_time_ms = self.write_time_ms  # there is nothing in the wheel
         block = bytes(message.properties_block)
         due_ms = java_long(find_property(block, TIMER_OUT_MS))
-        if due_ms is None or due_ms > self._state.clock.now_ms() + DECADE_MS:
+        if due_ms is None or due_ms > self._clock.now_ms() + DECADE_MS:
             raise UnprocessableError(f"its {TIMER_OUT_MS} is no time within the next years")
-        topic, _ = self._state.targets.find(
+        topic, _ = self._targets.find(
             find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID), from_timers=True
         )
-        self._state.traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
+        self._traffic.delayed(topic, max(due_ms - message.born_timestamp_ms, 0))
         if due_ms < self._delivery.read_time_ms:
             await self._delivery.deliver_late(message)
             return

@@ -43,7 +43,7 @@ class TimerFiles:
         self._checkpoint = TimerCheckpoint(disk, root / CONFIG_FOLDER / CHECKPOINT_FILE)
 
     def open(self, message_end: int) -> TimerProgress:
-        """Load and recover; the answer is how far the timers were, as far as that is certain.
+        """Load and recover; returns the progress of the timers, as far as that is certain.
 
         `message_end` is the end of the commit log: what lies behind it will be another message.
         """

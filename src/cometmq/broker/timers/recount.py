@@ -1,4 +1,4 @@
-"""Counting waiting messages anew, once a day: a kill leaves the numbers off by what was not saved.
+"""Recount of waiting timers, once a day: a kill leaves the saved numbers off.
 
 The same is done at a start that finds no numbers, or none that can be read.
 
@@ -18,16 +18,16 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.files import TimerFiles
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import StoreError
+from cometmq.ports.clock import Clock
 from cometmq.store.timer.log import MAGIC_DELETE
 from cometmq.wire.java_hash import java_hash
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -39,9 +39,18 @@ class TimerRecount:
     """Counts once a day; belongs to the event loop."""
 
     def __init__(
-        self, state: BrokerState, files: TimerFiles, counts: TopicCounts, worker: Executor, slot_ms: int
+        self,
+        settings: Settings,
+        clock: Clock,
+        worker: Executor,
+        topics: Topics,
+        files: TimerFiles,
+        counts: TopicCounts,
+        slot_ms: int,
     ) -> None:
-        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._topics = topics
         self._files = files
         self._counts = counts
         self._worker = worker
@@ -52,7 +61,7 @@ class TimerRecount:
         """Set it to have them counted soon, whatever the hour is."""
 
     def _today(self) -> int:
-        return datetime.fromtimestamp(self._state.clock.now_ms() / 1000).toordinal()
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000).toordinal()
 
     @property
     def is_running(self) -> bool:
@@ -61,12 +70,12 @@ class TimerRecount:
     @property
     def is_due(self) -> bool:
         """Whether this is the hour, and nothing was counted today; a start counts as that."""
-        config = self._state.store_config
+        config = self._settings.store
         if self.is_wanted and not self.is_running:
             return True
         if not config.timer_enable_check_metrics or self.is_running:
             return False
-        now = datetime.fromtimestamp(self._state.clock.now_ms() / 1000)
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000)
         return self._day != now.toordinal() and f"{now.hour:02d}" in config.timer_check_metrics_when.split(
             ";"
         )
@@ -92,7 +101,7 @@ class TimerRecount:
 
     async def _run(self, read_time_ms: int, latest_ms: int, before: dict[str, int]) -> None:
         counted = await self._count(read_time_ms, latest_ms)
-        names = {java_hash(name): name for name in (*self._state.topics.table, *self._counts.counts)}
+        names = {java_hash(name): name for name in (*self._topics.table, *self._counts.counts)}
         waiting = {names[hashed]: count for hashed, count in counted.items() if hashed in names}
         for topic in {*waiting, *self._counts.counts}:
             off = waiting.get(topic, 0) - before.get(topic, 0)

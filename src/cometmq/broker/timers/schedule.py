@@ -1,4 +1,4 @@
-"""Turning a message into one that waits in the timer topic, and the handle by which it can be taken back.
+"""Timed messages: the delivery time of a send, and the recall handle.
 
 Rules kept here:
 - A message is never delivered before its time, and at most one slot of the wheel after it: it is set for the
@@ -14,8 +14,8 @@ from __future__ import annotations
 import binascii
 import random
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
@@ -31,18 +31,16 @@ from cometmq.model.message_properties import (
     UNIQ_KEY,
 )
 from cometmq.model.names import RETRY_PREFIX, TIMER_TOPIC
+from cometmq.store.config import StoreConfig
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.codec import Record
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 _HANDLE_VERSION: Final = "v1"
 _HANDLE_PARTS: Final = 5
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says."""
+    """The fields of a recall handle."""
 
     topic: str
     broker_name: str
@@ -60,13 +58,20 @@ def wants_timer(record: Record, properties: Mapping[str, str]) -> bool:
     )
 
 
-def set_timer(state: BrokerState, record: Record, properties: dict[str, str]) -> None:
-    """Let a message wait in the timer topic until its time; raises `SendRefused`."""
-    config = state.store_config
+def set_timer(
+    record: Record,
+    properties: dict[str, str],
+    config: StoreConfig,
+    now_ms: int,
+    count_at: Callable[[int], int],
+) -> None:
+    """Let a message wait in the timer topic until its time; raises `SendRefused`.
+
+    `count_at` returns how many messages wait in a slot.
+    """
     if not config.timer_wheel_enable:
         remark = "accurate timer message is not enabled, timerWheelEnable is false"
         raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
-    now_ms = state.clock.now_ms()
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None or deliver_ms - now_ms > config.timer_max_delay_sec * 1000:
         raise _illegal(config.timer_max_delay_sec)
@@ -75,7 +80,7 @@ def set_timer(state: BrokerState, record: Record, properties: dict[str, str]) ->
             raise _illegal(config.timer_max_delay_sec)
         return
     slot_ms = slot_before(deliver_ms, config.timer_slot_ms)
-    if _is_overfull(state.timers.count_at(slot_ms), config.timer_congest_num_each_slot):
+    if _is_overfull(count_at(slot_ms), config.timer_congest_num_each_slot):
         most = config.timer_congest_num_each_slot
         remark = (
             f"timer message is under flow control, max num limit is {2 * most} or the current value is "
@@ -119,7 +124,7 @@ def _illegal(max_delay_s: int) -> SendRefused:
 
 
 def _is_overfull(count: int, most: int) -> bool:
-    """Whether a slot with so many timers takes no more; between the limit and twice that, chance decides."""
+    """Whether a slot takes no more timers; between the limit and twice that, chance decides."""
     return count > most and random.random() * most < count - most
 
 
@@ -138,7 +143,7 @@ def recall_handle(properties: Mapping[str, str], broker_name: str) -> str | None
 
 
 def read_handle(text: str) -> RecallHandle | None:
-    """What a handle says; None if it is none."""
+    """Parse a recall handle; None if it is none."""
     try:
         padded = text + "=" * (-len(text) % 4)
         parts = urlsafe_b64decode(padded.encode("ascii")).decode().split(" ")
@@ -152,5 +157,5 @@ def read_handle(text: str) -> RecallHandle | None:
 
 
 def cancel_key(topic: str, unique_key: str) -> str:
-    """What a cancellation calls the message that it takes back."""
+    """The key by which a cancellation names its message."""
     return f"{topic}+{unique_key}"

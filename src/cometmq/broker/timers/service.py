@@ -17,24 +17,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.saved_tables import Periodic, SavedTable
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.real_targets import RealTargets
+from cometmq.broker.saved_tables import Periodic, TableFiles
+from cometmq.broker.set_aside import SetAside
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.deliver import TimerDelivery
 from cometmq.broker.timers.enqueue import BLANK_SLOTS, TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
+from cometmq.broker.timers.schedule import set_timer
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.names import TIMER_TOPIC
 from cometmq.model.topic import DataVersion
+from cometmq.ports.clock import Clock
+from cometmq.ports.disk import Disk
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import TimerMetricsTable
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.wire.record.codec import Record
 
 log = logging.getLogger("cometmq.broker")
 
@@ -50,24 +55,40 @@ EXPIRE_S: Final = 30.0
 class TimerService:
     """Sets, delivers and saves timers; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, worker: Executor | None = None) -> None:
-        self._state = state
-        config = state.store_config
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        disk: Disk,
+        files: TableFiles,
+        store: MessageStore,
+        topics: Topics,
+        traffic: Traffic,
+        targets: RealTargets,
+        set_aside: SetAside,
+        worker: Executor | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        config = settings.store
         self.runs = config.timer_wheel_enable and config.broker_role != "SLAVE"
         """Whether this broker delivers timed messages."""
         self._slot_ms = config.timer_slot_ms
         self._worker = worker or ThreadPoolExecutor(2, thread_name_prefix="broker-timers")
-        self._files = TimerFiles(state.disk, state.clock, config)
-        self.counts = TopicCounts(state.clock)
+        self._files = TimerFiles(disk, clock, config)
+        self.counts = TopicCounts(clock)
         """How many messages of each topic wait for their time."""
-        self.delivery = TimerDelivery(state, self._files, self.counts, self._worker)
-        self.enqueuing = TimerEnqueuing(state, self._files, self.counts, self.delivery)
-        self.recount = TimerRecount(state, self._files, self.counts, self._worker, self._slot_ms)
-        self._metrics_file = SavedTable(
-            ConfigFile(state.disk, config.root / CONFIG_FOLDER, TimerMetricsTable),
-            lambda: TimerMetricsTable(*self.counts.copy()),
-            self._worker,
+        self.delivery = TimerDelivery(
+            settings, clock, self._worker, store, targets, set_aside, self._files, self.counts
         )
+        self.enqueuing = TimerEnqueuing(
+            settings, clock, store, traffic, targets, set_aside, self._files, self.counts, self.delivery
+        )
+        self.recount = TimerRecount(
+            settings, clock, self._worker, topics, self._files, self.counts, self._slot_ms
+        )
+        self._metrics_file = files.table(TimerMetricsTable, lambda: TimerMetricsTable(*self.counts.copy()))
         self._saved = TimerProgress()
         self._saving: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
@@ -87,6 +108,10 @@ class TimerService:
         slot = self._files.wheel.get(slot_ms)
         return 0 if slot is None else slot.num
 
+    def set(self, record: Record, properties: dict[str, str]) -> None:
+        """Let a message wait in the timer topic until its time; raises `SendRefused`."""
+        set_timer(record, properties, self._settings.store, self._clock.now_ms(), self.count_at)
+
     @property
     def progress(self) -> TimerProgress:
         """How far the timers are, as it was last saved."""
@@ -97,7 +122,7 @@ class TimerService:
         """How much later than it should be the next message is delivered."""
         if not self._is_waiting:
             return 0
-        return max(self._state.clock.now_ms() - self.delivery.read_time_ms - self._slot_ms, 0)
+        return max(self._clock.now_ms() - self.delivery.read_time_ms - self._slot_ms, 0)
 
     @property
     def _is_waiting(self) -> bool:
@@ -110,25 +135,25 @@ class TimerService:
         if not self.runs:
             return
         loop = asyncio.get_running_loop()
-        message_end = self._state.store.log.max_offset
+        message_end = self._store.log.max_offset
         self._saved = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
-        metrics = await loop.run_in_executor(self._worker, self._metrics_file.file.load)
+        metrics = await self._metrics_file.load()
         if metrics is None:
             self.recount.is_wanted = True
         else:
             self.counts.load(metrics.data_version, metrics.timing_count)
-        now_slot = self._state.clock.now_ms() // self._slot_ms * self._slot_ms
+        now_slot = self._clock.now_ms() // self._slot_ms * self._slot_ms
         oldest_ms = now_slot - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
         self.delivery.read_time_ms = max(saved.last_read_time_ms // self._slot_ms * self._slot_ms, oldest_ms)
         self.enqueuing.resume(saved, self.delivery.read_time_ms)
-        if not self._is_waiting and not self.enqueuing.behind:
+        if not self._is_waiting and not self.enqueuing.lag:
             self.counts.clear()
         log.info(
             "timers go on at %d of the timer topic; delivered up to %d",
             *(self.enqueuing.queue_offset, self.delivery.read_time_ms),
         )
-        self._state.store.arrivals.append(self._arrived, TIMER_TOPIC)
-        self._state.on_config_change.append(self._wake.set)
+        self._store.arrivals.append(self._arrived, TIMER_TOPIC)
+        self._settings.on_change.append(self._wake.set)
         self._task = asyncio.ensure_future(self._run())
         for work in self._upkeep:
             work.start()
@@ -138,7 +163,7 @@ class TimerService:
         for work in self._upkeep:
             work.stop()
         if self._task is not None:
-            self._state.store.arrivals.remove(self._arrived, TIMER_TOPIC)
+            self._store.arrivals.remove(self._arrived, TIMER_TOPIC)
             self._stopping = self.delivery.is_stopping = True
             self._wake.set()
             await asyncio.wait([self._task], timeout=STOP_S)
@@ -178,7 +203,7 @@ class TimerService:
                 await asyncio.sleep(min(GATHER_S, self._slot_ms / 20_000, self._slot_left_s()))
 
     async def _turn(self) -> None:
-        config, enqueuing, delivery = self._state.store_config, self.enqueuing, self.delivery
+        config, enqueuing, delivery = self._settings.store, self.enqueuing, self.delivery
         if not self._is_waiting:
             delivery.read_time_ms = max(delivery.read_time_ms, enqueuing.write_time_ms)
         if self.recount.is_due:
@@ -194,7 +219,7 @@ class TimerService:
 
     def _slot_left_s(self) -> float:
         slot_ends_ms = self.enqueuing.write_time_ms + self._slot_ms
-        return max(slot_ends_ms - self._state.clock.now_ms(), 1) / 1000
+        return max(slot_ends_ms - self._clock.now_ms(), 1) / 1000
 
     # Files
 
@@ -214,13 +239,13 @@ class TimerService:
         )
 
     async def _save(self) -> None:
-        store, version, offset = self._state.store, self._saved.data_version, self.enqueuing.queue_offset
+        store, version, offset = self._store, self._saved.data_version, self.enqueuing.queue_offset
         progress = TimerProgress(
             self.delivery.read_time_ms,
             self._files.log.end,
             offset,
             offset,
-            DataVersion(version.state_version, self._state.clock.now_ms(), version.counter + 1),
+            DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1),
         )
         changes = self._files.wheel.take_changes()
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
@@ -245,13 +270,13 @@ class TimerService:
         await asyncio.get_running_loop().run_in_executor(self._worker, self._files.close)
 
     def _save_metrics(self) -> None:
-        if not self._is_waiting and not self.enqueuing.behind:
+        if not self._is_waiting and not self.enqueuing.lag:
             self.counts.clear()
         if self.counts.is_dirty:
             self._metrics_file.changed()
 
     def _remove_expired(self) -> None:
-        expired = self._files.log.detach_expired(self._state.store.log.min_offset)
+        expired = self._files.log.detach_expired(self._store.log.min_offset)
         if expired:
             loop = asyncio.get_running_loop()
             erasing = loop.run_in_executor(self._worker, self._files.erase, expired)

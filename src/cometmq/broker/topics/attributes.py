@@ -22,7 +22,7 @@ MESSAGE_TYPE: Final = "message.type"
 RESERVE_TIME: Final = "reserve.time"
 
 UNSUPPORTED: Final = ((QUEUE_TYPE, "BatchCQ"), (CLEANUP_POLICY, "COMPACTION"))
-"""What RocketMQ has and this broker has not."""
+"""Attributes of RocketMQ that this broker does not support."""
 
 _LONGEST: Final = 2**63 - 1
 

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import legal_names, refuse_topic
 from cometmq.model.names import (
     BENCHMARK_TOPIC,
@@ -42,7 +43,6 @@ from cometmq.model.topic import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
-    TOPIC_UNIT,
     TOPIC_UNIT_SUB,
     DataVersion,
     TopicConfig,
@@ -61,9 +61,9 @@ _INHERITABLE: Final = _READ_WRITE | PERM_INHERIT
 class Topics:
     """The table of topics; belongs to the event loop."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, *, has_timers: bool = True) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
-        self.config = config
+        self._settings = settings
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self._refusals = Rarely()
         self.generation = 0
@@ -72,7 +72,7 @@ class Topics:
         """Called after each change with the topics that changed; with none when topics were deleted."""
         self.on_dirty: Callable[[], None] | None = None
         """Called when the table has to be saved."""
-        built_in = list(_built_in(config, has_timers=has_timers))
+        built_in = list(_built_in(settings.broker, has_timers=settings.store.timer_wheel_enable))
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in built_in}
         self.system_topics = SYSTEM_TOPICS | self.table.keys()
         self.get: Callable[[str], TopicConfig | None] = self.table.get
@@ -106,7 +106,7 @@ class Topics:
     # Changes
 
     def update(self, topic: TopicConfig) -> bool:
-        """Make a topic, or change it; the answer is whether that changed anything."""
+        """Create or change a topic; returns whether that changed anything."""
         if self.table.get(topic.topic_name) == topic:
             return False
         self.table[topic.topic_name] = topic
@@ -114,7 +114,7 @@ class Topics:
         return True
 
     def update_all(self, topics: Iterable[TopicConfig]) -> bool:
-        """The same for several, as one change."""
+        """Create or change several, as one change."""
         changed = [topic for topic in topics if self.table.get(topic.topic_name) != topic]
         if changed:
             self.table.update((topic.topic_name, topic) for topic in changed)
@@ -136,7 +136,7 @@ class Topics:
         if template is None:
             log.warning("%s wants %s made like %s, which does not exist", peer, topic, default_topic)
             return None
-        if len(self.table) >= self.config.max_auto_create_topics:
+        if len(self.table) >= self._settings.broker.max_auto_create_topics:
             if count := self._refusals.count():
                 log.warning(
                     "%s wants %s made, and %d more were refused: there are %d topics (maxAutoCreateTopics)",
@@ -144,7 +144,7 @@ class Topics:
                 )
             return None
         perm = template.perm
-        if default_topic == DEFAULT_TOPIC and not self.config.auto_create_topic_enable:
+        if default_topic == DEFAULT_TOPIC and not self._settings.broker.auto_create_topic_enable:
             perm = _READ_WRITE
         if not perm & PERM_INHERIT:
             log.warning("%s wants %s made like %s, which is not for inheriting", peer, topic, default_topic)
@@ -182,10 +182,17 @@ class Topics:
             return None
         return self.ensure(name, queues, sys_flag=TOPIC_UNIT_SUB if has_unit_sub else 0)
 
+    def no_room_for(self, topic: str) -> str:
+        """The refusal of a topic that cannot be made."""
+        return (
+            f"topic[{topic}] does not exist, and this broker has {len(self.table)} topics; "
+            "delete topics that nobody needs, or raise maxTopics"
+        )
+
     def has_room_for(self, *topics: str) -> bool:
         """Whether all of these are there or may be made."""
         new = len(set(topics) - self.table.keys())
-        if not new or len(self.table) + new <= self.config.max_topics:
+        if not new or len(self.table) + new <= self._settings.broker.max_topics:
             return True
         if count := self._refusals.count():
             log.warning(
@@ -197,13 +204,6 @@ class Topics:
     def ensure_dead_letter_topic(self, group: str) -> TopicConfig:
         """The topic of messages that a group could not consume."""
         return self.ensure(dead_letter_topic(group), 1)
-
-    def mark_unit(self, topic: str, *, sub: bool = False) -> None:
-        """Note that a topic belongs to a unit, or is subscribed to from one."""
-        found = self.table.get(topic)
-        bit = TOPIC_UNIT_SUB if sub else TOPIC_UNIT
-        if found is not None and not found.topic_sys_flag & bit:
-            self.update(msgspec.structs.replace(found, topic_sys_flag=found.topic_sys_flag | bit))
 
     def touch(self) -> None:
         """Make a new version, because something that name servers are told with the topics has changed."""

@@ -1,5 +1,5 @@
-"""Messages that consumers see when their sender's transaction has succeeded.
+"""Transactions: half messages, which consumers see when their producer commits.
 
-`halves` has what becomes of the message itself; `ends` keeps which transactions have ended; `ending` carries
-out what a producer says; `checking` asks producers that said nothing; `service` runs it.
+`half_messages` makes and copies them; `end` commits and rolls back; `op_queue` keeps which have ended;
+`check` asks producers about the open ones; `service` runs it.
 """

@@ -1,10 +1,10 @@
-"""What a producer says about the end of its transaction, carried out.
+"""END_TRANSACTION: commit and rollback of half messages.
 
 Rules kept here:
 - A commit puts the message for consumers, and then notes the end; a rollback only notes it. A transaction
   that has ended stays as it ended, however often its producer says so.
-- The end is believed only if it names the half message in every respect: its place in the log and in the half
-  topic, and its producer group.
+- The end is believed only if it names the half message in every respect: its offset in the log and in the
+  half topic, and its producer group.
 - A producer that asked for time before it is checked has to keep to it: after that only the answer to a check
   counts.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.transactions.half_messages import read_immunity_ms
-from cometmq.broker.transactions.op_queue import Place, TransactionEnds
+from cometmq.broker.transactions.op_queue import OpQueue, QueuePosition
 from cometmq.model.errors import ProtocolError
 from cometmq.model.message_properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -30,16 +32,15 @@ from cometmq.model.message_properties import (
 )
 from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType, with_transaction_type
+from cometmq.ports.clock import Clock
 from cometmq.store.dispatch_rules import put_values
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import Later, PlainMessage
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.headers.send import EndTransactionRequest
 from cometmq.wire.record.codec import Record, decode_record
 from cometmq.wire.record.properties import find_property
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -60,7 +61,7 @@ _NOT_STORED: Final = {
 
 
 End = tuple[EndTransactionRequest, TransactionType]
-"""What a producer says, and how the transaction is to end."""
+"""The request of a producer, and whether it commits or rolls back."""
 
 
 class _Commit(NamedTuple):
@@ -94,8 +95,21 @@ class _Commit(NamedTuple):
 class TransactionEnding:
     """Ends transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState, ends: TransactionEnds, counts: TopicCounts) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: MessageStore,
+        traffic: Traffic,
+        targets: RealTargets,
+        ends: OpQueue,
+        counts: TopicCounts,
+    ) -> None:
+        self._targets = targets
+        self._store = store
+        self._clock = clock
+        self._traffic = traffic
+        self._settings = settings
         self._ends = ends
         self._counts = counts
         self.committed: dict[str, int] = {}
@@ -108,16 +122,16 @@ class TransactionEnding:
     ) -> tuple[list[SendRefused | None], int]:
         """Commit or roll back each: why that could not be done, or None, and where the last message ends.
 
-        What consumers see of them may follow `later`; the place is -1 if no message was put.
+        What consumers see of them may follow `later`; the offset is -1 if no message was put.
         """
         refusals: list[SendRefused | None] = [None] * len(ends)
-        commits: dict[Place, _Commit] = {}
+        commits: dict[QueuePosition, _Commit] = {}
         end_offset = -1
         for number, (header, outcome) in enumerate(ends):
             try:
                 half = self._half(header)
-                place = half.queue_id, half.queue_offset
-                if place in commits:  # what comes of it is to be known first
+                position = half.queue_id, half.queue_offset
+                if position in commits:  # what comes of it is to be known first
                     end_offset = self._commit(commits, refusals, None)
                 target = self._open_target(half, outcome)
             except SendRefused as refusal:
@@ -126,9 +140,9 @@ class TransactionEnding:
             if target is None:
                 continue
             if outcome is TransactionType.COMMIT:
-                commits[place] = _Commit(number, half, *target)
+                commits[position] = _Commit(number, half, *target)
             else:
-                self._end(place, target[0], outcome, self.rolled_back)
+                self._end(position, target[0], outcome, self.rolled_back)
         if commits:
             end_offset = self._commit(commits, refusals, later)
         return refusals, end_offset
@@ -146,37 +160,37 @@ class TransactionEnding:
             raise SendRefused(ResponseCode.SYSTEM_BUSY, remark)
         block = half.properties_block
         try:
-            return self._state.targets.find(
-                find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID)
-            )
+            return self._targets.find(find_property(block, REAL_TOPIC), find_property(block, REAL_QUEUE_ID))
         except UnprocessableError as error:
             remark = f"the half message does not say where it belongs: {error.message}"
             raise SendRefused(ResponseCode.SYSTEM_ERROR, remark) from None
 
     def _commit(
-        self, commits: dict[Place, _Commit], refusals: list[SendRefused | None], later: Later | None
+        self, commits: dict[QueuePosition, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
-        run = self._state.store.put_group([commit.message() for commit in commits.values()], later)
-        now_ms = self._state.clock.now_ms()
-        for (place, commit), put in zip(commits.items(), run.offsets, strict=True):
+        run = self._store.put_group([commit.message() for commit in commits.values()], later)
+        now_ms = self._clock.now_ms()
+        for (position, commit), put in zip(commits.items(), run.offsets, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
                 log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)
                 refusals[commit.number] = SendRefused(code, remark)
             else:
-                self._end(place, commit.topic, TransactionType.COMMIT, self.committed)
-                self._state.traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
+                self._end(position, commit.topic, TransactionType.COMMIT, self.committed)
+                self._traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
         commits.clear()
         return run.end_offset
 
-    def _end(self, place: Place, topic: str, outcome: TransactionType, counted: dict[str, int]) -> None:
+    def _end(
+        self, position: QueuePosition, topic: str, outcome: TransactionType, counted: dict[str, int]
+    ) -> None:
         counted[topic] = counted.get(topic, 0) + 1
-        self._ends.end(*place, outcome)
+        self._ends.end(*position, outcome)
         self._counts.add(topic, -1)
 
     def _half(self, header: EndTransactionRequest) -> Record:
-        view = self._state.store.lookup.at(header.commit_log_offset)
+        view = self._store.lookup.at(header.commit_log_offset)
         if view is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         try:
@@ -199,8 +213,8 @@ class TransactionEnding:
         asked_ms = read_immunity_ms(find_property(half.properties_block, CHECK_IMMUNITY_TIME_IN_SECONDS))
         if asked_ms is None:
             return
-        age_ms = self._state.clock.now_ms() - half.born_timestamp_ms
-        if age_ms > max(asked_ms, self._state.config.transaction_time_out):
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
+        if age_ms > max(asked_ms, self._settings.broker.transaction_time_out):
             remark = "the time that the transaction asked for is over; wait for its check"
             raise SendRefused(ResponseCode.ILLEGAL_OPERATION, remark)
 

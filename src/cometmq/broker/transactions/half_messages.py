@@ -4,16 +4,17 @@ Rules kept here:
 - A half message is an ordinary message of the half topic, which nobody subscribes to. Its properties say
   where it belongs, and stay as they are when it gets there.
 - A transaction cannot be combined with a delay: the message would be delayed as a half message, and lost.
-- A half message that is checked is put once more, with its number of checks, so that the places of the half
-  topic can be passed one after the other; the newest copy is the one that counts.
+- A half message that is checked is put once more, with its number of checks, so that the offset of the half
+  topic can move on; the newest copy is the one that counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cometmq.broker.restoring import Target, read_target
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.real_targets import Target, read_target, restored
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.properties import TIMER_PROPERTIES, stored_block
 from cometmq.model.java_numbers import natural_int, natural_long
@@ -30,16 +31,12 @@ from cometmq.model.sysflag import TransactionType, with_transaction_type
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.codec import Record
 
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
-
 HALF_QUEUE: Final = 0
 """The queue of the half topic that new half messages go to."""
 
 
-def prepare(state: BrokerState, record: Record, properties: dict[str, str], delay_level: int) -> None:
+def prepare(config: BrokerConfig, record: Record, properties: dict[str, str], delay_level: int) -> None:
     """Turn a message into a half message; raises `SendRefused`."""
-    config = state.config
     if config.reject_transaction_message:
         remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
         raise SendRefused(ResponseCode.NO_PERMISSION, remark)
@@ -62,26 +59,12 @@ def target_of(properties: Mapping[str, str]) -> Target | None:
 
 def renewed(half: Record, properties: Mapping[str, str]) -> Record:
     """A half message once more, with other properties."""
-    return _copy(half, TRANS_HALF_TOPIC, half.queue_id, stored_block(properties))
+    return restored(half, TRANS_HALF_TOPIC, half.queue_id, stored_block(properties))
 
 
 def discarded(half: Record) -> Record:
     """The message that stands for a transaction that nobody could say the end of."""
-    return _copy(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, bytes(half.properties_block))
-
-
-def _copy(half: Record, topic: str, queue_id: int, block: bytes) -> Record:
-    return Record(
-        topic,
-        half.body,
-        block,
-        queue_id=queue_id,
-        flag=half.flag,
-        sys_flag=half.sys_flag,
-        born_timestamp_ms=half.born_timestamp_ms,
-        born_host=half.born_host,
-        reconsume_times=half.reconsume_times,
-    )
+    return restored(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, bytes(half.properties_block))
 
 
 def checks_of(properties: Mapping[str, str]) -> int:
@@ -95,6 +78,6 @@ def immunity_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def read_immunity_ms(text: str | None) -> int | None:
-    """The same, by the text that says it."""
+    """`CHECK_IMMUNITY_TIME_IN_SECONDS` in milliseconds; None if it is no number."""
     asked_s = natural_long(text)
     return None if asked_s is None else asked_s * 1000

@@ -1,11 +1,11 @@
-"""Which transactions have ended: noted in memory, and in the op topic for those that come after us.
+"""The op queue: ended transactions, in memory and in the op topic.
 
 Rules kept here:
-- An end is noted by the place of its half message in the half topic. Notes are collected and put into the op
-  topic together: when they are long enough, or when the first of them has waited long enough.
+- An end is noted by the queue offset of its half message. Notes are collected and put into the op topic
+  together: when they are long enough, or when the first of them has waited long enough.
 - What could not be put is put with the next ones. There is a limit to that, and beyond it no end is accepted.
 - A half message that was put elsewhere, as a copy or as one that is given up, is noted like one that has
-  ended: after a kill, what stands in its place is not made a second time.
+  ended: after a kill, its copy is not made a second time.
 - A transaction ends once. Which copy of its half message the producer names does not matter: the end of one
   is the end of all. That is known for as many transactions as `REMEMBERED`; of older ones, and after a
   restart, the op topic knows the copies that were named.
@@ -16,19 +16,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cometmq.broker.send.properties import stored_block
+from cometmq.broker.settings import Settings
+from cometmq.model.message import Host
 from cometmq.model.message_properties import TAGS, WAIT
 from cometmq.model.names import TRANS_OP_HALF_TOPIC
 from cometmq.model.sysflag import TransactionType
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
 from cometmq.wire.record.properties import find_property
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
 
 log = logging.getLogger("cometmq.broker")
 
@@ -42,43 +43,45 @@ MOST_UNWRITTEN: Final = REMEMBERED
 _MAX_DIGITS: Final = 18
 """No queue ever has an offset with more."""
 
-Place = tuple[int, int]
-"""A half message: its queue and its offset there."""
+QueuePosition = tuple[int, int]
+"""Queue id and queue offset of a half message."""
 
 
 class Memory(Generic[T]):
-    """A table that knows at least the last `REMEMBERED` places, and at most twice as many.
+    """A table that knows at least the last `REMEMBERED` positions, and at most twice as many.
 
     Two tables, of which the older one is forgotten as a whole: to take the oldest entry out of a table, again
     and again, takes longer the larger it is.
     """
 
     def __init__(self) -> None:
-        self._new: dict[Place, T] = {}
-        self._old: dict[Place, T] = {}
+        self._new: dict[QueuePosition, T] = {}
+        self._old: dict[QueuePosition, T] = {}
 
-    def get(self, place: Place) -> T | None:
-        value = self._new.get(place)
-        return self._old.get(place) if value is None else value
+    def get(self, position: QueuePosition) -> T | None:
+        value = self._new.get(position)
+        return self._old.get(position) if value is None else value
 
-    def put(self, place: Place, value: T) -> None:
+    def put(self, position: QueuePosition, value: T) -> None:
         if len(self._new) >= REMEMBERED:
             self._old, self._new = self._new, {}
-        self._new[place] = value
+        self._new[position] = value
 
-    def take(self, place: Place) -> T | None:
-        """What is known, and forget it."""
-        value = self._new.pop(place, None)
-        older = self._old.pop(place, None)
+    def take(self, position: QueuePosition) -> T | None:
+        """Remove and return a value."""
+        value = self._new.pop(position, None)
+        older = self._old.pop(position, None)
         return older if value is None else value
 
 
-class TransactionEnds:
+class OpQueue:
     """Notes of ended transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._host = pack_host(state.host)
+    def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._host = pack_host(host)
         self._block = stored_block({WAIT: "true", TAGS: ENDED_TAG})
         self._unwritten: dict[int, list[int]] = {}
         """By queue: ends that are not in the op topic yet."""
@@ -89,7 +92,7 @@ class TransactionEnds:
         self._timer: asyncio.TimerHandle | None = None
         self._outcomes: Memory[TransactionType] = Memory()
         self._copies: Memory[int] = Memory()
-        """By place: where the next copy of the half message is."""
+        """By position: the queue offset of the next copy of the half message."""
         self.on_end: Callable[[int, int], None] | None = None
         """Called with queue and offset of each half message that ends, while somebody wants to know."""
         self._is_closed = False
@@ -142,13 +145,13 @@ class TransactionEnds:
         unwritten.append(offset)
         self._count += 1
         length = self._lengths[queue_id] = self._lengths.get(queue_id, 0) + len(str(offset)) + 1
-        if length > self._state.config.transaction_op_msg_max_size:
+        if length > self._settings.broker.transaction_op_msg_max_size:
             self.write(queue_id)
         elif self._timer is None:
             self._write_later()
 
     def _write_later(self) -> None:
-        interval_s = self._state.config.transaction_op_batch_interval / 1000
+        interval_s = self._settings.broker.transaction_op_batch_interval / 1000
         self._timer = asyncio.get_running_loop().call_later(interval_s, self.write_all)
 
     def write_all(self) -> None:
@@ -163,12 +166,12 @@ class TransactionEnds:
 
     def write(self, queue_id: int) -> None:
         """Put the notes of one queue into the op topic; they stay if that fails."""
-        most = max(self._state.config.transaction_op_msg_max_size, 1)
+        most = max(self._settings.broker.transaction_op_msg_max_size, 1)
         unwritten = self._unwritten.pop(queue_id, [])
         self._lengths.pop(queue_id, None)
         while unwritten:
             body, count = _text_of(unwritten, most)
-            status = self._state.store.put(self._operation(queue_id, body)).status
+            status = self._store.put(self._operation(queue_id, body)).status
             if status is not PutStatus.PUT_OK:
                 log.warning("ends of transactions could not be put yet: %s", status.value)
                 self._unwritten[queue_id] = unwritten
@@ -183,7 +186,7 @@ class TransactionEnds:
             body,
             self._block,
             queue_id=queue_id,
-            born_timestamp_ms=self._state.clock.now_ms(),
+            born_timestamp_ms=self._clock.now_ms(),
             born_host=self._host,
         )
 

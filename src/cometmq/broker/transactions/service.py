@@ -1,10 +1,10 @@
-"""The transactions of a broker: their ends, the checks that go on beside, and how many are open.
+"""Transactions of a broker: their ends, the check-back task, and how many are open.
 
 Rules kept here:
-- What is open after a restart follows from the half topic, the op topic and the offsets of the transaction
-  group; there is no other state. A stop in good order puts everything that is known about ends into the op
-  topic.
-- How many are open is saved; a start that finds no such numbers, or none that can be read, counts anew.
+- Open transactions follow from the half topic, the op topic and the offsets of the transaction group; there
+  is no other state. An orderly stop puts all known ends into the op topic.
+- The number of open transactions is saved; a start without readable numbers counts anew: half messages after
+  the offset of the group are open, unless the op topic says that they have ended.
 - Checks begin anew every `transactionCheckInterval`; while no transaction is open they cost nothing.
 """
 
@@ -12,49 +12,112 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
-from cometmq.broker.saved_tables import Periodic, SavedTable
-from cometmq.broker.transactions.check import TransactionChecking
+from cometmq.broker.groups.offsets import ConsumerOffsets
+from cometmq.broker.groups.online import Clients
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.real_targets import RealTargets, Target
+from cometmq.broker.saved_tables import Periodic, TableFiles
+from cometmq.broker.set_aside import SetAside
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
+from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, CheckBacks, TransactionChecking
 from cometmq.broker.transactions.end import TransactionEnding
-from cometmq.broker.transactions.op_queue import TransactionEnds
-from cometmq.broker.transactions.recount import count_open
-from cometmq.model.errors import CometError
-from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
+from cometmq.broker.transactions.half_messages import target_of
+from cometmq.broker.transactions.op_queue import OpQueue
+from cometmq.model.errors import CometError, ProtocolError
+from cometmq.model.message import Host
+from cometmq.model.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.ports.clock import Clock
+from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TransactionMetricsTable
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.wire.record.codec import decode_record
 
 log = logging.getLogger("cometmq.broker")
+
+
+async def count_open(topics: Topics, store: MessageStore, checking: TransactionChecking) -> dict[str, int]:
+    """How many transactions of each topic are open."""
+    counted: dict[str, int] = {}
+    topic = topics.get(TRANS_HALF_TOPIC)
+    for queue_id in range(1 if topic is None else topic.read_queue_nums):
+        half, end = (
+            checking.offset_in(TRANS_HALF_TOPIC, queue_id),
+            checking.end_of(TRANS_HALF_TOPIC, queue_id),
+        )
+        operation, window_end = checking.offset_in(TRANS_OP_HALF_TOPIC, queue_id), 0
+        ended: set[int] = set()
+        while half < end:
+            if half >= window_end:
+                window_end = half + WINDOW
+                ended = await checking.read_window(queue_id, operation, window_end)
+            found = await store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
+            for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+                target = None if queue_offset in ended else _target_in(view)
+                if target is not None:
+                    counted[target[0]] = counted.get(target[0], 0) + 1
+            if found.next_offset <= half:
+                break
+            half = found.next_offset
+            await asyncio.sleep(0)  # others get their turn
+    return counted
+
+
+def _target_in(view: memoryview) -> Target | None:
+    try:
+        return target_of(decode_record(view).properties())
+    except ProtocolError:
+        return None
 
 
 class TransactionService:
     """Everything about transactions; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self.runs = state.store_config.broker_role != "SLAVE"
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        files: TableFiles,
+        host: Host,
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        traffic: Traffic,
+        targets: RealTargets,
+        set_aside: SetAside,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self.runs = not settings.is_slave
         """Whether this broker ends transactions."""
-        self.counts = TopicCounts(state.clock)
+        self.counts = TopicCounts(clock)
         """How many transactions of each topic are open; who puts a half message counts it."""
-        self.ends = TransactionEnds(state)
-        self.ending = TransactionEnding(state, self.ends, self.counts)
-        self.checking = TransactionChecking(state, self.ends, self.counts)
-        self._metrics_file = SavedTable(
-            ConfigFile(state.disk, state.store_config.root / CONFIG_FOLDER, TransactionMetricsTable),
-            lambda: TransactionMetricsTable(*self.counts.copy()),
-            state.worker,
+        self.ends = OpQueue(settings, clock, host, store)
+        self.ending = TransactionEnding(settings, clock, store, traffic, targets, self.ends, self.counts)
+        self.checking = TransactionChecking(
+            settings,
+            clock,
+            store,
+            topics,
+            offsets,
+            targets,
+            set_aside,
+            CheckBacks(settings, clients),
+            self.ends,
+            self.counts,
         )
-        save_s = max(state.config.transaction_metric_flush_interval, 1) / 1000
+        self._metrics_file = files.table(
+            TransactionMetricsTable, lambda: TransactionMetricsTable(*self.counts.copy())
+        )
+        save_s = max(settings.broker.transaction_metric_flush_interval, 1) / 1000
         self._saving = Periodic(save_s, save_s, self._save_metrics, "saving transaction metrics")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take over what is open."""
-        loop = asyncio.get_running_loop()
-        saved = await loop.run_in_executor(self._state.worker, self._metrics_file.file.load)
+        saved = await self._metrics_file.load()
         if saved is not None:
             self.counts.load(saved.data_version, saved.transaction_count)
         elif self.runs:
@@ -77,7 +140,7 @@ class TransactionService:
 
     async def _count_anew(self) -> None:
         try:
-            counted = await count_open(self._state, self.checking)
+            counted = await count_open(self._topics, self._store, self.checking)
         except (OSError, CometError) as error:
             log.warning("open transactions could not be counted: %s", error)
             return
@@ -86,7 +149,7 @@ class TransactionService:
 
     async def _check_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(max(self._state.config.transaction_check_interval, 1) / 1000)
+            await asyncio.sleep(max(self._settings.broker.transaction_check_interval, 1) / 1000)
             try:
                 await self.checking.run()
             except Exception:

@@ -128,14 +128,14 @@ def say_started(broker: Broker, *, as_json: bool) -> None:
         return
     log.error("%s", trouble)
     say_ready(trouble, {**facts, "event": "started"}, as_json=as_json)
-    broker.state.registration.on_registered.append(
+    broker.context.registration.on_registered.append(
         lambda: say_ready(boot_text(broker), boot_facts(broker), as_json=as_json)
     )
 
 
 def unregistered_text(broker: Broker) -> str | None:
     """The reason why clients cannot find this broker; None if they can, or need no name server."""
-    config, registration = broker.state.config, broker.state.registration
+    config, registration = broker.context.settings.broker, broker.context.registration
     if not config.namesrv_addresses or registration.registered:
         return None
     reasons = [
@@ -151,20 +151,20 @@ def unregistered_text(broker: Broker) -> str | None:
 
 def boot_text(broker: Broker) -> str:
     """The ready line of Apache's broker."""
-    config = broker.state.config
+    config = broker.context.settings.broker
     text = f"The broker[{config.broker_name}, {broker.address}] boot success. serializeType=JSON"
     return f"{text} and name server is {config.namesrv_addr}" if config.namesrv_addr else text
 
 
 def boot_facts(broker: Broker) -> dict[str, object]:
-    config = broker.state.config
+    config = broker.context.settings.broker
     return {
         "port": broker.port,
         "fastPort": broker.fast_port,
         "address": broker.address,
         "brokerName": config.broker_name,
         "namesrv": config.namesrv_addr or "",
-        "registered": sorted(broker.state.registration.registered),
+        "registered": sorted(broker.context.registration.registered),
     }
 
 

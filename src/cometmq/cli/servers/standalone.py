@@ -160,7 +160,7 @@ class Standalone:
         warn(warning for each in resolved for warning in each.warnings)
         broker = self._broker = Broker(*(each.settings for each in resolved))
         await broker.start()
-        await broker.state.registration.settled(READY_S)
+        await broker.context.registration.settled(READY_S)
         trouble = unregistered_text(broker)
         if trouble is not None:
             raise CometError(trouble)

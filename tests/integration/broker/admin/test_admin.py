@@ -69,12 +69,12 @@ async def test_a_topic_is_made_and_changed_on_request() -> None:
         assert await update_topic(kit) == DONE
         assert await topic_config(kit) == TOPIC
         assert b'"Orders"' in (kit.embedded.folder / "config" / "topics.json").read_bytes()
-        version = kit.broker.state.topics.data_version
+        version = kit.broker.context.topics.data_version
         assert await update_topic(kit) == DONE
-        assert kit.broker.state.topics.data_version == version
+        assert kit.broker.context.topics.data_version == version
         assert await update_topic(kit, perm=4, order=True) == DONE
         assert await topic_config(kit) == {**TOPIC, "perm": 4, "order": True}
-        assert kit.broker.state.topics.data_version.counter == version.counter + 1
+        assert kit.broker.context.topics.data_version.counter == version.counter + 1
 
 
 async def test_attributes_are_set_changed_and_removed() -> None:
@@ -115,11 +115,11 @@ async def test_attributes_are_set_changed_and_removed() -> None:
 async def test_a_topic_that_cannot_be_is_refused(fields: dict[str, Any], code: int, remark: str) -> None:
     """B2: and nothing is changed."""
     async with running_broker() as kit:
-        before = kit.broker.state.topics.snapshot()
+        before = kit.broker.context.topics.snapshot()
         answer = await update_topic(kit, **fields)
         assert answer.code == code
         assert remark in (answer.remark or "")
-        assert kit.broker.state.topics.snapshot() == before
+        assert kit.broker.context.topics.snapshot() == before
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ async def test_a_topic_that_cannot_be_is_refused(fields: dict[str, Any], code: i
 async def test_a_group_whose_numbers_nobody_could_read_is_refused(member: bytes, remark: str) -> None:
     """B2: neither our table nor Apache's could hold them."""
     async with running_broker() as kit:
-        before = kit.broker.state.groups.snapshot()
+        before = kit.broker.context.groups.snapshot()
         body = b'{"groupName":"billing",' + member + b"}"
         answer = await kit.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert remark in (answer.remark or "")
-        assert kit.broker.state.groups.snapshot() == before
+        assert kit.broker.context.groups.snapshot() == before
 
 
 async def test_a_topic_of_a_list_has_a_flag_that_fits() -> None:
@@ -166,7 +166,7 @@ async def test_several_topics_are_made_at_once_or_none() -> None:
         header, code = CreateTopicListRequest(), RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
         wrong = {"topicConfigList": [TOPIC, {**TOPIC, "topicName": "a.b"}]}
         assert (await kit.call(code, header, msgspec.json.encode(wrong))).code == 29
-        assert kit.broker.state.topics.get("Orders") is None
+        assert kit.broker.context.topics.get("Orders") is None
         right = {
             "topicConfigList": [
                 TOPIC,
@@ -180,14 +180,14 @@ async def test_several_topics_are_made_at_once_or_none() -> None:
 async def test_a_deleted_topic_is_gone_with_everything_about_it() -> None:
     """B2: its queues, its offsets, the retry topics of pop consumers."""
     async with running_broker() as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         await kit.send()
-        state.offsets.commit("a client", "billing", "Orders", 0, 1)
-        state.topics.ensure("%RETRY%billing_Orders", 1)
+        context.offsets.commit("a client", "billing", "Orders", 0, 1)
+        context.topics.ensure("%RETRY%billing_Orders", 1)
         assert await kit.call(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic="Orders")) == DONE
-        assert state.topics.get("Orders") is None
-        assert state.topics.get("%RETRY%billing_Orders") is None
-        assert state.offsets.query("billing", "Orders", 0) == -1
+        assert context.topics.get("Orders") is None
+        assert context.topics.get("%RETRY%billing_Orders") is None
+        assert context.offsets.query("billing", "Orders", 0) == -1
         assert not (kit.embedded.folder / "consumequeue" / "Orders").exists()
         answer = await kit.call(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(topic="Orders"))
         assert answer[:2] == (17, "No topic in this broker. topic: Orders")
@@ -209,7 +209,7 @@ async def test_all_topics_are_listed_and_in_pages_if_wanted() -> None:
         whole = await kit.ok(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest())
         table = msgspec.json.decode(whole.body)
         assert table["topicConfigTable"]["Orders"] == TOPIC
-        assert table["dataVersion"] == msgspec.to_builtins(kit.broker.state.topics.data_version)
+        assert table["dataVersion"] == msgspec.to_builtins(kit.broker.context.topics.data_version)
         version = msgspec.json.encode(table["dataVersion"]).decode()
         names: list[str] = []
         while len(names) < len(table["topicConfigTable"]):
@@ -249,11 +249,11 @@ async def test_a_group_is_made_shown_and_deleted() -> None:
         }
         path = kit.embedded.folder / "config" / "subscriptionGroup.json"
         assert b'"billing"' in path.read_bytes()
-        kit.broker.state.offsets.commit("a client", "billing", "Orders", 0, 7)
+        kit.broker.context.offsets.commit("a client", "billing", "Orders", 0, 7)
         deletion = DeleteSubscriptionGroupRequest(group_name="billing", clean_offset=True)
         assert await kit.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, deletion) == DONE
         assert b'"billing"' not in path.read_bytes()
-        assert kit.broker.state.offsets.query("billing", "Orders", 0) == -1
+        assert kit.broker.context.offsets.query("billing", "Orders", 0) == -1
 
 
 async def test_a_group_with_an_illegal_name_is_refused() -> None:
@@ -263,7 +263,7 @@ async def test_a_group_with_an_illegal_name_is_refused() -> None:
         answer = await kit.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body)
         assert answer.code == 29
         assert "The specified group: not.fine, contains illegal characters" in (answer.remark or "")
-        assert kit.broker.state.groups.get("fine") is None
+        assert kit.broker.context.groups.get("fine") is None
 
 
 async def test_all_groups_are_listed() -> None:
@@ -272,14 +272,14 @@ async def test_all_groups_are_listed() -> None:
         forbid = UpdateGroupForbiddenRequest(group="billing", topic="Orders", readable=False)
         said = await kit.ok(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, forbid)
         assert msgspec.json.decode(said.body) == {"group": "billing", "topic": "Orders", "readable": False}
-        kit.broker.state.groups.find("billing")
+        kit.broker.context.groups.find("billing")
         whole = await kit.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest())
         table = msgspec.json.decode(whole.body)
         assert table["forbiddenTable"] == {"billing": {"Orders": 4}}
         assert {"billing", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"} <= set(table["subscriptionGroupTable"])
         asked = UpdateGroupForbiddenRequest(group="billing", topic="Orders", readable=True)
         await kit.ok(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, asked)
-        assert not kit.broker.state.groups.is_forbidden("billing", "Orders")
+        assert not kit.broker.context.groups.is_forbidden("billing", "Orders")
 
 
 async def test_a_group_that_nobody_may_make_is_not_there() -> None:
@@ -340,11 +340,11 @@ async def test_settings_change_at_once_and_are_stored_in_the_file(tmp_path: Path
 async def test_settings_that_cannot_be_changed_are_refused(body: bytes, code: int, remark: str) -> None:
     """B13: and none of the others in the request is."""
     async with running_broker() as kit:
-        before = kit.broker.state.config
+        before = kit.broker.context.settings.broker
         answer = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"slaveReadEnable=true\n" + body)
         assert answer.code == code
         assert (answer.remark or "").startswith(remark)
-        assert kit.broker.state.config is before
+        assert kit.broker.context.settings.broker is before
 
 
 async def test_settings_of_the_store_that_can_change_do_so_at_once() -> None:
@@ -361,9 +361,9 @@ async def test_a_change_of_the_permission_is_announced() -> None:
     """B1: the routes show it."""
     async with running_broker() as kit:
         await update_topic(kit)
-        version = kit.broker.state.topics.data_version
+        version = kit.broker.context.topics.data_version
         await kit.ok(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4")
-        assert kit.broker.state.topics.data_version.counter == version.counter + 1
+        assert kit.broker.context.topics.data_version.counter == version.counter + 1
 
 
 async def test_the_state_of_a_broker_has_the_names_that_tools_show() -> None:
@@ -374,7 +374,7 @@ async def test_the_state_of_a_broker_has_the_names_that_tools_show() -> None:
         answer = await kit.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
         table = fastjson.loads(answer.body)["table"]
         assert table["putMessageTimesTotal"] == table["msgPutTotalTodayNow"] == "2"
-        assert table["commitLogMaxOffset"] == str(kit.broker.state.store.log.max_offset)
+        assert table["commitLogMaxOffset"] == str(kit.broker.context.store.log.max_offset)
         assert table["scheduleMessageOffset_3"] == "0,1"
         assert table["brokerVersionDesc"].startswith("CometMQ_")
         assert len(table["putTps"].split(" ")) == 3  # over 10 s, a minute and 10 minutes
@@ -404,7 +404,7 @@ async def test_how_long_puts_take_is_measured(flush: str) -> None:
         assert sum(int(text.rpartition(":")[2]) for text in ranges) == 6
         assert float(table["putLatency999"]) >= float(table["putLatency99"]) > 0
         assert int(table["putMessageEntireTimeMax"]) == int(
-            kit.broker.state.traffic.put_times.longest_s * 1000
+            kit.broker.context.traffic.put_times.longest_s * 1000
         )
 
 
@@ -413,7 +413,7 @@ async def test_sends_that_wait_for_the_disk_are_the_queue_of_sends(monkeypatch: 
     async with running_broker(settings={"flushDiskType": "SYNC_FLUSH"}) as kit:
         await kit.send()
         disk_is_slow = threading.Event()
-        flusher = kit.broker.state.store.flusher
+        flusher = kit.broker.context.store.flusher
         sync = flusher._target.sync
 
         def slow_sync() -> int:
@@ -422,7 +422,7 @@ async def test_sends_that_wait_for_the_disk_are_the_queue_of_sends(monkeypatch: 
 
         monkeypatch.setattr(flusher._target, "sync", slow_sync)
         waiting = [asyncio.ensure_future(kit.send(body=b"%d" % number)) for number in range(3)]
-        await eventually(lambda: kit.broker.state.pressure.waiting == 3, "they wait")
+        await eventually(lambda: kit.broker.context.sending.pressure.waiting == 3, "they wait")
         await eventually(lambda: flusher.longest_wait_s > 0.002, "for some time")
         table = await runtime_info(kit)
         assert table["sendThreadPoolQueueSize"] == "3"
@@ -446,7 +446,7 @@ async def test_upkeep_can_be_asked_for(code: RequestCode) -> None:
     async with running_broker() as kit:
         await kit.send()
         await kit.send("Forgotten")
-        kit.broker.state.topics.delete("Forgotten")
+        kit.broker.context.topics.delete("Forgotten")
         assert await kit.call(code) == DONE
         assert len(kit.stored("Orders")) == 1
         forgotten = kit.embedded.folder / "consumequeue" / "Forgotten"

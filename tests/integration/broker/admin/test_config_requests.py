@@ -80,13 +80,13 @@ async def test_a_broker_changes_no_fixed_setting_in_no_spelling(tmp_path: Path) 
         "listenPort=10911\nlistenPort=1",
     ]
     async with running_broker(settings={"brokerConfigPath": str(path)}) as kit:
-        before = kit.broker.state.config, kit.broker.state.store_config
+        before = kit.broker.context.settings.broker, kit.broker.context.settings.store
         for body in [*(f"{key}=1" for key in keys_of(*BROKER, fixed=True)), *spellings]:
             asked = f"slaveReadEnable=true\n{body}\n".encode()
             code, remark, _, _ = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, asked)
             assert code == NO_PERMISSION, body
             assert remark in (BLACK_LIST, f"{re.split('[=]', body)[0]} {FIXED}", f"listenPort {FIXED}"), body
-        assert (kit.broker.state.config, kit.broker.state.store_config) == before
+        assert (kit.broker.context.settings.broker, kit.broker.context.settings.store) == before
     assert not path.exists()
 
 
@@ -95,14 +95,14 @@ async def test_a_value_is_one_line_of_what_can_be_seen(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     values = [r"a\nlistenPort=1", r"a\r\nb", r"a\u0000b", r"a\u001b[2J", r"a\u2028b", r"a\u202eb", "x" * 5000]
     async with running_broker(settings={"brokerConfigPath": str(path)}) as kit:
-        before = kit.broker.state.config
+        before = kit.broker.context.settings.broker
         for key in ("regionId", "metricsLabel", "deleteWhen", "noSuchKey"):
             for value in values:
                 body = f"slaveReadEnable=true\n{key}={value}\n".encode()
                 code, remark, _, _ = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, body)
                 assert code == INVALID
                 assert (remark or "").startswith(f"{key} (request) is not one line")
-        assert kit.broker.state.config is before
+        assert kit.broker.context.settings.broker is before
     assert not path.exists()
 
 
@@ -132,12 +132,12 @@ async def test_a_broker_starts_with_everything_that_a_request_could_store(
     """B13: each key is tried by itself; what is refused changes nothing."""
     path = tmp_path / "broker.conf"
     async with running_broker(tmp_path, {"brokerConfigPath": str(path)}) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         accepted = {
             key: text
-            for settings in (state.config, state.store_config)
+            for settings in (context.settings.broker, context.settings.store)
             for key, text in extremes(type(settings), largest)
-            if is_possible(key, text, state.config, state.store_config)
+            if is_possible(key, text, context.settings.broker, context.settings.store)
         }
         del accepted["brokerHeartbeatInterval"]  # it has to be below the next one, which stays above it
         accepted["brokerNotActiveTimeoutMillis"] = "10000"
@@ -146,7 +146,7 @@ async def test_a_broker_starts_with_everything_that_a_request_could_store(
     assert stored == accepted
     assert len(stored) > 200
     async with running_broker(tmp_path, stored) as kit:
-        assert kit.broker.state.store.log.max_offset >= 0
+        assert kit.broker.context.store.log.max_offset >= 0
 
 
 def is_possible(key: str, text: str, *settings: msgspec.Struct) -> bool:
@@ -167,7 +167,7 @@ async def test_a_file_with_which_no_broker_starts_is_not_written(tmp_path: Path)
         answer = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=48\n")
         assert answer.code == 1
         assert "listenPort = 'perhaps'" in (answer.remark or "")
-        assert kit.broker.state.store_config.file_reserved_time == 72
+        assert kit.broker.context.settings.store.file_reserved_time == 72
     assert path.read_text() == "listenPort=perhaps\n"
 
 

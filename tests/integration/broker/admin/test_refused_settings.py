@@ -105,14 +105,14 @@ async def test_no_request_can_set_it_either(key: str, value: str, tmp_path: Path
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=b\n")
     async with running_broker(settings={"brokerConfigPath": str(path)}) as kit:
-        state = kit.broker.state
-        before = (state.config, state.store_config)
+        context = kit.broker.context
+        before = (context.settings.broker, context.settings.store)
         answer = await kit.client.call(
             kit.broker.address, RequestCode.UPDATE_BROKER_CONFIG, body=f"{key}={value}\n".encode()
         )
         assert answer.code != ResponseCode.SUCCESS
         assert key in (answer.remark or "") or answer.code == ResponseCode.NO_PERMISSION
-        assert (state.config, state.store_config) == before
+        assert (context.settings.broker, context.settings.store) == before
         assert path.read_text() == "brokerName=b\n"
 
 
@@ -163,7 +163,7 @@ async def test_what_is_the_default_anyway_may_be_written_down() -> None:
         "tls.test.mode.enable": "true",
     }
     async with EmbeddedBroker(settings=fine) as embedded:
-        assert embedded.broker.state.config.broker_id == 0
+        assert embedded.broker.context.settings.broker.broker_id == 0
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,18 @@ async def test_heartbeats_follow_the_settings(tmp_path: Path) -> None:
         name_server(tmp_path) as server,
         broker_of(server, {**ACTING, "enableSlaveActingMaster": "false"}) as embedded,
     ):
-        state = embedded.broker.state
+        context = embedded.broker.context
         live = server.state.tables.live
         key = ("DefaultCluster", embedded.address)
         assert live[key].timeout_ms == 120_000
-        state.change_config(replace(state.config, enable_slave_acting_master=True), state.store_config)
+        context.settings.change(
+            replace(context.settings.broker, enable_slave_acting_master=True), context.settings.store
+        )
         await eventually(lambda: live[key].timeout_ms == 400, "it is told")
         await eventually(lambda: counted(server, RequestCode.QUERY_DATA_VERSION) > 5, "heartbeats come")
-        state.change_config(replace(state.config, enable_slave_acting_master=False), state.store_config)
+        context.settings.change(
+            replace(context.settings.broker, enable_slave_acting_master=False), context.settings.store
+        )
         await eventually(lambda: live[key].timeout_ms == 120_000, "it is told again")
 
 
@@ -169,15 +173,15 @@ async def test_a_new_topic_takes_no_other_topic_out_of_the_routes(
         if settings.get("enableSingleTopicRegister") == "true":
             assert counted(server, RequestCode.REGISTER_TOPIC_IN_NAMESRV) == 2
             assert counted(server, RequestCode.REGISTER_BROKER) == registrations
-        state = embedded.broker.state
+        context = embedded.broker.context
         for _ in range(2):
-            state.registration.register()
-            await state.registration.settled(5)
+            context.registration.register()
+            await context.registration.settled(5)
             assert set(topics) == {*before, "Orders", "Bills"}
-        state.topics.delete("Orders")
+        context.topics.delete("Orders")
         for _ in range(2):
-            await state.registration.settled(5)
-            state.registration.register()
+            await context.registration.settled(5)
+            context.registration.register()
         await eventually(lambda: set(topics) == {*before, "Bills"}, "what was deleted goes")
 
 
@@ -187,7 +191,7 @@ async def test_many_single_topics_are_told_together(tmp_path: Path) -> None:
         name_server(tmp_path) as server,
         broker_of(server, {"enableSingleTopicRegister": "true", "brokerPermission": "4"}) as embedded,
     ):
-        topics = embedded.broker.state.topics
+        topics = embedded.broker.context.topics
         topics.update(TopicConfig("Single", attributes={}))
         topics.update_all(TopicConfig(f"Topic{number}", attributes={}) for number in range(1000))
         found = server.state.tables.topics
@@ -274,7 +278,7 @@ async def test_a_broker_registers_with_a_name_server_that_takes_tls_only(
     }
     async with name_server(tmp_path, enforcing) as server, broker_of(server, settings) as embedded:
         assert "embedded" in server.state.tables.brokers
-        assert embedded.broker.state.registration.registered
+        assert embedded.broker.context.registration.registered
         await embedded.create_topic("Orders")
         assert "Orders" in server.state.tables.topics
 
@@ -285,7 +289,7 @@ async def test_a_name_server_that_is_not_trusted_is_told_nothing(tmp_path: Path)
     trusted = Authority(tmp_path, "others").trust_path
     settings = {"useTLS": "true", "tls.client.trustCertPath": trusted}
     async with name_server(tmp_path, enforcing) as server, broker_of(server, settings) as embedded:
-        registration = embedded.broker.state.registration
+        registration = embedded.broker.context.registration
         assert not registration.registered
         (reason,) = registration.failures.values()
         assert "certificate" in reason.lower()
@@ -304,7 +308,7 @@ async def test_a_plain_broker_learns_that_the_name_server_may_want_tls(tmp_path:
     async with name_server(tmp_path, NamesrvSettings(tls_server_mode="enforcing")) as server:
         port = server.port
         async with broker_of(server, {}) as embedded:
-            registration = embedded.broker.state.registration
+            registration = embedded.broker.context.registration
             assert not registration.registered
             assert "if that name server takes TLS only, set useTLS = true" in "".join(
                 registration.failures.values()
@@ -334,12 +338,14 @@ async def test_a_name_server_that_is_no_longer_named_is_neither_known_nor_missed
     async with name_server(tmp_path) as server:
         good, bad = f"127.0.0.1:{server.port}", "127.0.0.1:1"
         async with broker_of(server, {"namesrvAddr": f"{good};{bad}"}) as embedded:
-            state = embedded.broker.state
-            registration = state.registration
+            context = embedded.broker.context
+            registration = context.registration
             assert set(registration.registered) == {good}
             assert set(registration.failures) == {bad}
             for addresses, known in ((bad, set[str]()), (good, {good})):
-                state.change_config(replace(state.config, namesrv_addr=addresses), state.store_config)
+                context.settings.change(
+                    replace(context.settings.broker, namesrv_addr=addresses), context.settings.store
+                )
                 registration.register()
                 await registration.settled(5)
                 assert set(registration.registered) == known

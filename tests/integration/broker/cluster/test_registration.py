@@ -94,7 +94,7 @@ async def test_a_change_of_a_topic_is_known_at_once(tmp_path: Path) -> None:
         assert perm_of(server, "Orders") == 6
         await embedded.create_topic("Orders", perm=4)
         assert perm_of(server, "Orders") == 4
-        embedded.broker.state.topics.create_by_default("Auto", "TBW102", 4, "a producer")
+        embedded.broker.context.topics.create_by_default("Auto", "TBW102", 4, "a producer")
         await eventually(lambda: perm_of(server, "Auto") == 6, "the new topic is known")
 
 
@@ -105,7 +105,7 @@ async def test_many_changes_share_few_registrations(tmp_path: Path) -> None:
         EmbeddedBroker(namesrv=f"127.0.0.1:{server.port}") as embedded,
     ):
         before = server.server.metrics.of(RequestCode.REGISTER_BROKER).requests
-        topics = embedded.broker.state.topics
+        topics = embedded.broker.context.topics
         for number in range(1000):
             topics.update(TopicConfig(f"Topic{number}", attributes={}))
         await eventually(lambda: perm_of(server, "Topic999") == 6, "all are known")
@@ -118,12 +118,12 @@ async def test_a_broker_that_need_not_insist_asks_first(tmp_path: Path) -> None:
     async with both(tmp_path, forceRegister="false") as (server, embedded):
         counts = server.server.metrics
         assert counts.of(RequestCode.REGISTER_BROKER).requests == 1
-        embedded.broker.state.registration.register()
-        await embedded.broker.state.registration.settled(5)
+        embedded.broker.context.registration.register()
+        await embedded.broker.context.registration.settled(5)
         assert counts.of(RequestCode.QUERY_DATA_VERSION).requests == 2
         assert counts.of(RequestCode.REGISTER_BROKER).requests == 1
-        embedded.broker.state.topics.update(TopicConfig("Orders", attributes={}))
-        await embedded.broker.state.registration.settled(5)
+        embedded.broker.context.topics.update(TopicConfig("Orders", attributes={}))
+        await embedded.broker.context.registration.settled(5)
         assert perm_of(server, "Orders") == 6
 
 
@@ -159,10 +159,10 @@ async def test_the_broker_takes_over_which_topics_are_ordered(tmp_path: Path) ->
         header = PutKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="Orders", value="embedded:4")
         await client.call_ok(embedded.namesrv, RequestCode.PUT_KV_CONFIG, header)
         await client.stop()
-        state = embedded.broker.state
-        state.registration.register()
-        await state.registration.settled(5)
-        topic = state.topics.get("Orders")
+        context = embedded.broker.context
+        context.registration.register()
+        await context.registration.settled(5)
+        topic = context.topics.get("Orders")
         assert topic is not None
         assert topic.order
 
@@ -180,7 +180,7 @@ async def test_large_tables_can_be_told_in_parts(tmp_path: Path) -> None:
 async def test_a_broker_without_name_servers_runs() -> None:
     """B1: clients that know its address may use it."""
     async with EmbeddedBroker(settings={"namesrvAddr": ""}) as embedded:
-        assert embedded.broker.state.config.namesrv_addresses == ()
+        assert embedded.broker.context.settings.broker.namesrv_addresses == ()
 
 
 async def test_ports_that_are_taken_are_named(tmp_path: Path) -> None:
@@ -223,21 +223,21 @@ async def test_settings_that_make_no_sense_are_refused(settings: dict[str, str],
 async def test_tables_survive_a_restart(tmp_path: Path) -> None:
     """B4: topics, groups, offsets."""
     async with running_broker(tmp_path) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         await kit.embedded.create_topic("Orders", queues=3)
-        state.groups.find("billing")
-        state.groups.forbid("billing", "Orders")
-        state.offsets.commit("a client", "billing", "Orders", 1, 42)
-        version = state.topics.data_version
+        context.groups.find("billing")
+        context.groups.forbid("billing", "Orders")
+        context.offsets.commit("a client", "billing", "Orders", 1, 42)
+        version = context.topics.data_version
         await kit.embedded.restart()
-        state = kit.broker.state
-        assert state.topics.data_version == version
-        topic = state.topics.get("Orders")
+        context = kit.broker.context
+        assert context.topics.data_version == version
+        topic = context.topics.get("Orders")
         assert topic is not None
         assert topic.read_queue_nums == 3
-        assert state.groups.get("billing") is not None
-        assert state.groups.is_forbidden("billing", "Orders")
-        assert state.offsets.query("billing", "Orders", 1) == 42
+        assert context.groups.get("billing") is not None
+        assert context.groups.is_forbidden("billing", "Orders")
+        assert context.offsets.query("billing", "Orders", 1) == 42
 
 
 async def test_a_table_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
@@ -252,4 +252,4 @@ async def test_a_table_that_cannot_be_read_stops_the_start(tmp_path: Path) -> No
             pass
     path.write_bytes(msgspec.json.encode({"topicConfigTable": {}}))
     async with EmbeddedBroker(tmp_path) as embedded:
-        assert embedded.broker.state.topics.get("TBW102") is not None
+        assert embedded.broker.context.topics.get("TBW102") is not None

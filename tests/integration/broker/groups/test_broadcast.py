@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cometmq.broker.groups.broadcast_offsets import PROXY_FOR_BROADCAST
-from cometmq.broker.pull.slow_groups import bytes_behind, disable_slow_groups
+from cometmq.broker.groups.offsets import PROXY_FOR_BROADCAST
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.bodies.heartbeat import MessageModel
 from tests.integration.client.consumer_kit import BRINGS_SUBSCRIPTION, GROUP, TOPIC, running_broker, tags
@@ -40,7 +39,7 @@ async def test_a_proxy_that_knows_no_offset_gets_one(tmp_path: Path) -> None:
             await proxy.send(b"order")
         first = await proxy.pull(-1, **PROXY)
         assert (first.code, first.fields["nextBeginOffset"]) == (21, "0")
-        visit.state.offsets.commit("somebody", f"{GROUP}@broadcast", TOPIC, 0, 4)
+        visit.context.offsets.commit("somebody", f"{GROUP}@broadcast", TOPIC, 0, 4)
         other = {**PROXY, "proxy_forward_client_id": "other"}
         assert (await proxy.pull(-1, **other)).fields["nextBeginOffset"] == "4"
 
@@ -54,15 +53,15 @@ async def test_the_least_offset_is_committed_and_who_is_gone_is_forgotten(tmp_pa
             for _ in range(3):
                 await visitor.send(b"order")
             await visitor.pull(offset)
-        visit.state.broadcast_offsets.commit()
-        assert visit.state.offsets.query(f"{GROUP}@broadcast", TOPIC, 0) == 2
+        visit.context.broadcast_offsets.commit()
+        assert visit.context.offsets.query(f"{GROUP}@broadcast", TOPIC, 0) == 2
         await first.leave()
         clock.advance(120_001)
-        visit.state.broadcast_offsets.commit()
-        assert visit.state.offsets.query(f"{GROUP}@broadcast", TOPIC, 0) == 4
+        visit.context.broadcast_offsets.commit()
+        assert visit.context.offsets.query(f"{GROUP}@broadcast", TOPIC, 0) == 4
         clock.advance(180_000)
-        visit.state.broadcast_offsets.commit()
-        assert visit.state.broadcast_offsets.count == 0
+        visit.context.broadcast_offsets.commit()
+        assert visit.context.broadcast_offsets.count == 0
 
 
 async def test_a_group_that_reads_from_far_back_is_switched_off_where_that_is_wanted(tmp_path: Path) -> None:
@@ -70,7 +69,6 @@ async def test_a_group_that_reads_from_far_back_is_switched_off_where_that_is_wa
     async with running_broker(
         tmp_path, disable_consume_if_consumer_read_slowly=True, consumer_fallbehind_threshold=10_000
     ) as visit:
-        state = visit.state
         slow, quick = visit.visitor("slow"), visit.visitor("quick")
         await slow.heartbeat(tags(TOPIC), group="slow")
         await quick.heartbeat(tags(TOPIC), group="quick")
@@ -78,8 +76,9 @@ async def test_a_group_that_reads_from_far_back_is_switched_off_where_that_is_wa
             await slow.send(bytes(5_000))
         await slow.pull(0, group="slow", max_msg_nums=1)
         await quick.pull(0, group="quick")
-        assert bytes_behind(state, "slow", TOPIC) > 10_000
-        assert bytes_behind(state, "quick", TOPIC) == 0
-        disable_slow_groups(state)
+        slow_groups = visit.context.slow_groups
+        assert slow_groups.lag_bytes("slow", TOPIC) > 10_000
+        assert slow_groups.lag_bytes("quick", TOPIC) == 0
+        slow_groups.disable()
         assert (await slow.pull(1, group="slow")).code == 16
         assert (await quick.pull(2, group="quick")).code == 0

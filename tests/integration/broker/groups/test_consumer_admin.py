@@ -53,7 +53,7 @@ async def test_the_members_of_a_group_are_listed_with_its_subscriptions(tmp_path
         answer = await consumer.ask(
             RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest(consumer_group=GROUP)
         )
-        (member,) = visit.state.clients.consumers[GROUP].members
+        (member,) = visit.context.clients.consumers[GROUP].members
         assert json.loads(answer.body) == {
             "connectionSet": [
                 {
@@ -109,7 +109,7 @@ async def test_progress_of_a_group_and_of_a_topic(tmp_path: Path) -> None:
         for _ in range(3):
             await consumer.send(b"order")
         await consumer.pull(0)
-        visit.state.offsets.commit("somebody", GROUP, TOPIC, 0, 2)
+        visit.context.offsets.commit("somebody", GROUP, TOPIC, 0, 2)
         stats = await consumer.ask(
             RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest(consumer_group=GROUP)
         )
@@ -142,7 +142,7 @@ async def test_who_reads_what(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
         consumer = visit.visitor()
         await consumer.heartbeat(tags(TOPIC, "paid"))
-        visit.state.offsets.commit("somebody", "past", TOPIC, 0, 2)
+        visit.context.offsets.commit("somebody", "past", TOPIC, 0, 2)
         groups = await consumer.ask(
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest(topic=TOPIC)
         )

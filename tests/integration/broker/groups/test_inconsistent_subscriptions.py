@@ -46,8 +46,8 @@ async def test_a_difference_is_logged_counted_and_shown(
         assert len(said) == 1
         assert f"consumer group {GROUP}" in said[0]
         assert await remarks(first) == {DIFFERENCE}
-        assert visit.state.clients.inconsistent_groups == [GROUP]
-        exporter = BrokerExporter(visit.state, visit.broker.server.metrics, host="127.0.0.1", port=0)
+        assert visit.context.clients.inconsistent_groups == [GROUP]
+        exporter = BrokerExporter(visit.context, visit.broker.server.metrics, host="127.0.0.1", port=0)
         samples = {each.name: each for metric in exporter.collect() for each in metric.samples}
         assert samples["cometmq_inconsistent_consumer_group"].labels["consumer_group"] == GROUP
         assert samples["cometmq_inconsistent_subscriptions_total"].value == 1
@@ -60,7 +60,7 @@ async def test_a_difference_that_is_gone_is_shown_no_longer(tmp_path: Path) -> N
         await first.heartbeat(tags(TOPIC, "paid"))
         await second.heartbeat(tags(TOPIC, "open"))
         await second.client.stop()
-        await eventually(lambda: not visit.state.clients.inconsistent_groups)
+        await eventually(lambda: not visit.context.clients.inconsistent_groups)
         assert await remarks(first) == {None}
 
 
@@ -69,7 +69,7 @@ async def test_equal_subscriptions_may_be_spelled_and_dated_differently(tmp_path
         first, second = visit.visitor("first"), visit.visitor("second")
         await first.heartbeat(tags(TOPIC, "paid", "open", version=1), tags(f"%RETRY%{GROUP}"))
         await second.heartbeat(tags(TOPIC, "open", "paid", version=2))
-        assert visit.state.clients.inconsistent_groups == []
+        assert visit.context.clients.inconsistent_groups == []
 
 
 async def test_a_newcomer_that_differs_is_refused_where_that_is_wanted(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ async def test_a_newcomer_that_differs_is_refused_where_that_is_wanted(tmp_path:
             f"and client first subscribes to {TOPIC} with 'paid' (TAG); "
             "all consumers of a group have to subscribe alike"
         )
-        assert visit.state.clients.consumers[GROUP].client_ids == ["first"]
-        assert visit.state.clients.refused_consumers == 1
+        assert visit.context.clients.consumers[GROUP].client_ids == ["first"]
+        assert visit.context.clients.refused_consumers == 1
         assert (await second.heartbeat(tags(TOPIC, "paid"))).code == 0
-        assert visit.state.clients.consumers[GROUP].client_ids == ["first", "second"]
+        assert visit.context.clients.consumers[GROUP].client_ids == ["first", "second"]
 
 
 async def test_the_sentence_names_a_topic_that_only_one_of_them_has(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_a_client_that_changes_its_mind_is_not_refused_for_itself(tmp_path
         await before.heartbeat(tags(TOPIC, "paid", version=1))
         assert (await before.heartbeat(tags(TOPIC, "open", version=2))).code == 0
         assert (await after.heartbeat(tags(TOPIC, "closed", version=3))).code == 0
-        assert visit.state.clients.inconsistent_groups == []
+        assert visit.context.clients.inconsistent_groups == []
 
 
 async def test_members_can_change_over_one_after_the_other(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ async def test_members_can_change_over_one_after_the_other(tmp_path: Path) -> No
         await first.heartbeat(tags(TOPIC, "paid", version=1))
         await second.heartbeat(tags(TOPIC, "paid", version=1))
         assert (await first.heartbeat(tags(TOPIC, "open", version=2))).code == 0
-        assert visit.state.clients.inconsistent_groups == [GROUP]
+        assert visit.context.clients.inconsistent_groups == [GROUP]
         assert (await second.heartbeat(tags(TOPIC, "open", version=2))).code == 0
-        assert visit.state.clients.inconsistent_groups == []
+        assert visit.context.clients.inconsistent_groups == []
 
 
 async def test_nobody_comes_in_without_saying_what_it_subscribes_to(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ async def test_nobody_comes_in_without_saying_what_it_subscribes_to(tmp_path: Pa
         await first.heartbeat(tags(TOPIC, "paid"), fingerprint=7)
         answer = await second.heartbeat(fingerprint=8, without_sub=True)
         assert (answer.code, answer.fields["IS_SUB_CHANGE"]) == (0, "true")
-        assert visit.state.clients.consumers[GROUP].client_ids == ["first"]
+        assert visit.context.clients.consumers[GROUP].client_ids == ["first"]

@@ -202,7 +202,7 @@ async def test_clients_are_told_of_a_reset_where_the_broker_does_not_keep_it(tmp
     async with running_broker(tmp_path, use_server_side_reset_offset=False) as visit:
         consumer, admin = visit.visitor("consumer"), visit.visitor("admin")
         for queue_id in range(4):
-            visit.state.offsets.commit("somebody", GROUP, TOPIC, queue_id, 5)
+            visit.context.offsets.commit("somebody", GROUP, TOPIC, queue_id, 5)
         offline = await reset(admin, timestamp=0)
         assert offline.code == 206
         await consumer.heartbeat(tags(TOPIC))
@@ -218,7 +218,7 @@ async def test_clients_are_told_of_a_reset_where_the_broker_does_not_keep_it(tmp
 
 async def test_offsets_can_be_cloned_and_compared(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
-        admin, offsets = visit.visitor(), visit.state.offsets
+        admin, offsets = visit.visitor(), visit.context.offsets
         for _ in range(9):
             await admin.send(b"order")
         offsets.commit("somebody", "ahead", TOPIC, 0, 9)
@@ -242,7 +242,7 @@ async def test_offsets_can_be_cloned_and_compared(tmp_path: Path) -> None:
 
 async def test_a_replica_can_have_all_offsets(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
-        visit.state.offsets.commit("somebody", GROUP, TOPIC, 2, 9)
+        visit.context.offsets.commit("somebody", GROUP, TOPIC, 2, 9)
         admin = visit.visitor()
         consumers = await admin.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         assert fastjson.loads(consumers.body)["offsetTable"] == {f"{TOPIC}@{GROUP}": {2: 9}}

@@ -44,8 +44,8 @@ async def test_a_heartbeat_makes_a_client_a_member_of_its_group(tmp_path: Path) 
         assert answer == Told(0, None, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}, b"")
         await second.heartbeat(tags(TOPIC))
         assert await members(first) == ["first", "second"]
-        assert visit.state.groups.get(GROUP) is not None
-        assert visit.state.topics.get(f"%RETRY%{GROUP}") == TopicConfig(
+        assert visit.context.groups.get(GROUP) is not None
+        assert visit.context.topics.get(f"%RETRY%{GROUP}") == TopicConfig(
             f"%RETRY%{GROUP}", 1, 1, attributes={}
         )
 
@@ -59,10 +59,10 @@ async def test_a_client_that_leaves_or_whose_connection_ends_is_no_member_any_mo
         await second.leave()
         assert await members(first) == ["first", "third"]
         await third.client.stop()
-        await eventually(lambda: len(visit.state.clients.consumers[GROUP].members) == 1)
+        await eventually(lambda: len(visit.context.clients.consumers[GROUP].members) == 1)
         assert await members(first) == ["first"]
         await first.leave()
-        assert visit.state.clients.consumers == {}
+        assert visit.context.clients.consumers == {}
 
 
 async def test_members_hear_at_once_when_their_group_changes(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_many_changes_of_a_moment_are_one_notice(tmp_path: Path) -> None:
         await asyncio.gather(*(other.heartbeat(tags(TOPIC)) for other in others))
         await eventually(lambda: others[-1].times_heard(NOTICE) > 0)
         assert first.times_heard(NOTICE) < 25
-        assert len(visit.state.clients.consumers[GROUP].client_ids) == 51
+        assert len(visit.context.clients.consumers[GROUP].client_ids) == 51
 
 
 async def test_a_group_can_do_without_notices(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_group_can_do_without_notices(tmp_path: Path) -> None:
         await first.heartbeat(tags(TOPIC))
         await second.heartbeat(tags(TOPIC))
         assert await members(first) == ["first", "second"]
-        assert visit.state.clients._notice_timer is None
+        assert visit.context.clients._notice_timer is None
 
 
 async def test_a_client_without_heartbeats_is_closed_and_forgotten(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ async def test_a_client_without_heartbeats_is_closed_and_forgotten(tmp_path: Pat
         clock.advance(100_000)
         await lively.heartbeat(tags(TOPIC))
         clock.advance(20_001)
-        visit.state.clients.remove_silent()
-        assert visit.state.clients.consumers[GROUP].client_ids == ["lively"]
+        visit.context.clients.remove_silent()
+        assert visit.context.clients.consumers[GROUP].client_ids == ["lively"]
         await eventually(lambda: not silent.client.connections)
 
 
@@ -125,7 +125,7 @@ async def test_a_client_that_comes_back_on_another_connection_is_one_member(tmp_
         await after.heartbeat(tags(TOPIC))
         assert await members(after) == ["same"]
         await before.client.stop()
-        await eventually(lambda: len(visit.state.clients.consumers[GROUP].members) == 1)
+        await eventually(lambda: len(visit.context.clients.consumers[GROUP].members) == 1)
         assert await members(after) == ["same"]
 
 
@@ -137,7 +137,7 @@ async def test_a_short_heartbeat_keeps_the_subscriptions(tmp_path: Path) -> None
         assert full.fields["IS_SUB_CHANGE"] == "false"
         short = await consumer.heartbeat(fingerprint=7, without_sub=True)
         assert short.fields["IS_SUB_CHANGE"] == "false"
-        assert set(visit.state.clients.consumers[GROUP].subscriptions) == {TOPIC}
+        assert set(visit.context.clients.consumers[GROUP].subscriptions) == {TOPIC}
         other = await consumer.heartbeat(fingerprint=8, without_sub=True)
         assert other.fields["IS_SUB_CHANGE"] == "true"
 
@@ -151,9 +151,9 @@ async def test_a_broker_that_was_restarted_asks_for_the_full_heartbeat(tmp_path:
 
 async def test_the_retry_topic_of_a_group_that_reads_in_order_is_in_order(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
-        visit.state.topics.update(TopicConfig("Ordered", 1, 1, order=True))
+        visit.context.topics.update(TopicConfig("Ordered", 1, 1, order=True))
         await visit.visitor().heartbeat(tags("Ordered"))
-        retry = visit.state.topics.get(f"%RETRY%{GROUP}")
+        retry = visit.context.topics.get(f"%RETRY%{GROUP}")
         assert retry is not None
         assert retry.order
 
@@ -162,7 +162,7 @@ async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> No
     async with running_broker(tmp_path, auto_create_subscription_group=False) as visit:
         consumer = visit.visitor()
         assert (await consumer.heartbeat(tags(TOPIC))).code == 0
-        assert visit.state.clients.consumers == {}
+        assert visit.context.clients.consumers == {}
 
 
 async def test_producers_come_and_go(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ async def test_producers_come_and_go(tmp_path: Path) -> None:
         producer = visit.visitor("producer")
         data = HeartbeatData("producer", (ProducerData("shop"),))
         await producer.ask(RequestCode.HEART_BEAT, HeartbeatRequest(), body=encode_heartbeat(data))
-        assert [each.client_id for each in visit.state.clients.producers["shop"].values()] == ["producer"]
+        assert [each.client_id for each in visit.context.clients.producers["shop"].values()] == ["producer"]
         header = UnregisterClientRequest(client_id="producer", producer_group="shop")
         assert (await producer.ask(RequestCode.UNREGISTER_CLIENT, header)).code == 0
-        assert visit.state.clients.producers == {}
+        assert visit.context.clients.producers == {}
 
 
 async def test_numbers_stand_for_names_in_heartbeats_of_the_cpp_client(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_numbers_stand_for_names_in_heartbeats_of_the_cpp_client(tmp_path:
     async with running_broker(tmp_path) as visit:
         answer = await visit.visitor("cpp").ask(RequestCode.HEART_BEAT, HeartbeatRequest(), body=body)
         assert answer.code == 0
-        group = visit.state.clients.consumers[GROUP]
+        group = visit.context.clients.consumers[GROUP]
         assert group.is_broadcast
         assert group.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
         assert set(group.subscriptions) == {TOPIC}
@@ -210,7 +210,7 @@ async def test_a_heartbeat_that_cannot_be_read_is_answered_and_changes_nothing(t
             answer = await visit.visitor().ask(RequestCode.HEART_BEAT, HeartbeatRequest(), body=body)
             assert answer.code == 1
             assert answer.remark
-        assert visit.state.clients.consumers == {}
+        assert visit.context.clients.consumers == {}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ async def test_filters_outlive_a_restart(tmp_path: Path) -> None:
     async with running_broker(tmp_path, enable_property_filter=True) as visit:
         await visit.visitor().heartbeat(sql(TOPIC, "amount > 100", version=3))
     async with running_broker(tmp_path, enable_property_filter=True) as visit:
-        registered = visit.state.filters.get(TOPIC, GROUP)
+        registered = visit.context.filters.get(TOPIC, GROUP)
         assert registered is not None
         assert (registered.data.expression, registered.client_version) == ("amount > 100", 3)
         assert registered.data.dead
@@ -249,7 +249,7 @@ async def test_filters_outlive_a_restart(tmp_path: Path) -> None:
 async def test_a_filter_that_its_group_gave_up_is_forgotten_after_a_day(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with running_broker(tmp_path, clock=clock, enable_property_filter=True) as visit:
-        consumer, filters = visit.visitor(), visit.state.filters
+        consumer, filters = visit.visitor(), visit.context.filters
         await consumer.heartbeat(sql(TOPIC, "amount > 100", version=3))
         await consumer.heartbeat(sql(TOPIC, "amount > 200", version=2))
         await consumer.heartbeat(sql(TOPIC, "amount >", version=4))
@@ -258,8 +258,8 @@ async def test_a_filter_that_its_group_gave_up_is_forgotten_after_a_day(tmp_path
         assert (registered.data.expression, registered.client_version) == ("amount > 100", 3)
         await consumer.heartbeat(tags("Other"))
         assert registered.data.dead
-        filters.remove_long_dead()
+        filters.save()
         assert filters.get(TOPIC, GROUP) is registered
         clock.advance(86_400_001)
-        filters.remove_long_dead()
+        filters.save()
         assert filters.get(TOPIC, GROUP) is None

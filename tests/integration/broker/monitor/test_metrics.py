@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cometmq.broker.broker import Broker
-from cometmq.broker.monitor import lag as lag_metrics
+from cometmq.broker.monitor import metrics as lag_metrics
 from cometmq.model.errors import CometError
 from cometmq.ports.disk import DiskUsage
 from cometmq.remoting.metrics import exporter as prometheus
@@ -116,12 +116,12 @@ async def test_what_came_in_is_counted_by_topic_and_kind() -> None:
             + value(samples, "rocketmq_message_size_sum", each)
             for each in (normal, delayed, fifo)
         ]
-        assert sum(sizes) == 2 * kit.broker.state.store.log.max_offset
+        assert sum(sizes) == 2 * kit.broker.context.store.log.max_offset
         assert value(samples, "rocketmq_message_size_bucket", {**normal, "le": "1024.0"}) == 5
-        assert value(samples, "rocketmq_storage_size_bytes") == kit.broker.state.store.log.max_offset
+        assert value(samples, "rocketmq_storage_size_bytes") == kit.broker.context.store.log.max_offset
         assert value(samples, "rocketmq_storage_dispatch_behind_bytes") == 0
         assert value(samples, "cometmq_append_latency_seconds_count") == 6
-        assert value(samples, "rocketmq_topic_number") == len(kit.broker.state.topics.table)
+        assert value(samples, "rocketmq_topic_number") == len(kit.broker.context.topics.table)
         sends = {"request_code": "send_message_v2", "response_code": "success", "result": "success"}
         assert value(samples, "rocketmq_rpc_latency_milliseconds_count", sends) == 5
         assert value(samples, "cometmq_requests_total", {"code": "SEND_MESSAGE_V2"}) == 5
@@ -192,7 +192,7 @@ async def test_a_pull_that_was_held_counts_with_the_time_that_it_waited() -> Non
         try:
             await visitor.heartbeat(tags("Orders"), group="billing")
             pulling = asyncio.ensure_future(visitor.pull(1, topic="Orders", group="billing", flag=2))
-            await eventually(lambda: kit.broker.state.held_pulls.count == 1, "the pull is held")
+            await eventually(lambda: kit.broker.context.held_pulls.count == 1, "the pull is held")
             began = time.perf_counter()
             await kit.send()
             assert (await pulling).code == 0
@@ -237,7 +237,7 @@ async def test_what_a_processor_waits_with_is_counted() -> None:
             assert value(idle, "rocketmq_processor_watermark", {"processor": name}) == 0
         kit.broker.server.metrics.of(RequestCode.PULL_MESSAGE).running = 2
         kit.broker.fast_server.metrics.of(RequestCode.GET_BROKER_CONFIG).running = 1
-        kit.broker.state.pressure.waits(3)
+        kit.broker.context.sending.pressure.waits(3)
         busy = await scraped(kit)
         counts = {
             name: value(busy, "rocketmq_processor_watermark", {"processor": name})
@@ -262,7 +262,7 @@ async def test_series_beyond_a_limit_are_left_out_and_told(monkeypatch: pytest.M
     monkeypatch.setattr(lag_metrics, "MOST_TIMED", 0)
     settings = {**PROMETHEUS, "metricsOtelCardinalityLimit": "1"}
     async with running_broker(settings=settings) as kit:
-        kit.broker.state.groups.find("billing")
+        kit.broker.context.groups.find("billing")
         for queue_id in range(4):
             await kit.send(queue_id=queue_id)
             await commit(kit, queue_id, 0)
@@ -320,34 +320,34 @@ async def test_a_broker_is_ready_while_it_is_registered_and_takes_messages(
 ) -> None:
     """B13: and says why when it is not."""
     async with running_broker(settings=PROMETHEUS) as kit:
-        port, state = port_of(kit.broker), kit.broker.state
+        port, context = port_of(kit.broker), kit.broker.context
         assert await ask(port, "/health") == (200, "ok\n")
         assert await ask(port, "/ready") == (200, "ok\n")
-        state.store.flags.set(Trouble.DISK_FULL)
+        context.store.flags.set(Trouble.DISK_FULL)
         assert await ask(port, "/ready") == (503, "the store takes no messages: DISK_FULL\n")
-        state.store.flags.set(Trouble.DISK_FULL, on=False)
+        context.store.flags.set(Trouble.DISK_FULL, on=False)
         with monkeypatch.context() as patch:
-            patch.setattr(type(state.disk), "usage", lambda *_: DiskUsage(100, 99, 1))
+            patch.setattr(type(context.disk), "usage", lambda *_: DiskUsage(100, 99, 1))
             status, text = await ask(port, "/ready")
             assert (status, text.startswith("the disk of the log is full to 99%")) == (503, True)
-        state.registration.registered = frozenset()
+        context.registration.registered = frozenset()
         assert await ask(port, "/ready") == (
             503,
             f"registered with none of its name servers: {kit.embedded.namesrv}\n",
         )
         assert await ask(port, "/health") == (200, "ok\n")
-        state.registration.register()
-        await eventually(lambda: bool(state.registration.registered), "it is registered again")
+        context.registration.register()
+        await eventually(lambda: bool(context.registration.registered), "it is registered again")
         assert await ask(port, "/ready") == (200, "ok\n")
 
 
 async def test_a_broker_without_its_name_server_is_not_ready() -> None:
     settings = {**PROMETHEUS, "registerBrokerTimeoutMills": "300"}
     async with running_broker(settings=settings) as kit:
-        kit.broker.state.config = msgspec.structs.replace(
-            kit.broker.state.config, namesrv_addr="127.0.0.1:1", force_register=True
+        kit.broker.context.settings.broker = msgspec.structs.replace(
+            kit.broker.context.settings.broker, namesrv_addr="127.0.0.1:1", force_register=True
         )
-        registration = kit.broker.state.registration
+        registration = kit.broker.context.registration
         registration.registered = frozenset()
         registration.register()
         await registration.settled(30)
@@ -411,5 +411,7 @@ async def test_without_a_host_of_its_own_the_status_port_listens_where_the_broke
         assert exporter is not None
         assert exporter._server is not None
         assert (
-            exporter._server._socket.getsockname()[0] == kit.broker.state.config.bind_address == "127.0.0.1"
+            exporter._server._socket.getsockname()[0]
+            == kit.broker.context.settings.broker.bind_address
+            == "127.0.0.1"
         )

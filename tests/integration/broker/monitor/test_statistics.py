@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cometmq.broker.monitor import get_statistics, put_statistics
+from cometmq.broker.monitor import counters
+from cometmq.broker.monitor import statistics as statistics_module
 from cometmq.broker.pull import cold_reads as cold_reads_module
 from cometmq.broker.pull import pull as pulling
 from cometmq.wire.bodies.heartbeat import ConsumeType
@@ -70,7 +71,7 @@ async def test_what_comes_in_and_goes_out_is_counted_by_topic_and_group() -> Non
         await kit.send()
         await kit.send_batch(TOPIC, [(b"a", {}), (b"b", {})])
         assert (await pull(kit)).code == 0
-        statistics = kit.broker.state.statistics
+        statistics = kit.broker.context.statistics
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", TOPIC) == 0  # not sampled yet
         statistics.sample()
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", TOPIC) == 3
@@ -100,7 +101,7 @@ async def test_sizes_and_queues_are_counted_too() -> None:
         given = [await pull(kit), await pull(kit, 2), await pull(kit, 2)]
         assert [answer.code for answer in given] == [0, 0, 0]
         assert await minute_sum(kit, "QUEUE_PUT_NUMS", f"{TOPIC}@2") == 0  # not sampled yet
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "TOPIC_PUT_SIZE", TOPIC) == sizes(kit) + sizes(kit, 2)
         puts = [await minute_sum(kit, f"QUEUE_PUT_{what}", f"{TOPIC}@0") for what in ("NUMS", "SIZE")]
         assert puts == [3, sizes(kit)]
@@ -117,7 +118,7 @@ async def test_queues_are_told_apart_only_if_that_is_wanted() -> None:
     async with running_broker(settings={"enableDetailStat": "false"}) as kit:
         await kit.send()
         assert (await pull(kit)).code == 0
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert (await view(kit, "QUEUE_PUT_NUMS", f"{TOPIC}@0")).code == 1
         assert (await view(kit, "QUEUE_GET_NUMS", f"{TOPIC}@0@{GROUP}")).code == 1
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", TOPIC) == 1
@@ -126,34 +127,33 @@ async def test_queues_are_told_apart_only_if_that_is_wanted() -> None:
 
 async def test_beyond_the_limits_sums_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """B13: queues that are not told apart count for their topic and their group."""
-    monkeypatch.setattr(put_statistics, "MOST_QUEUES", 1)
-    monkeypatch.setattr(get_statistics, "MOST_PLACES", 1)
+    monkeypatch.setattr(statistics_module, "MOST_QUEUES", 1)
+    monkeypatch.setattr(counters, "MOST_DELIVERED_QUEUES", 1)
     async with running_broker() as kit:
         for queue_id in (0, 1, 2):
             await kit.send(queue_id=queue_id)
             assert (await pull(kit, queue_id)).code == 0
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", TOPIC) == 3
         assert await minute_sum(kit, "GROUP_GET_NUMS", f"{TOPIC}@{GROUP}") == 3
         told = [(await view(kit, "QUEUE_PUT_NUMS", f"{TOPIC}@{queue_id}")).code for queue_id in (0, 1, 2)]
         assert told == [0, 1, 1]
         told = [(await view(kit, "QUEUE_GET_NUMS", f"{TOPIC}@{each}@{GROUP}")).code for each in (0, 1)]
         assert told == [0, 1]
-        monkeypatch.setattr(get_statistics, "MOST_GROUPS", 1)
-        kit.broker.state.statistics.got(TOPIC, "another", 0, 1, 100)
+        monkeypatch.setattr(counters, "MOST_GROUPS", 1)
+        kit.broker.context.traffic.got(TOPIC, "another", 0, 1, 100)
         assert (await view(kit, "GROUP_GET_NUMS", f"{TOPIC}@another")).code == 1
 
 
 async def test_a_long_sample_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """B13: others get their turn, and nothing is counted twice or left out."""
-    monkeypatch.setattr(put_statistics, "TOPICS_A_TURN", 2)
-    monkeypatch.setattr(get_statistics, "PLACES_A_TURN", 1)
+    monkeypatch.setattr(statistics_module, "AT_ONCE", 1)
     async with running_broker() as kit:
         for number in range(10):
             await kit.send(queue_id=number % 3)
         for queue_id in range(3):
             assert (await pull(kit, queue_id)).code == 0
-        statistics = kit.broker.state.statistics
+        statistics = kit.broker.context.statistics
         for turn in (1, 2):
             statistics.sample()
             statistics.sample()  # the first is not at its end: this one is left out
@@ -171,7 +171,7 @@ async def test_what_was_there_before_the_start_does_not_count(tmp_path: Path) ->
     async with running_broker(tmp_path) as kit:
         assert (await view(kit, "TOPIC_PUT_NUMS", TOPIC)).code == 1
         await kit.send(body=b"new")
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", TOPIC) == 1
         assert await minute_sum(kit, "TOPIC_PUT_SIZE", TOPIC) == kit.stored(TOPIC)[-1].total_size
 
@@ -182,13 +182,13 @@ async def test_messages_of_the_system_are_left_out_where_that_is_asked_for() -> 
         await kit.send()
         await kit.send(properties={"UNIQ_KEY": ID, "DELAY": "5"})
         assert (await pull(kit)).code == 0
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         cluster = "DefaultCluster"
         assert await minute_sum(kit, "BROKER_PUT_NUMS", cluster) == 2
         assert await minute_sum(kit, "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster) == 1
         assert await minute_sum(kit, "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster) == 1
         await kit.ok(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=TOPIC))
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster) == 1
         assert await minute_sum(kit, "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster) == 1
 
@@ -201,7 +201,7 @@ async def test_pops_and_acknowledgements_are_counted() -> None:
         popped = (await consumer.pop(3)).messages
         for message in popped[:2]:
             await consumer.ack(message)
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         pair = f"{TOPIC}@{GROUP}"
         assert await minute_sum(kit, "GROUP_CK_NUMS", pair) == 1
         assert await minute_sum(kit, "GROUP_ACK_NUMS", pair) == 2
@@ -214,7 +214,7 @@ async def test_a_message_that_was_sent_back_is_counted_for_its_topic_and_group()
     async with running_broker() as kit:
         await kit.send()
         assert (await kit.send_back(0, GROUP)).code == 0
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "SNDBCK_PUT_NUMS", f"{TOPIC}@{GROUP}") == 1
 
 
@@ -244,7 +244,7 @@ async def test_numbers_go_with_their_topic_and_their_group() -> None:
         await kit.ok(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic="Second"))
         assert (await view(kit, "TOPIC_PUT_NUMS", "Second")).code == 1
         await kit.send("Second")
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "TOPIC_PUT_NUMS", "Second") == 1
         await kit.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest(group_name=GROUP))
         assert (await view(kit, "GROUP_GET_NUMS", f"{TOPIC}@{GROUP}")).code == 1
@@ -315,7 +315,7 @@ async def cold_broker_told(
 ) -> list[tuple[int, str | None, int]]:
     """Code, remark and number of messages of three pulls of what is far back."""
     monkeypatch.setattr(pulling, "HOLD_S", 0.0)
-    monkeypatch.setattr(kit.broker.state.store.reader, "_hot_bytes", 2000)
+    monkeypatch.setattr(kit.broker.context.store.reader, "_hot_bytes", 2000)
     visitor = Visitor(kit.embedded.address)
     try:
         await visitor.heartbeat(tags(TOPIC), group=GROUP, consume_type=consume_type)
@@ -349,7 +349,7 @@ async def test_a_group_that_reads_too_much_from_far_back_is_held_back(
         assert third == expected
         shown = await cold_reads(kit)
         assert shown["globalAcc"] == shown["runtimeTable"][GROUP]["coldAcc"] >= 4000
-        kit.broker.state.statistics.sample()
+        kit.broker.context.statistics.sample()
         assert await minute_sum(kit, "GROUP_GET_LATENCY", f"0@{TOPIC}@{GROUP}") >= 0
 
 

@@ -234,12 +234,12 @@ async def filled(kit: BrokerKit, bodies: Iterable[bytes], topic: str = TOPIC, qu
 
 async def is_idle(kit: BrokerKit) -> None:
     """Wait until all timers are over and everything that had to come back has."""
-    state = kit.broker.state
-    timers, reviver = state.timers, state.pop.reviver
+    context = kit.broker.context
+    timers, reviver = context.timers, context.pop.reviver
 
     def all_done() -> bool:
         is_over = timers.enqueuing.latest_ms < timers.delivery.read_time_ms
-        return is_over and not timers.enqueuing.behind and not any(queue.pending for queue in reviver.queues)
+        return is_over and not timers.enqueuing.lag and not any(queue.pending for queue in reviver.queues)
 
     await eventually(all_done, "all timers are over")
 

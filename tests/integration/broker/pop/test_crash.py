@@ -84,7 +84,7 @@ async def test_an_acknowledgement_that_the_timers_had_not_taken_yet_counts_after
         await filled(kit, [b"one"])
         consumer = Consumer(kit)
         (one,) = (await consumer.pop(1, invisible_ms=2500)).messages
-        timers = kit.broker.state.timers
+        timers = kit.broker.context.timers
         await eventually(lambda: timers.enqueuing.taken == 1, "the check point is in the wheel")
         assert timers._task is not None
         timers._task.cancel()
@@ -113,8 +113,8 @@ async def test_a_kill_does_not_bring_a_message_back_twice(tmp_path: Path) -> Non
         copy = kill(kit, tmp_path / "b")
     async with running_broker(copy, SAFE) as kit:
         consumer = Consumer(kit)
-        timers = kit.broker.state.timers
-        await eventually(lambda: not timers.enqueuing.behind, "the timers are set")
+        timers = kit.broker.context.timers
+        await eventually(lambda: not timers.enqueuing.lag, "the timers are set")
         await stays_empty(consumer, now_ms() + 1500)
         assert len(kit.stored(RETRY_TOPIC)) == 3
 
@@ -141,7 +141,7 @@ async def test_a_group_that_was_sent_back_stays_there_over_a_kill(tmp_path: Path
         await filled(kit, BODIES)
         consumer = Consumer(kit)
         await consumer.ack_all((await consumer.pop()).messages)
-        kit.broker.state.offsets.assign_reset(TOPIC, GROUP, 0, 4)
+        kit.broker.context.offsets.assign_reset(TOPIC, GROUP, 0, 4)
         await consumer.ack_all((await consumer.pop(2)).messages)
         copy = kill(kit, tmp_path / "b")
     async with running_broker(copy, SAFE) as kit:
@@ -189,7 +189,7 @@ async def test_a_broker_that_cannot_write_hands_out_nothing_and_says_so_to_ackno
         await filled(kit, BODIES)
         consumer = Consumer(kit)
         messages = (await consumer.pop(2)).messages
-        flags = kit.broker.state.store.flags
+        flags = kit.broker.context.store.flags
         flags.set(Trouble.DISK_FULL)
         popped = await consumer.pop()
         assert (popped.told.code, popped.rest) == (210, 38)

@@ -39,9 +39,9 @@ async def test_a_queue_is_blocked_until_all_of_its_messages_are_done() -> None:
         first, second = popped.messages
         assert (await consumer.ack(second)).code == 0
         assert (await consumer.pop(2)).bodies == []
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 0
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 0
         assert (await consumer.ack(first)).code == 0
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 2
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 2
         assert (await consumer.pop(2)).bodies == BODIES[2:4]
 
 
@@ -74,8 +74,8 @@ async def test_an_acknowledgement_wakes_who_waits_for_the_queue() -> None:
         consumer = Ordered(kit)
         (message,) = (await consumer.pop(1)).messages
         asking = asyncio.ensure_future(Ordered(kit).notify(8000, order=True))
-        pop = kit.broker.state.pop
-        await eventually(lambda: pop.looking.waiters.count == 1, "somebody asks")
+        pop = kit.broker.context.pop
+        await eventually(lambda: pop.peeker.waiters.count == 1, "somebody asks")
         assert (await consumer.ack_batch([message])).code == 0
         assert (await asyncio.wait_for(asking, 1)).fields["hasMsg"] == "true"
         (message,) = (await consumer.pop(1)).messages
@@ -108,7 +108,7 @@ async def test_the_time_of_one_message_can_be_changed() -> None:
         again = await consumer.pop(2, poll_ms=5000)
         assert again.bodies == BODIES[:2]
         assert (await consumer.ack(changed)).code == 0  # of a batch that is over: it changes nothing
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 0
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 0
 
 
 async def test_a_message_that_is_not_in_the_batch_cannot_be_acknowledged() -> None:
@@ -125,7 +125,7 @@ async def test_a_message_that_is_not_in_the_batch_cannot_be_acknowledged() -> No
         parts = message.handle.split(" ")
         told = await consumer.ack_batch([message._replace(offset=3)], pt=int(parts[1]))
         assert told.code == 13
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 0
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 0
 
 
 def _order_file(kit: BrokerKit) -> Any:
@@ -160,6 +160,6 @@ async def test_what_is_done_in_order_is_done_over_a_kill(tmp_path: Path) -> None
     async with running_broker(copy, SAFE) as kit:
         consumer = Ordered(kit)
         assert (await consumer.ack(fourth)).code == 0
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 2
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 2
         assert (await consumer.ack(third)).code == 0
         assert (await consumer.pop(2)).bodies == BODIES[3:5]

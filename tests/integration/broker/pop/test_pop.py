@@ -123,7 +123,7 @@ async def test_messages_that_are_all_acknowledged_leave_nothing_behind() -> None
         messages = (await consumer.pop(invisible_ms=1300)).messages
         await consumer.ack_all(messages)
         await is_idle(kit)
-        assert kit.broker.state.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
+        assert kit.broker.context.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
         assert (await consumer.pop()).told.code == 210
 
 
@@ -183,7 +183,7 @@ async def test_a_filter_leaves_out_what_is_not_wanted(expression: str, kind: str
         assert (await consumer.ack(popped.messages[0])).code == 0
         await consumer.pop_until(b"2", exp=expression, exp_type=kind)
         assert (await consumer.pop(exp=expression, exp_type=kind)).told.code == 210
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == 4
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == 4
 
 
 async def test_the_second_version_of_retry_topics_is_used_where_it_is_switched_on() -> None:
@@ -193,9 +193,10 @@ async def test_the_second_version_of_retry_topics_is_used_where_it_is_switched_o
         consumer = Consumer(kit)
         await consumer.pop(invisible_ms=300)
         await eventually(lambda: len(kit.stored(f"%RETRY%{GROUP}_{TOPIC}")) == 1, "it is back")
-        state = kit.broker.state
-        state.change_config(
-            msgspec.structs.replace(state.config, enable_retry_topic_v2=True), state.store_config
+        context = kit.broker.context
+        context.settings.change(
+            msgspec.structs.replace(context.settings.broker, enable_retry_topic_v2=True),
+            context.settings.store,
         )
         first = await consumer.pop_until(b"first")
         assert (first.handle.split(" ")[4], (await consumer.ack(first)).code) == ("1", 0)
@@ -244,7 +245,7 @@ async def test_a_pop_that_cannot_be_is_refused_with_apaches_codes() -> None:
         assert (await refused(kit, invisible_ms=-1))[0] == 29
         assert (await refused(kit, invisible_ms=4 * 24 * 3600 * 1000))[0] == 29
         assert (await Consumer(kit, "not legal!").pop()).told.code == 26
-        assert kit.broker.state.offsets.query(GROUP, TOPIC, 0) == -1
+        assert kit.broker.context.offsets.query(GROUP, TOPIC, 0) == -1
 
 
 async def test_without_timers_nothing_is_popped() -> None:
@@ -261,7 +262,7 @@ async def test_an_acknowledgement_that_cannot_be_is_refused() -> None:
         await filled(kit, BODIES)
         consumer = Consumer(kit)
         message = (await consumer.pop()).messages[0]
-        end = kit.broker.state.store.log.max_offset
+        end = kit.broker.context.store.log.max_offset
         assert (await consumer.ack(message, topic="Nowhere")).code == 17
         assert (await consumer.ack(message, queue_id=9)).code == 13
         told = await consumer.ack(message, offset=9)
@@ -281,7 +282,7 @@ async def test_an_acknowledgement_that_cannot_be_is_refused() -> None:
         for body in (b"nonsense", b'{"acks":7}', b'{"acks":[{"c":"g"}]}'):
             assert (await kit.call(RequestCode.BATCH_ACK_MESSAGE, body=body)).code == 1
         assert (await consumer.ack_batch([message], b="%%%")).code == 1
-        assert kit.broker.state.store.log.max_offset == end
+        assert kit.broker.context.store.log.max_offset == end
 
 
 async def test_a_batch_may_use_the_long_names_and_passes_over_what_is_not_there() -> None:
@@ -315,7 +316,7 @@ async def test_a_group_that_is_sent_back_pops_from_there() -> None:
         await filled(kit, BODIES)
         consumer = Consumer(kit)
         await consumer.ack_all((await consumer.pop()).messages)
-        kit.broker.state.offsets.assign_reset(TOPIC, GROUP, 0, 6)
+        kit.broker.context.offsets.assign_reset(TOPIC, GROUP, 0, 6)
         assert (await consumer.pop()).bodies == BODIES[6:]
 
 

@@ -25,7 +25,7 @@ async def waiting_pops(
 ) -> list[asyncio.Task[Popped]]:
     """Pops that the broker holds."""
     consumer = Consumer(kit)
-    held = kit.broker.state.pop.popper.waiters
+    held = kit.broker.context.pop.popper.waiters
     before = held.count
     pops = [asyncio.ensure_future(consumer.pop(poll_ms=poll_ms, **fields)) for _ in range(number)]  # type: ignore[arg-type]
     await eventually(lambda: held.count == before + number, f"{number} pops wait")
@@ -90,7 +90,7 @@ async def test_a_pop_ends_when_its_time_is_over() -> None:
         assert 0.45 <= time.monotonic() - started < 0.6 + SOON_S
         told = popped.told
         assert (told.code, told.remark, told.fields["restNum"]) == (210, "NO_MESSAGE_IN_QUEUE", "0")
-        assert kit.broker.state.pop.popper.waiters.count == 0
+        assert kit.broker.context.pop.popper.waiters.count == 0
 
 
 async def test_too_many_who_wait_are_told_so() -> None:
@@ -122,7 +122,7 @@ async def test_a_connection_that_ends_takes_its_pops_along() -> None:
             init_mode=0,
         )
         lost = asyncio.ensure_future(gone.call(kit.embedded.address, RequestCode.POP_MESSAGE, header))
-        waiters = kit.broker.state.pop.popper.waiters
+        waiters = kit.broker.context.pop.popper.waiters
         await eventually(lambda: waiters.count == 1, "it waits")
         (waiting,) = await waiting_pops(kit, 1)
         await gone.stop()
@@ -138,7 +138,7 @@ async def test_a_broker_that_stops_answers_who_waits() -> None:
         await kit.embedded.create_topic(TOPIC, queues=4)
         pops = await waiting_pops(kit, 2)
         asking = asyncio.ensure_future(Consumer(kit).notify(8000))
-        await eventually(lambda: kit.broker.state.pop.looking.waiters.count == 1, "somebody asks")
+        await eventually(lambda: kit.broker.context.pop.peeker.waiters.count == 1, "somebody asks")
         await kit.embedded.stop()
         assert [(await each).told.code for each in pops] == [210, 210]
         assert (await asking).fields["hasMsg"] == "false"
@@ -167,7 +167,7 @@ async def test_a_question_is_answered_as_soon_as_there_is_a_message() -> None:
         told = await consumer.notify()
         assert (told.code, told.fields) == (0, {"hasMsg": "false", "pollingFull": "false"})
         asking = asyncio.ensure_future(consumer.notify(8000))
-        await eventually(lambda: kit.broker.state.pop.looking.waiters.count == 1, "the question waits")
+        await eventually(lambda: kit.broker.context.pop.peeker.waiters.count == 1, "the question waits")
         await filled(kit, [b"news"])
         assert (await asyncio.wait_for(asking, SOON_S)).fields["hasMsg"] == "true"
         assert (await consumer.notify(queue_id=0)).fields["hasMsg"] == "true"

@@ -33,7 +33,7 @@ async def test_a_bulk_pull_brings_what_many_ordinary_ones_bring(tmp_path: Path, 
         assert ordinary.bodies == bodies[:32]
         assert (bulk.bodies, bulk.fields["nextBeginOffset"]) == (bodies, str(COUNT))
         assert part.bodies == bodies[10:110]
-        assert visit.broker.state.counters.got_messages == 32 + COUNT + 100
+        assert visit.broker.context.traffic.got_messages == 32 + COUNT + 100
         end = await consumer.pull(COUNT, bulk=True, hold_ms=0)
         assert (end.code, end.remark) == (19, "OFFSET_OVERFLOW_ONE")
 

@@ -28,7 +28,7 @@ from tests.waiting import eventually
 
 async def held(visit: Visit, count: int = 1) -> None:
     """Wait until so many pulls are held."""
-    await eventually(lambda: visit.state.held_pulls.count == count)
+    await eventually(lambda: visit.context.held_pulls.count == count)
 
 
 async def test_a_held_pull_is_answered_with_the_message_that_comes(tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ async def test_a_held_pull_is_answered_with_the_message_that_comes(tmp_path: Pat
         waiting = asyncio.ensure_future(consumer.pull(0, flag=HOLD))
         await held(visit)
         await producer.send(b"elsewhere", queue_id=1)
-        assert visit.state.held_pulls.count == 1
+        assert visit.context.held_pulls.count == 1
         await producer.send(b"order")
         answer = await waiting
         assert (answer.code, answer.bodies) == (0, [b"order"])
-        assert visit.state.held_pulls.count == 0
+        assert visit.context.held_pulls.count == 0
 
 
 async def test_a_pull_that_may_not_be_held_is_answered_at_once(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ async def test_a_held_pull_is_answered_when_its_time_is_over(tmp_path: Path) -> 
         waiting = asyncio.ensure_future(consumer.pull(0, flag=HOLD, hold_ms=15_000))
         await held(visit)
         clock.advance(14_900)
-        visit.state.held_pulls.end_overdue()
-        assert visit.state.held_pulls.count == 1
+        visit.context.held_pulls.end_overdue()
+        assert visit.context.held_pulls.count == 1
         clock.advance(500)
         answer = await waiting
         assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
@@ -93,10 +93,10 @@ async def test_a_message_that_is_not_wanted_does_not_wake_a_pull(tmp_path: Path)
         sql_pull = asyncio.ensure_future(by_sql.pull(0, group="sql", flag=HOLD))
         await held(visit, 2)
         await by_tag.send(b"open", TAGS="open", amount="5")
-        assert visit.state.held_pulls.count == 2
+        assert visit.context.held_pulls.count == 2
         await by_tag.send(b"paid", TAGS="paid", amount="5")
         assert (await tag_pull).bodies == [b"paid"]
-        assert visit.state.held_pulls.count == 1
+        assert visit.context.held_pulls.count == 1
         await by_tag.send(b"large", TAGS="open", amount="500")
         assert (await sql_pull).bodies == [b"large"]
 
@@ -118,7 +118,7 @@ async def test_a_consumer_hears_that_its_queue_went_on_without_it(tmp_path: Path
 async def test_a_held_pull_commits_when_it_comes_and_not_again_when_it_is_woken(tmp_path: Path) -> None:
     """B9."""
     async with running_broker(tmp_path) as visit:
-        consumer, offsets = visit.visitor(), visit.state.offsets
+        consumer, offsets = visit.visitor(), visit.context.offsets
         await consumer.heartbeat(tags(TOPIC))
         await consumer.send(b"first")
         waiting = asyncio.ensure_future(consumer.pull(1, flag=HOLD | COMMIT, commit_offset=1))
@@ -184,7 +184,7 @@ async def test_a_broker_that_stops_holds_no_more_pulls(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
         consumer = visit.visitor()
         await consumer.heartbeat(tags(TOPIC))
-        visit.state.held_pulls.stop()
+        visit.context.held_pulls.stop()
         assert (await consumer.pull(0, flag=HOLD)).code == 2
 
 
@@ -196,7 +196,7 @@ async def test_a_held_pull_of_a_group_that_was_switched_off_is_refused_when_it_i
         await consumer.heartbeat(tags(TOPIC))
         waiting = asyncio.ensure_future(consumer.pull(0, flag=HOLD))
         await held(visit)
-        visit.state.groups.forbid(GROUP, TOPIC)
+        visit.context.groups.forbid(GROUP, TOPIC)
         await consumer.send(b"order")
         assert (await waiting).code == 16
 
@@ -247,9 +247,9 @@ async def test_a_thousand_waiting_consumers_cost_next_to_nothing_and_are_woken_a
 
 async def _woken_after(visit: Visit, consumer: Visitor, producer: Visitor) -> float:
     """How long after a message was sent the one consumer that waits for its queue has it."""
-    queue = visit.state.store.queues.find(TOPIC, 3)
+    queue = visit.context.store.queues.find(TOPIC, 3)
     offset = 0 if queue is None else queue.max_offset
-    count = visit.state.held_pulls.count
+    count = visit.context.held_pulls.count
     waiting = asyncio.ensure_future(
         consumer.pull(offset, group="group-0", queue_id=3, flag=HOLD, hold_ms=60_000)
     )

@@ -202,8 +202,8 @@ async def test_a_pull_that_may_not_be_is_refused_with_apaches_words(
 ) -> None:
     """B8."""
     async with running_broker(tmp_path, **config) as visit:
-        visit.state.topics.update(TopicConfig("Secret", 1, 1, perm=2))
-        visit.state.topics.update(TopicConfig("Other", 1, 1))
+        visit.context.topics.update(TopicConfig("Secret", 1, 1, perm=2))
+        visit.context.topics.update(TopicConfig("Other", 1, 1))
         consumer = visit.visitor()
         await consumer.heartbeat(tags(TOPIC))
         answer = await consumer.pull(0, **pull)
@@ -226,24 +226,24 @@ async def test_a_queue_that_the_topic_does_not_have_is_refused(tmp_path: Path) -
 
 async def test_what_was_found_is_forgotten_when_a_group_or_topic_changes(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
-        consumer, state = visit.visitor(), visit.state
+        consumer, context = visit.visitor(), visit.context
         await consumer.heartbeat(tags(TOPIC))
         await consumer.send(b"order")
         assert (await consumer.pull(0)).code == 0
 
-        group = state.groups.get(GROUP)
+        group = context.groups.get(GROUP)
         assert group is not None
-        state.groups.update(msgspec.structs.replace(group, consume_enable=False))
+        context.groups.update(msgspec.structs.replace(group, consume_enable=False))
         refused = await consumer.pull(0)
         assert (refused.code, refused.fields["forbiddenType"]) == (16, "2")
         assert refused.remark == f"subscription group no permission, {GROUP}"
-        state.groups.update(group)
+        context.groups.update(group)
 
-        state.groups.forbid(GROUP, TOPIC)
+        context.groups.forbid(GROUP, TOPIC)
         refused = await consumer.pull(0)
         assert (refused.code, refused.fields["forbiddenType"]) == (16, "5")
         assert refused.remark == f"the consumer group[{GROUP}] is forbidden for topic[{TOPIC}]"
-        state.groups.forbid(GROUP, TOPIC, on=False)
+        context.groups.forbid(GROUP, TOPIC, on=False)
         assert (await consumer.pull(0)).code == 0
 
         await consumer.leave()
@@ -265,11 +265,11 @@ async def test_a_newer_subscription_takes_the_place_of_the_older_one(tmp_path: P
 
 async def test_a_group_that_may_not_broadcast_is_refused(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as visit:
-        consumer, state = visit.visitor(), visit.state
+        consumer, context = visit.visitor(), visit.context
         await consumer.heartbeat(tags(TOPIC), model=MessageModel.BROADCASTING)
-        group = state.groups.get(GROUP)
+        group = context.groups.get(GROUP)
         assert group is not None
-        state.groups.update(msgspec.structs.replace(group, consume_broadcast_enable=False))
+        context.groups.update(msgspec.structs.replace(group, consume_broadcast_enable=False))
         answer = await consumer.pull(0)
         assert (answer.code, answer.fields["forbiddenType"]) == (16, "4")
         assert answer.remark == f"the consumer group[{GROUP}] can not consume by broadcast way"
@@ -301,7 +301,7 @@ async def test_a_filter_that_did_not_compile_is_missed_when_it_is_needed(tmp_pat
 async def test_a_pull_commits_an_offset_if_it_is_asked_to(tmp_path: Path) -> None:
     """B9."""
     async with running_broker(tmp_path) as visit:
-        consumer, offsets = visit.visitor(), visit.state.offsets
+        consumer, offsets = visit.visitor(), visit.context.offsets
         await consumer.heartbeat(tags(TOPIC))
         for _ in range(3):
             await consumer.send(b"order")
@@ -315,7 +315,7 @@ async def test_a_pull_commits_an_offset_if_it_is_asked_to(tmp_path: Path) -> Non
 async def test_a_reset_is_told_once_and_counts_more_than_commits(tmp_path: Path) -> None:
     """B9."""
     async with running_broker(tmp_path) as visit:
-        consumer, offsets = visit.visitor(), visit.state.offsets
+        consumer, offsets = visit.visitor(), visit.context.offsets
         await consumer.heartbeat(tags(TOPIC))
         for _ in range(3):
             await consumer.send(b"order")

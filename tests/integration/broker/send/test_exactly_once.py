@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
-from cometmq.broker.send.writer_sequences import OnceTable
+from cometmq.broker.send.exactly_once import OnceTable
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.tables.files import ConfigFile
 from cometmq.wire.codes import ResponseCode

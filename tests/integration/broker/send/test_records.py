@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cometmq.broker.handlers import records
+from cometmq.broker.handlers import own_requests as records
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.headers.pull import PullMessageRequest
@@ -51,12 +51,12 @@ async def test_records_are_stored_as_messages(flush: str) -> None:
         assert [bytes(record.body) for record in stored] == 2 * [body for body, _ in MESSAGES]
         assert [record.queue_offset for record in stored] == list(range(100))
         assert [bytes(record.properties_block) for record in stored[:50]] == [block for _, block in MESSAGES]
-        store = kit.broker.state.store
+        store = kit.broker.context.store
         if flush == "SYNC_FLUSH":
             assert store.log.flushed_offset > stored[-1].physical_offset
         found = store.index.find("orders", f"{7:016X}", 9, 0, 2**62)
         assert found.physical_offsets == [stored[57].physical_offset, stored[7].physical_offset]
-        assert kit.broker.state.counters.put_messages == 100
+        assert kit.broker.context.traffic.put_messages == 100
 
 
 async def test_the_first_records_wait_until_they_can_be_put(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ async def test_whoever_waits_for_messages_gets_them() -> None:
     """B3, B8: by the tags that it wants."""
     async with running_broker() as kit:
         await kit.embedded.create_topic("orders", queues=1)
-        held_pulls = kit.broker.state.held_pulls
+        held_pulls = kit.broker.context.held_pulls
         pull = PullMessageRequest(
             consumer_group="readers",
             topic="orders",
@@ -149,7 +149,7 @@ async def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
         retried = await send(kit, body, topic="%RETRY%group")
         assert retried.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert kit.stored("orders") == []
-        assert kit.broker.state.store.log.max_offset == 0
+        assert kit.broker.context.store.log.max_offset == 0
 
 
 async def test_a_broker_that_adds_something_to_every_record_does_not_know_the_request() -> None:
@@ -164,6 +164,8 @@ async def test_a_broker_that_is_busy_refuses_records() -> None:
     """B5"""
     async with running_broker() as kit:
         await kit.embedded.create_topic("orders", queues=1)
-        kit.broker.state.pressure.refusal = "[REJECTREQUEST]system busy, start flow control for a while"
+        kit.broker.context.sending.pressure.refusal = (
+            "[REJECTREQUEST]system busy, start flow control for a while"
+        )
         assert (await send(kit, request(MESSAGES))).code == ResponseCode.SYSTEM_BUSY
         assert kit.stored("orders") == []

@@ -85,10 +85,10 @@ async def test_a_message_that_is_given_up_is_a_dead_letter(
     async with running_broker() as kit:
         assert (await kit.send_back(await one_message(kit, **sent), **back)).code == 0
         assert [bytes(record.body) for record in kit.stored("%DLQ%billing")] == [b"hello"]
-        topic = kit.broker.state.topics.get("%DLQ%billing")
+        topic = kit.broker.context.topics.get("%DLQ%billing")
         assert topic is not None
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
-        assert kit.broker.state.counters.dead_letters == 1
+        assert sum(kit.broker.context.traffic.dead_letters.values()) == 1
 
 
 async def test_what_cannot_be_sent_back_is_refused() -> None:
@@ -96,7 +96,7 @@ async def test_what_cannot_be_sent_back_is_refused() -> None:
     async with running_broker(settings={"autoCreateSubscriptionGroup": "false"}) as kit:
         offset = await one_message(kit)
         assert (await kit.send_back(offset))[:2] == (26, f"subscription group not exist, billing {FAQ}")
-        groups, topics = kit.broker.state.groups, kit.broker.state.topics
+        groups, topics = kit.broker.context.groups, kit.broker.context.topics
         groups.update(SubscriptionGroupConfig("billing"))
         assert (await kit.send_back(12_345))[:2] == (1, "look message by offset failed, 12345")
         topics.update(topics.ensure("%RETRY%closed", 1, perm=4))
@@ -111,10 +111,10 @@ async def test_a_group_without_retries_drops_what_is_sent_back() -> None:
     """B7: and hears of success."""
     async with running_broker() as kit:
         offset = await one_message(kit)
-        kit.broker.state.groups.update(SubscriptionGroupConfig("billing", retry_queue_nums=0))
-        before = kit.broker.state.store.log.max_offset
+        kit.broker.context.groups.update(SubscriptionGroupConfig("billing", retry_queue_nums=0))
+        before = kit.broker.context.store.log.max_offset
         assert (await kit.send_back(offset)).code == 0
-        assert kit.broker.state.store.log.max_offset == before
+        assert kit.broker.context.store.log.max_offset == before
 
 
 async def test_a_broker_that_does_not_write_takes_nothing_back() -> None:
@@ -160,7 +160,7 @@ async def test_a_retry_at_the_limit_is_still_one() -> None:
 async def test_a_group_that_consumes_in_order_has_no_retries() -> None:
     """B7: as long as one of its queues is locked."""
     async with running_broker() as kit:
-        kit.broker.state.locks.lock("billing", "client", [MessageQueue("Orders", "embedded", 0)])
+        kit.broker.context.locks.lock("billing", "client", [MessageQueue("Orders", "embedded", 0)])
         await kit.send("%RETRY%billing", reconsume_times=1)
         assert len(kit.stored("%DLQ%billing")) == 1
 
@@ -170,4 +170,4 @@ async def test_a_retry_for_a_group_that_is_not_there_is_refused() -> None:
     async with running_broker(settings={"autoCreateSubscriptionGroup": "false"}) as kit:
         answer = await kit.send("%RETRY%billing", reconsume_times=1)
         assert answer[:2] == (26, f"subscription group not exist, billing {FAQ}")
-        assert kit.broker.state.store.log.max_offset == 0
+        assert kit.broker.context.store.log.max_offset == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.broker.broker import physical_memory
 from cometmq.broker.send.pressure import UNFLUSHED_SHARE
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.log.flush import Done
@@ -30,7 +31,7 @@ class Hold:
     """Keeps whoever waits for the disk waiting."""
 
     def __init__(self, kit: BrokerKit) -> None:
-        self._flusher = kit.broker.state.store.flusher
+        self._flusher = kit.broker.context.store.flusher
         self.waiting: list[Done] = []
 
     def __enter__(self) -> Hold:
@@ -109,20 +110,20 @@ async def test_every_message_that_was_confirmed_survives_a_kill(
     await client.stop()
     child.wait()
     async with running_broker(settings={"storePathRootDir": str(tmp_path), **SYNC}) as kit:
-        lookup = kit.broker.state.store.lookup
+        lookup = kit.broker.context.store.lookup
         for msg_id, _ in confirmed:
             assert lookup.at(decode_offset_id(msg_id).commit_log_offset) is not None
         bodies = [bytes(record.body).decode() for queue in range(4) for record in kit.stored("Orders", queue)]
         assert {body for _, body in confirmed} <= set(bodies)
         assert len(bodies) == len(set(bodies))
-        assert kit.broker.state.topics.get("Orders") is not None
+        assert kit.broker.context.topics.get("Orders") is not None
 
 
 async def test_with_synchronous_flush_the_answer_waits_for_the_disk() -> None:
     """B5: unless the message says that it need not."""
     async with running_broker(settings=SYNC) as kit:
         await kit.send()
-        store = kit.broker.state.store
+        store = kit.broker.context.store
         assert store.flusher.flushed_offset == store.log.max_offset
         with Hold(kit):
             waiting = asyncio.ensure_future(kit.send())
@@ -163,14 +164,14 @@ async def test_what_is_not_on_the_disk_yet_takes_a_bounded_share_of_the_memory()
     """B7: beyond it sends are refused until the disk has caught up."""
     async with running_broker() as kit:
         await kit.send()
-        pressure = kit.broker.state.pressure
-        assert pressure.max_unflushed_bytes == kit.broker.state.memory_bytes // UNFLUSHED_SHARE
+        pressure = kit.broker.context.sending.pressure
+        assert pressure.max_unflushed_bytes == physical_memory() // UNFLUSHED_SHARE
         pressure.max_unflushed_bytes, pressure.limit_offset = 3000, 0
         with Hold(kit):
             answers = [await kit.send(body=b"x" * 1000) for _ in range(5)]
             assert [answer.code for answer in answers] == [0, 0, 0, 2, 2]
             assert answers[-1].remark == "[REJECTREQUEST]system busy, start flow control for a while"
-        store = kit.broker.state.store
+        store = kit.broker.context.store
         await store.flusher.wait_flushed(store.log.max_offset)
         assert (await kit.send()).code == 0
 
@@ -179,7 +180,7 @@ async def test_a_store_that_cannot_be_written_refuses_messages_and_says_how_full
     """B5: reading goes on, and so does writing when there is room again."""
     async with running_broker() as kit:
         await kit.send()
-        flags = kit.broker.state.store.flags
+        flags = kit.broker.context.store.flags
         flags.set(Trouble.DISK_FULL)
         answer = await kit.send()
         assert answer.code == 14
@@ -195,7 +196,7 @@ async def test_an_orderly_stop_confirms_what_it_has_accepted(tmp_path: Path) -> 
     async with running_broker(tmp_path, SYNC) as kit:
         await kit.send()
         waiting = [asyncio.ensure_future(kit.send(body=b"%d" % number)) for number in range(50)]
-        await eventually(lambda: kit.broker.state.counters.put_messages > 1, "some are accepted")
+        await eventually(lambda: kit.broker.context.traffic.put_messages > 1, "some are accepted")
         await kit.embedded.stop_broker()
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         confirmed = sum(1 for answer in answers if not isinstance(answer, BaseException) and answer.code == 0)

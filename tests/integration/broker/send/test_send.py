@@ -143,9 +143,9 @@ async def test_the_fast_port_takes_sends_and_no_pulls() -> None:
 
 async def refused(kit: BrokerKit, **fields: object) -> tuple[int, str | None]:
     """Code and remark of a send that is refused; nothing was stored."""
-    before = kit.broker.state.store.log.max_offset
+    before = kit.broker.context.store.log.max_offset
     answer = await kit.send(**fields)  # type: ignore[arg-type]
-    assert kit.broker.state.store.log.max_offset == before
+    assert kit.broker.context.store.log.max_offset == before
     assert answer.fields == BOTH
     return answer.code, answer.remark
 
@@ -246,7 +246,7 @@ async def test_a_new_topic_is_made_from_the_default_topic() -> None:
         await kit.send("Small", default_topic_queue_nums=3)
         await kit.send("Large", default_topic_queue_nums=50)
         await kit.send("None", default_topic_queue_nums=-1, queue_id=-1)
-        topics = kit.broker.state.topics
+        topics = kit.broker.context.topics
         made = {name: topics.get(name) for name in ("Small", "Large", "None")}
         assert {
             name: topic and (topic.read_queue_nums, topic.write_queue_nums) for name, topic in made.items()
@@ -272,7 +272,7 @@ async def test_with_auto_creation_switched_off_a_producer_gets_a_clear_error() -
         refusal = (17, f"topic[Orders] not exist, apply first please!{FAQ}")
         assert await refused(kit) == refusal
         assert await refused(kit, default_topic="Missing") == refusal
-        assert kit.broker.state.topics.get("Orders") is None
+        assert kit.broker.context.topics.get("Orders") is None
 
 
 async def test_only_a_topic_that_says_so_can_be_inherited_from() -> None:
@@ -327,7 +327,7 @@ async def test_a_batch_that_is_none_is_refused(topic: str, body: bytes, remark: 
         answer = await kit.call(RequestCode.SEND_BATCH_MESSAGE, header, body)
         assert answer.code == 13
         assert remark in (answer.remark or "")
-        assert kit.broker.state.store.log.max_offset == 0
+        assert kit.broker.context.store.log.max_offset == 0
 
 
 async def test_a_batch_cannot_be_delayed() -> None:

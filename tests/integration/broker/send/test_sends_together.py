@@ -76,7 +76,7 @@ def without_place(answers: dict[int, Told]) -> list[tuple[int, int, Mapping[str,
 
 def taken(kit: BrokerKit) -> dict[tuple[str, str], tuple[int, int]]:
     """How many messages of each topic and kind were counted, and how large they were together."""
-    sizes = kit.broker.state.traffic.sizes
+    sizes = kit.broker.context.traffic.sizes
     return {key: (sum(found.counts), round(found.total)) for key, found in sizes.items()}
 
 
@@ -129,11 +129,11 @@ async def test_sends_in_one_read_are_what_they_are_one_by_one(flush: str) -> Non
                     if mine.properties().get("TAGS") != "no id":
                         assert mine.properties_block == theirs.properties_block
                     assert (mine.sys_flag, mine.flag) == (theirs.sys_flag, theirs.flag)
-        counters, others = together.broker.state.counters, alone.broker.state.counters
+        counters, others = together.broker.context.traffic, alone.broker.context.traffic
         assert counters.put_messages == others.put_messages
         assert counters.put_failures == others.put_failures
         assert taken(together) == taken(alone)
-        open_ones = together.broker.state.transactions.counts
+        open_ones = together.broker.context.transactions.counts
         assert (open_ones.total, open_ones.counts["Bills"].count) == (8, 2)
 
 
@@ -156,7 +156,7 @@ async def test_messages_of_a_run_are_found_by_their_keys() -> None:
         await send_together(kit, b"".join(frame(number, plain(number)) for number in range(8)), 8)
         place = kit.stored("Orders", 1)[1].physical_offset
         for key in ("order-5", f"{5:032X}"):
-            found = kit.broker.state.store.index.find("Orders", key, 9, 0, 2**62)
+            found = kit.broker.context.store.index.find("Orders", key, 9, 0, 2**62)
             assert found.physical_offsets == [place]
 
 
@@ -166,7 +166,9 @@ async def test_a_broker_that_is_busy_refuses_a_run_at_once() -> None:
         await kit.embedded.create_topic("Orders", queues=4)
         data = b"".join(frame(number, plain(number)) for number in range(4))
         await send_together(kit, data, 4)
-        kit.broker.state.pressure.refusal = "[REJECTREQUEST]system busy, start flow control for a while"
+        kit.broker.context.sending.pressure.refusal = (
+            "[REJECTREQUEST]system busy, start flow control for a while"
+        )
         answers = await send_together(kit, data, 4)
         assert {answer.code for answer in answers.values()} == {ResponseCode.SYSTEM_BUSY}
         assert len(kit.stored("Orders")) == 1

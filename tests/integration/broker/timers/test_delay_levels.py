@@ -79,7 +79,7 @@ async def test_a_restart_goes_on_exactly_where_the_broker_stopped(tmp_path: Path
         await kit.embedded.restart()
         await kit.client.stop()
         await eventually(lambda: delivered(kit) == [b"first", b"second"], "the second one is delivered")
-        offsets = kit.broker.state.delays.offsets
+        offsets = kit.broker.context.delays.offsets
         assert (offsets[1], offsets[2]) == (1, 1)
 
 
@@ -120,7 +120,7 @@ async def test_a_kill_repeats_messages_of_the_last_two_seconds_at_most(tmp_path:
     async with running_broker(left, DELAYS) as kit:
         everything = {b"%d" % number for number in range(120)}
         await eventually(lambda: set(delivered(kit)) == everything, "nothing is lost")
-        places = kit.broker.state.delays
+        places = kit.broker.context.delays
         await eventually(lambda: places.offsets[1] == 120, "all are passed")
         bodies = delivered(kit)
         repeated = {body for body in everything if bodies.count(body) > 1}
@@ -135,7 +135,7 @@ async def test_places_are_saved_while_the_broker_runs(tmp_path: Path) -> None:
         path = kit.embedded.folder / "config" / "delayOffset.json"
         await eventually(lambda: path.is_file() and b"1:1" in path.read_bytes(), "the place is saved")
         assert delivered(kit) == [b"hello"]
-        assert kit.broker.state.store.flusher.flushed_offset == kit.broker.state.store.log.max_offset
+        assert kit.broker.context.store.flusher.flushed_offset == kit.broker.context.store.log.max_offset
 
 
 async def test_delays_also_wait_for_the_disk_with_synchronous_flush() -> None:

@@ -42,7 +42,7 @@ async def send_timed(kit: BrokerKit, body: bytes, unique_key: str = ID, **proper
 
 async def is_set(kit: BrokerKit, count: int) -> None:
     """Wait until so many messages are in the wheel."""
-    await eventually(lambda: kit.broker.state.timers.enqueuing.taken >= count, f"{count} timers are set")
+    await eventually(lambda: kit.broker.context.timers.enqueuing.taken >= count, f"{count} timers are set")
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
@@ -109,7 +109,7 @@ async def test_a_time_that_cannot_be_is_refused_and_changes_nothing(properties: 
             "or if set del msg, the delay time should be bigger than the current time"
         )
         assert answer.fields["MSG_REGION"] == "DefaultRegion"
-        assert kit.broker.state.store.log.max_offset == 0
+        assert kit.broker.context.store.log.max_offset == 0
 
 
 async def test_without_the_wheel_a_delivery_time_is_refused() -> None:
@@ -142,7 +142,7 @@ async def test_messages_of_one_slot_come_in_their_order_and_once() -> None:
         await asyncio.gather(*sends)  # together, so that all are there before the first is due
         await eventually(lambda: len(delivered(kit)) >= len(bodies), "all are delivered")
         assert delivered(kit) == bodies
-        assert kit.broker.state.timers.delivery.delivered == len(bodies)
+        assert kit.broker.context.timers.delivery.delivered == len(bodies)
 
 
 async def test_a_message_that_is_too_far_away_goes_round_and_comes_in_time() -> None:
@@ -182,8 +182,8 @@ async def test_a_message_is_taken_back_by_its_handle(window: str) -> None:
         assert (recalled.code, recalled.fields["msgId"]) == (0, "B")
         await eventually(lambda: b"third" in delivered(kit), "the last one is delivered")
         assert delivered(kit) == [b"first", b"third"]
-        assert kit.broker.state.timers.delivery.cancelled == 1
-        await eventually(lambda: kit.broker.state.timers.counts.total == 0, "nothing is counted as waiting")
+        assert kit.broker.context.timers.delivery.cancelled == 1
+        await eventually(lambda: kit.broker.context.timers.counts.total == 0, "nothing is counted as waiting")
 
 
 async def test_a_recall_that_cannot_be_is_refused() -> None:
@@ -239,7 +239,7 @@ async def test_a_restart_goes_on_exactly_where_the_broker_stopped(tmp_path: Path
         assert delivered(kit) == [b"first"]
         await eventually(lambda: delivered(kit) == [b"first", b"second"], "the second one is delivered")
         assert kit.stored("Orders")[1].store_timestamp_ms >= before_ms + 1500
-        assert kit.broker.state.timers.enqueuing.queue_offset == 2
+        assert kit.broker.context.timers.enqueuing.queue_offset == 2
 
 
 async def test_what_became_due_while_the_broker_was_down_comes_at_once(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_a_kill_loses_no_timer_and_repeats_none_that_is_long_delivered(tmp
     async with running_broker(tmp_path / "killed", QUICK) as kit:
         await send_timed(kit, b"delivered", TIMER_DELAY_MS="100")
         await eventually(lambda: delivered(kit) == [b"delivered"], "the first one is delivered")
-        timers = kit.broker.state.timers
+        timers = kit.broker.context.timers
         slot_ms = int(kit.stored(TIMER_TOPIC)[0].properties()["TIMER_OUT_MS"])
         await eventually(lambda: timers.progress.last_read_time_ms > slot_ms, "that is saved")
         await send_timed(kit, b"set", TIMER_DELAY_MS="2000")
@@ -270,8 +270,10 @@ async def test_a_kill_loses_no_timer_and_repeats_none_that_is_long_delivered(tmp
 
 
 def stop_enqueuing(kit: BrokerKit) -> None:
-    state = kit.broker.state
-    state.change_config(state.config, msgspec.structs.replace(state.store_config, timer_stop_enqueue=True))
+    context = kit.broker.context
+    context.settings.change(
+        context.settings.broker, msgspec.structs.replace(context.settings.store, timer_stop_enqueue=True)
+    )
 
 
 async def test_what_was_taken_back_in_time_stays_taken_back_over_a_kill(tmp_path: Path) -> None:
@@ -280,7 +282,7 @@ async def test_what_was_taken_back_in_time_stays_taken_back_over_a_kill(tmp_path
     async with running_broker(tmp_path / "a", settings) as kit:
         due_ms = now_ms() + 1500
         sent = await kit.send("Timed", b"unwanted", {"UNIQ_KEY": "A", "TIMER_DELIVER_MS": str(due_ms)})
-        timers = kit.broker.state.timers
+        timers = kit.broker.context.timers
         await eventually(lambda: timers.enqueuing.taken == 1, "the message is in the wheel")
         assert timers._task is not None
         timers._task.cancel()
@@ -289,7 +291,7 @@ async def test_what_was_taken_back_in_time_stays_taken_back_over_a_kill(tmp_path
         copy = kill(kit, tmp_path / "b")
     await eventually(lambda: now_ms() > due_ms + 500, "both are overdue")
     async with running_broker(copy, settings) as kit:
-        timers = kit.broker.state.timers
+        timers = kit.broker.context.timers
         await eventually(lambda: timers.delivery.cancelled == 1, "the message is passed over")
         assert kit.stored("Timed") == []
 
@@ -324,9 +326,9 @@ async def test_a_message_that_cannot_be_put_is_tried_until_it_can() -> None:
     async with running_broker(settings=QUICK) as kit:
         await send_timed(kit, b"patient", TIMER_DELAY_MS="400")
         await is_set(kit, 1)
-        writer = kit.broker.state.store.writer
+        writer = kit.broker.context.store.writer
         writer.open(is_open=False)
-        timers = kit.broker.state.timers
+        timers = kit.broker.context.timers
         await eventually(lambda: timers.read_behind_ms > 300, "it is overdue")
         assert delivered(kit) == []
         writer.open()
@@ -354,7 +356,9 @@ async def test_the_files_are_those_of_apache(tmp_path: Path) -> None:
         slot_ms = int(waiting.properties()["TIMER_OUT_MS"])
         metrics = await kit.ok(RequestCode.GET_TIMER_METRICS)
         assert fastjson.loads(metrics.body)["timingCount"]["Orders"]["count"] == 1
-        await eventually(lambda: kit.broker.state.timers.progress.last_timer_queue_offset == 1, "it is saved")
+        await eventually(
+            lambda: kit.broker.context.timers.progress.last_timer_queue_offset == 1, "it is saved"
+        )
         told = TimerProgress.unpack((await kit.ok(RequestCode.GET_TIMER_CHECK_POINT)).body)
         info = await kit.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
         assert fastjson.loads(info.body)["table"]["timerCongestNum"] == "1"

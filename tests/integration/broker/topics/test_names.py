@@ -78,9 +78,9 @@ async def test_no_request_makes_or_means_something_of_such_a_name(
     answer = await kit.call(code, header, body)
     assert answer.code == INVALID
     assert (answer.remark or "").startswith("The specified ")
-    state = kit.broker.state
-    assert name not in state.topics.table
-    assert name not in state.groups.table
+    context = kit.broker.context
+    assert name not in context.topics.table
+    assert name not in context.groups.table
     assert everything(tmp_path) == before
 
 
@@ -112,25 +112,25 @@ def request_of(what: str, name: str) -> tuple[RequestCode, Header | None, bytes]
 
 async def test_retry_topics_of_pop_consumers_can_be_deleted(kit: BrokerKit) -> None:
     """B9: their names have a letter that no request may choose."""
-    kit.broker.state.topics.ensure("%RETRY%billing+Orders", 1)
+    kit.broker.context.topics.ensure("%RETRY%billing+Orders", 1)
     deletion = DeleteTopicRequest(topic="%RETRY%billing+Orders")
     await kit.ok(RequestCode.DELETE_TOPIC_IN_BROKER, deletion)
-    assert kit.broker.state.topics.get("%RETRY%billing+Orders") is None
+    assert kit.broker.context.topics.get("%RETRY%billing+Orders") is None
 
 
 async def test_names_that_somebody_wrote_into_the_saved_tables_are_left_out(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as kit:
         await kit.send("Orders")
-        kit.broker.state.groups.find("billing")
+        kit.broker.context.groups.find("billing")
     write_unsafe_names(tmp_path / "store" / "config")
     put_precious_files(tmp_path)
     async with running_broker(tmp_path) as kit:
-        state = kit.broker.state
+        context = kit.broker.context
         assert not {"../precious", "/tmp/precious", "..", "x\0y", "looks-fine"} & (
-            state.topics.table.keys() | state.groups.table.keys()
+            context.topics.table.keys() | context.groups.table.keys()
         )
-        assert "Orders" in state.topics.table
-        assert "billing" in state.groups.table
+        assert "Orders" in context.topics.table
+        assert "billing" in context.groups.table
         await kit.call(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic="../precious"))
         await kit.ok(RequestCode.CLEAN_UNUSED_TOPIC)
     assert "store/precious" in everything(tmp_path)

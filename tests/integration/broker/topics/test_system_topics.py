@@ -107,7 +107,7 @@ async def test_no_request_writes_to_a_topic_of_the_broker(topic: str) -> None:
         assert_refused(await kit.call(OwnRequestCode.SEND_RECORDS, records, b"x" * 200), topic)
         await kit.ok(OwnRequestCode.GET_STANDING, StandingRequest(topic=topic, query="q", partition=0))
         assert_refused(await kit.call(OwnRequestCode.SEND_ONCE, once_header(topic), b"x"), topic)
-        assert kit.broker.state.store.queues.find(topic, 0) is None
+        assert kit.broker.context.store.queues.find(topic, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def nothing_is_set_aside(kit: BrokerKit) -> None:
     await eventually(
         lambda: any(bytes(each.body) == b"behind" for each in kit.stored("Orders", 3)), "timers go on"
     )
-    assert kit.broker.state.set_aside.totals == {}
+    assert kit.broker.context.set_aside.totals == {}
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ async def test_the_progress_of_the_broker_is_not_moved_by_clients(group: str, to
         )
         answer = await kit.call(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         assert answer.code in (ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
-        kit.broker.state.offsets.commit("a pull", group, topic, 0, 10**15)
-        kit.broker.state.offsets.assign_reset(topic, group, 0, 10**15)
-        assert kit.broker.state.offsets.query(group, topic, 0) < 10**15
+        kit.broker.context.offsets.commit("a pull", group, topic, 0, 10**15)
+        kit.broker.context.offsets.assign_reset(topic, group, 0, 10**15)
+        assert kit.broker.context.offsets.query(group, topic, 0) < 10**15
 
 
 async def test_a_timed_message_with_the_marks_of_a_checkpoint_moves_nothing_at_a_start(
@@ -279,7 +279,7 @@ async def test_a_timed_message_with_the_marks_of_a_checkpoint_moves_nothing_at_a
             assert (await kit.send(body=body, properties=properties)).code == 0
         left = kill(kit, tmp_path / "second")
     async with running_broker(left, SETTINGS) as kit:
-        assert kit.broker.state.offsets.query("billing", "Orders", 0) == 1
+        assert kit.broker.context.offsets.query("billing", "Orders", 0) == 1
         await nothing_is_set_aside(kit)
 
 
@@ -308,7 +308,7 @@ async def test_a_message_with_impossible_tries_is_sent_back_all_the_same(tries: 
         (stored,) = kit.stored("Orders")
         assert (await kit.send_back(stored.physical_offset)).code == 0
         await eventually(lambda: len(kit.stored(topic)) == 1, "it is where it belongs")
-        assert kit.broker.state.set_aside.totals == {}
+        assert kit.broker.context.set_aside.totals == {}
 
 
 @pytest.mark.parametrize("number", [10**30, 70_000])

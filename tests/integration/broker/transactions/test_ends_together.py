@@ -89,11 +89,11 @@ async def test_ends_in_one_read_are_what_they_are_one_by_one(flush: str) -> None
                     COMMIT,
                     half.commit_log_offset,
                 )
-                found = kit.broker.state.store.index.find(topic, half.unique_key, 9, 0, 2**62)
+                found = kit.broker.context.store.index.find(topic, half.unique_key, 9, 0, 2**62)
                 assert record.physical_offset in found.physical_offsets
-        ending = kit.broker.state.transactions.ending
+        ending = kit.broker.context.transactions.ending
         assert (ending.committed, ending.rolled_back) == ({"Orders": 2, "Bills": 2}, {"Orders": 1})
-        assert kit.broker.state.transactions.counts.total == 12 - 5
+        assert kit.broker.context.transactions.counts.total == 12 - 5
 
         def noted() -> set[bytes]:
             bodies = (bytes(each.body) for each in kit.stored(TRANS_OP_HALF_TOPIC))
@@ -109,11 +109,11 @@ async def test_commits_that_cannot_be_put_leave_their_transactions_open() -> Non
             await kit.embedded.create_topic(topic, queues=4)
         known = await halves(kit, 4)
         data = b"".join(end(number, half, COMMIT) for number, half in enumerate(known))
-        kit.broker.state.store.writer.open(is_open=False)
+        kit.broker.context.store.writer.open(is_open=False)
         answers = await send_together(kit, data, 4)
         assert {answer.code for answer in answers.values()} == {ResponseCode.SERVICE_NOT_AVAILABLE}
-        assert kit.broker.state.transactions.counts.total == 4
-        kit.broker.state.store.writer.open()
+        assert kit.broker.context.transactions.counts.total == 4
+        kit.broker.context.store.writer.open()
         answers = await send_together(kit, data, 4)
         assert {answer.code for answer in answers.values()} == {0}
         assert delivered(kit) == {"Orders": [b"body-0", b"body-2"], "Bills": [b"body-1", b"body-3"]}
@@ -129,4 +129,4 @@ async def test_under_synchronous_flush_a_commit_is_answered_when_it_is_on_the_di
         answers = await send_together(kit, data, 8)
         assert {answer.code for answer in answers.values()} == {0}
         last = max(record.physical_offset for topic in ("Orders", "Bills") for record in kit.stored(topic))
-        assert kit.broker.state.store.log.flushed_offset > last
+        assert kit.broker.context.store.log.flushed_offset > last

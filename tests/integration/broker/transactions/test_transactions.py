@@ -74,7 +74,7 @@ async def is_copied(kit: BrokerKit, times: int) -> None:
 
 def places(kit: BrokerKit) -> tuple[int, int]:
     """How far the half topic and the op topic are looked through."""
-    query = kit.broker.state.offsets.query
+    query = kit.broker.context.offsets.query
     return query(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0), query(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0)
 
 
@@ -119,11 +119,11 @@ async def test_half_messages_of_the_short_way_are_stored_like_the_first_one() ->
             expected = bytes(first.properties_block).replace(b"key-0", b"key-%d" % number)
             assert bytes(other.properties_block) == expected
             assert other.born_host == first.born_host
-        assert kit.broker.state.transactions.counts.total == 4
+        assert kit.broker.context.transactions.counts.total == 4
         for half in halves:
             assert (await producer.end(half, COMMIT)).code == 0
         assert delivered(kit, queue_id=1) == [b"0", b"1", b"2", b"3"]
-        assert kit.broker.state.transactions.counts.total == 0
+        assert kit.broker.context.transactions.counts.total == 0
 
 
 async def test_a_message_of_a_transaction_that_is_rolled_back_is_never_seen() -> None:
@@ -175,7 +175,7 @@ async def test_an_end_that_does_not_name_its_half_message_is_refused() -> None:
         assert (await producer.end(half, UNKNOWN)).code == 0
         assert (await producer.end(half, 3)).code == 1
         assert delivered(kit) == []
-        assert kit.broker.state.transactions.counts.counts["Orders"].count == 1
+        assert kit.broker.context.transactions.counts.counts["Orders"].count == 1
 
 
 async def test_an_ordinary_message_cannot_be_committed() -> None:
@@ -205,7 +205,7 @@ async def test_a_transaction_cannot_be_delayed() -> None:
             answer = await kit.send(properties=transaction("A", **properties))
             assert answer.code == 13
             assert "cannot be delayed" in (answer.remark or "")
-        assert kit.broker.state.store.log.max_offset == 0
+        assert kit.broker.context.store.log.max_offset == 0
 
 
 async def test_transactions_are_refused_where_the_settings_say_so() -> None:
@@ -265,7 +265,7 @@ async def test_a_transaction_that_nobody_can_say_the_end_of_is_given_up_after_so
         assert [
             question.message.properties()["TRANSACTION_CHECK_TIMES"] for question in producer.questions
         ] == ["1", "2", "3"]
-        assert kit.broker.state.transactions.counts.total == 0
+        assert kit.broker.context.transactions.counts.total == 0
         (given_up,) = kit.stored(TRANS_CHECK_MAX_TIME_TOPIC)
 
         producer.on_question = lambda _: COMMIT
@@ -293,7 +293,7 @@ async def test_checks_go_to_producers_of_the_group_in_turn() -> None:
         await prepare(kit)
         await eventually(lambda: bool(one.questions) and bool(two.questions), "both are asked")
         await two.client.stop()
-        await eventually(lambda: len(kit.broker.state.clients.producers["shop"]) == 1, "one is gone")
+        await eventually(lambda: len(kit.broker.context.clients.producers["shop"]) == 1, "one is gone")
         asked = len(one.questions)
         one.on_question = lambda _: COMMIT
         await eventually(lambda: delivered(kit) == [b"hello"], "the other one ends it")
@@ -309,7 +309,7 @@ async def test_an_end_that_names_an_older_copy_ends_the_transaction() -> None:
         assert (await producer.end(half, COMMIT)).code == 0
         for question in list(producer.questions):
             assert (await producer.end(question.half, COMMIT, from_check=True)).code == 0
-        end = kit.broker.state.store.queues.get(TRANS_HALF_TOPIC, 0).max_offset
+        end = kit.broker.context.store.queues.get(TRANS_HALF_TOPIC, 0).max_offset
         await eventually(lambda: places(kit)[0] == end, "nothing is open any more")
         assert delivered(kit) == [b"once"]
 
@@ -345,7 +345,7 @@ async def test_what_is_open_after_a_restart_is_asked_about_and_what_has_ended_is
         producer.on_question = lambda _: COMMIT
         await eventually(lambda: delivered(kit)[3:] == [b"open"], "the open one is committed")
         assert {question.half.unique_key for question in producer.questions} == {"open"}
-        assert kit.broker.state.transactions.counts.total == 0
+        assert kit.broker.context.transactions.counts.total == 0
 
 
 async def test_a_kill_loses_no_transaction(tmp_path: Path) -> None:

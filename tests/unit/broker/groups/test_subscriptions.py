@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.broker.groups.inconsistency import Interests
-from cometmq.broker.groups.subscriptions import interest_of, make_subscription
+from cometmq.broker.groups.subscriptions import Interests, interest_of, make_subscription
 from cometmq.model.errors import ProtocolError
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.monitor.series import Series, Window
+from cometmq.broker.monitor.statistics import Series, Window
 from cometmq.wire.bodies.stats import BrokerStatsItem
 
 TEN_S = 10_000
@@ -39,10 +39,9 @@ def test_a_number_that_rests_sinks_to_a_rate_of_zero() -> None:
 def test_a_series_is_sampled_for_hour_and_day_less_often() -> None:
     """B13: every sixtieth sample is one of the hour, every 360th one of the day."""
     series = Series()
-    series.add(60)
-    series.sample(TEN_S, 1)
+    series.sample(TEN_S, 1, 60, 1)
     assert (series.summary().stats_minute.sum, series.summary().stats_hour.sum) == (60, 0)
-    series.sample(2 * TEN_S, 60)
+    series.sample(2 * TEN_S, 60, 60, 1)
     assert (series.summary().stats_hour.sum, series.summary().stats_day.sum) == (60, 0)
-    series.sample(3 * TEN_S, 360)
+    series.sample(3 * TEN_S, 360, 60, 1)
     assert series.summary().stats_day == BrokerStatsItem(sum=60, tps=60 / 3600, avgpt=60.0)

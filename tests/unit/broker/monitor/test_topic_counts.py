@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts
 from cometmq.model.topic import DataVersion
 from cometmq.store.tables.tables import Metric
 from cometmq.testing.clock import VirtualClock

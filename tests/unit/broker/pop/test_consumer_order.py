@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.groups.groups import Groups
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
+from cometmq.broker.settings import Settings
+from cometmq.broker.topics.topics import Topics
 from cometmq.model.topic import TopicConfig
+from cometmq.ports.clock import Clock as RealClock
 from cometmq.store.tables.tables import ConsumerOrderTable
 from cometmq.wire.json.pretty import dumps_table, loads_table
 
@@ -31,13 +33,10 @@ class Told:
         self.clock = Clock()
         self.free: list[tuple[str, str, int]] = []
         self.topics = {"Orders": TopicConfig("Orders", 1, 1)}
-        state: Any = SimpleNamespace(
-            clock=self.clock,
-            config=BrokerConfig(broker_ip1="127.0.0.1"),
-            topics=self.topics,
-            groups={"billing": object()},
+        topics, groups = cast(Topics, self.topics), cast(Groups, {"billing": object()})
+        self.orders = ConsumerOrders(
+            Settings(), cast(RealClock, self.clock), topics, groups, lambda *key: self.free.append(key)
         )
-        self.orders = ConsumerOrders(state, lambda *key: self.free.append(key))
 
     def take(self, offsets: list[int], attempt_id: str | None = None, invisible_ms: int = 100) -> str:
         return self.orders.take(*KEY, attempt_id, self.clock.time_ms, invisible_ms, offsets)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.pull import cold_reads as module
 from cometmq.broker.pull.cold_reads import FORGET_MS, SPAN_MS, ColdReads
+from cometmq.broker.settings import Settings
 from cometmq.model.errors import CometError
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
 
 
 def cold_reads(clock: VirtualClock) -> ColdReads:
-    state = SimpleNamespace(
-        clock=clock,
-        config=BrokerConfig(cg_cold_read_threshold=100, global_cold_read_threshold=1000),
-        store_config=StoreConfig(cold_data_flow_control_enable=True),
-    )
-    return ColdReads(cast(Any, state))
+    config = BrokerConfig(cg_cold_read_threshold=100, global_cold_read_threshold=1000)
+    return ColdReads(Settings(config, StoreConfig(cold_data_flow_control_enable=True)), clock)
 
 
 def test_a_group_is_held_back_from_its_threshold_on_until_the_span_is_over() -> None:

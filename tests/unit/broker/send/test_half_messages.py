@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
-from cometmq.broker.send import half_messages as half_sends
-from cometmq.broker.send.half_messages import HalfSends
-from cometmq.broker.send.properties import Stored, stored_block
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.send import properties as half_sends
+from cometmq.broker.send.properties import HalfMessageLayouts, Stored, stored_block
+from cometmq.broker.settings import Settings
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import format_properties, parse_properties
 
@@ -17,12 +15,11 @@ ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "100% our
 HALF = {"TRAN_MSG": "true", "UNIQ_KEY": "0A01", "PGROUP": "shop"}
 
 
-def half_sends_of(*, rejects: bool = False) -> HalfSends:
-    config = SimpleNamespace(reject_transaction_message=rejects)
-    return HalfSends(cast(Any, SimpleNamespace(config=config)), ADDED)
+def half_sends_of(*, rejects: bool = False) -> HalfMessageLayouts:
+    return HalfMessageLayouts(Settings(BrokerConfig(reject_transaction_message=rejects)), ADDED)
 
 
-def read(halves: HalfSends, text: str, topic: str = "Orders", queue_id: int = 0) -> Stored | None:
+def read(halves: HalfMessageLayouts, text: str, topic: str = "Orders", queue_id: int = 0) -> Stored | None:
     """What is stored of the second one of its kind."""
     halves.read(topic, queue_id, text.encode())
     return halves.read(topic, queue_id, text.encode())
@@ -84,14 +81,14 @@ def test_half_messages_of_several_kinds_keep_apart() -> None:
 
 
 def test_tables_that_are_full_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_sends, "_MAX_SHAPES", 3)
+    monkeypatch.setattr(half_sends, "_MAX_LAYOUTS", 3)
     halves = half_sends_of()
     for number in range(20):
         text = format_properties({**HALF, f"name-{number}": "x"})
         stored = read(halves, text, queue_id=number)
         assert stored is not None
         assert stored[0] == long_way(text, "Orders", number)
-        assert max(len(halves._last), len(halves._shapes), len(halves._met)) <= 3
+        assert max(len(halves._last), len(halves._layouts), len(halves._met)) <= 3
 
 
 @pytest.mark.parametrize(

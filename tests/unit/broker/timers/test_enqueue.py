@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.enqueue import TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.store.config import StoreConfig
@@ -20,6 +20,8 @@ from cometmq.wire.record.codec import Record
 
 NOW_MS = 1_700_000_000_000
 SLOT_MS = 1000
+NO: Any = None
+"""A part that these tests do not come to."""
 WINDOW = 30
 
 
@@ -30,11 +32,12 @@ class Wheel:
         clock = VirtualClock(NOW_MS)
         values = {"timer_roll_window_slot": WINDOW, "mapped_file_size_timer_log": 1024, **settings}
         config = StoreConfig(store_path_root_dir="/store", **values)
-        state = SimpleNamespace(store_config=config, clock=clock)
         self.files = TimerFiles(disk, clock, config)
         self.saved = self.files.open(message_end)
         self.counts = TopicCounts(clock)
-        self.enqueuing = TimerEnqueuing(cast(Any, state), self.files, self.counts, cast(Any, None))
+        self.enqueuing = TimerEnqueuing(
+            Settings(store=config), clock, NO, Traffic(), NO, NO, self.files, self.counts, NO
+        )
         self.enqueuing.write_time_ms = NOW_MS
 
     def set(self, delay_slots: int, *, at: int = 7, is_cancellation: bool = False) -> TimerRecord:

@@ -11,16 +11,20 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.broker.monitor.topic_counts import TopicCounts
+from cometmq.broker.monitor.counters import TopicCounts, Traffic
+from cometmq.broker.settings import Settings
 from cometmq.broker.timers.enqueue import TimerEnqueuing
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
+from cometmq.broker.topics.topics import Topics
 from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
 
 SLOT_MS = 1000
+NO: Any = None
+"""A part that these tests do not come to."""
 NOON = datetime(2026, 11, 15, 12, 0, 0)
 NOON_MS = int(NOON.timestamp() * 1000)
 
@@ -28,17 +32,19 @@ NOON_MS = int(NOON.timestamp() * 1000)
 class Timers:
     """Timer files with messages in them, and numbers that are wrong."""
 
-    def __init__(self, worker: ThreadPoolExecutor, **settings: Any) -> None:
+    def __init__(self, worker: ThreadPoolExecutor, **values: Any) -> None:
         self.clock = VirtualClock(NOON_MS)
-        config = StoreConfig(store_path_root_dir="/store", mapped_file_size_timer_log=1 << 20, **settings)
+        config = StoreConfig(store_path_root_dir="/store", mapped_file_size_timer_log=1 << 20, **values)
         topics = SimpleNamespace(table={"Orders": None, "Bills": None})
-        self.state = SimpleNamespace(store_config=config, clock=self.clock, topics=topics)
+        settings = Settings(store=config)
         files = TimerFiles(SimulatedDisk(), self.clock, config)
         files.open(10**9)
         self.counts = TopicCounts(self.clock)
-        self.enqueuing = TimerEnqueuing(cast(Any, self.state), files, self.counts, cast(Any, None))
+        self.enqueuing = TimerEnqueuing(settings, self.clock, NO, Traffic(), NO, NO, files, self.counts, NO)
         self.enqueuing.write_time_ms = NOON_MS
-        self.recount = TimerRecount(cast(Any, self.state), files, self.counts, worker, SLOT_MS)
+        self.recount = TimerRecount(
+            settings, self.clock, worker, cast(Topics, topics), files, self.counts, SLOT_MS
+        )
 
     def set(self, topic: str, delay_slots: int, *, is_cancellation: bool = False) -> None:
         message = Record("rmq_sys_wheel_timer", b"", total_size=100, physical_offset=7)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import Settings
 from cometmq.broker.transactions import op_queue as ends_module
-from cometmq.broker.transactions.op_queue import TransactionEnds, read_ends
+from cometmq.broker.transactions.op_queue import OpQueue, read_ends
 from cometmq.model.message import Host
 from cometmq.model.sysflag import TransactionType
+from cometmq.store.message_store import MessageStore
 from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
@@ -37,10 +38,10 @@ class Store:
         return [bytes(record.body) for record in self.records]
 
 
-def make_ends(store: Store, **settings: Any) -> TransactionEnds:
+def make_ends(store: Store, **settings: Any) -> OpQueue:
     config = BrokerConfig(broker_name="a", **settings)
-    state = SimpleNamespace(config=config, store=store, clock=VirtualClock(), host=Host("127.0.0.1", 10911))
-    return TransactionEnds(cast(Any, state))
+    host = Host("127.0.0.1", 10911)
+    return OpQueue(Settings(config), VirtualClock(), host, cast(MessageStore, store))
 
 
 async def test_ends_are_put_when_they_are_asked_for_and_can_be_read_again() -> None:

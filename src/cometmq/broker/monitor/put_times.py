@@ -1,4 +1,4 @@
-"""How long puts take, as RocketMQ's monitors ask for it: by range, the slow ones, the longest.
+"""Put latency as `brokerStatus` shows it: by range, quantiles, maximum.
 
 Rules kept here:
 - What was put in one go is counted in one go, each of its messages with the time of all: two additions and a
@@ -41,7 +41,7 @@ class PutTimes:
         """Since the start."""
 
     def took(self, seconds: float, messages: int) -> None:
-        """Messages were put together, which took so long."""
+        """Messages were put together in this time."""
         self._counts[bisect_left(_BOUNDS_S, seconds)] += messages
         if seconds > self.longest_s:
             self.longest_s = seconds

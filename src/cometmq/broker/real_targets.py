@@ -1,11 +1,11 @@
-"""Where a message belongs that waited elsewhere: what its properties say, and whether that can be believed.
+"""Targets of delayed, timed and half messages: REAL_TOPIC and REAL_QID, checked.
 
-Delayed and timed messages, and those of open transactions, wait in topics of the broker, and say in two
-properties which topic and which queue they go to. The broker writes these properties; a store may hold
-records, all the same, in which somebody else wrote them.
+Delayed and timed messages, and those of open transactions, wait in topics of the broker; two properties name
+their topic and queue. The broker writes these properties, but a store may hold records in which somebody else
+wrote them.
 
 Rules kept here:
-- A message goes to a topic that clients may send to. Only what the timers keep for popping goes to the revive
+- A message goes to a topic that clients may send to. Only checkpoints and acknowledgements go to the revive
   topic.
 - The topic has a legal name, or is one of the broker's. A queue has a number that fits into a record; if the
   topic is there, it is one of its queues, or one that has messages already.
@@ -14,19 +14,20 @@ Rules kept here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cometmq.broker.set_aside import UnprocessableError
+from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import is_for_clients, refuse_topic
-from cometmq.model.java_numbers import natural_int
+from cometmq.broker.topics.topics import Topics
+from cometmq.model.java_numbers import LARGEST_INT, natural_int
 from cometmq.model.message_properties import REAL_QUEUE_ID, REAL_TOPIC
 from cometmq.model.names import MAX_RETRY_TOPIC_LENGTH, REVIVE_PREFIX
-
-if TYPE_CHECKING:
-    from cometmq.broker.context import BrokerState
+from cometmq.store.message_store import MessageStore
+from cometmq.wire.record.codec import Record
 
 MOST_FOUND: Final = 4096
-"""With so many known to be right, all are forgotten."""
+"""The cache is cleared at this size."""
 _SHOWN: Final = 60
 
 Target = tuple[str, int]
@@ -34,22 +35,45 @@ Target = tuple[str, int]
 
 
 def read_target(topic: str | None, queue_id: str | None) -> Target | None:
-    """What two properties say; None if they say nothing that could be a place in a store."""
+    """The target in two properties; None if they name no topic and queue."""
     if not topic or not queue_id or len(topic) > MAX_RETRY_TOPIC_LENGTH or len(queue_id) > _SHOWN:
         return None  # also what would be large to remember
     number = natural_int(queue_id)
     return None if number is None else (topic, number)
 
 
-class RestoreTargets:
+def restored(
+    waiting: Record,
+    topic: str,
+    queue_id: int,
+    block: bytes,
+    *,
+    born_host: bytes | None = None,
+    is_retry: bool = False,
+) -> Record:
+    """A message that waited as a new record of a queue; a retry counts as one more attempt to consume it."""
+    return Record(
+        topic,
+        waiting.body,
+        block,
+        queue_id=queue_id,
+        flag=waiting.flag,
+        sys_flag=waiting.sys_flag,
+        born_timestamp_ms=waiting.born_timestamp_ms,
+        born_host=waiting.born_host if born_host is None else born_host,
+        reconsume_times=min(waiting.reconsume_times + is_retry, LARGEST_INT),
+    )
+
+
+class RealTargets:
     """Checks targets against the tables of a broker; belongs to the event loop."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._topics = state.topics
-        self._queues = state.store.queues
-        self._revive_topic = REVIVE_PREFIX + state.config.broker_cluster_name
+    def __init__(self, settings: Settings, store: MessageStore, topics: Topics) -> None:
+        self._topics = topics
+        self._queues = store.queues
+        self._revive_topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
         self._found: dict[tuple[str | None, str | None, bool], Target] = {}
-        """What was found to be right, as long as no topic changes."""
+        """Checked targets, valid as long as no topic changes."""
         self._generation = -1
 
     def find(self, topic: str | None, queue_id: str | None, *, from_timers: bool = False) -> Target:

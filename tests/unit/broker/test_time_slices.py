@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cometmq.broker.turns import TURN_S, ArrivalFilters, Steps, Turns, at_once, in_turns
+from cometmq.broker.long_polling import ArrivalFilters
+from cometmq.broker.time_slices import SLICE_S, SlicedQueue, Steps, run_at_once, run_sliced
 
 
 class Slow:
@@ -24,7 +25,7 @@ class Slow:
 
     def wants_arrival(self, tags_code: int, properties_block: bytes | memoryview) -> bool:
         self.asked += 1
-        busy(TURN_S / 2)
+        busy(SLICE_S / 2)
         return False
 
 
@@ -38,10 +39,10 @@ async def test_others_have_their_turn_between_and_the_order_stays() -> None:
     done: list[int] = []
 
     def do(number: int) -> None:
-        busy(TURN_S)
+        busy(SLICE_S)
         done.append(number)
 
-    turns = Turns(do)
+    turns = SlicedQueue(do)
     turns.add(range(5))
     turns.add([5])
     seen = []
@@ -54,7 +55,7 @@ async def test_others_have_their_turn_between_and_the_order_stays() -> None:
 
 async def test_everything_is_done_at_once_where_there_is_no_later() -> None:
     done: list[int] = []
-    turns = Turns(done.append)
+    turns = SlicedQueue(done.append)
     turns.add(range(5))
     turns.run_all()
     assert done == list(range(5))
@@ -70,7 +71,7 @@ async def test_one_that_fails_leaves_the_others_their_turn() -> None:
             raise ValueError(number)
         done.append(number)
 
-    Turns(do).add(range(4))
+    SlicedQueue(do).add(range(4))
     for _ in range(3):
         await asyncio.sleep(0)
     assert done == [0, 2, 3]
@@ -90,8 +91,8 @@ async def test_who_cannot_be_asked_in_this_turn_counts_as_interested() -> None:
 async def test_steps_come_to_the_same_in_one_turn_and_in_several() -> None:
     def steps() -> Steps[str]:
         for _ in range(3):
-            busy(TURN_S)
+            busy(SLICE_S)
             yield
         return "done"
 
-    assert at_once(steps()) == await in_turns(steps()) == "done"
+    assert run_at_once(steps()) == await run_sliced(steps()) == "done"

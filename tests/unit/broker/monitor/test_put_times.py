@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cometmq.broker.send.put_times import MINUTE_MS, PutTimes
+from cometmq.broker.monitor.put_times import MINUTE_MS, PutTimes
 
 RANGES = (
     "[<=0ms]",
