@@ -21,6 +21,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, NoHeader, Result, handles
 from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
+from cometmq.wire.bodies.consumer_info import LockRequest, decode_lock_request, encode_locked
 from cometmq.wire.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
@@ -230,29 +231,15 @@ class SessionHandlers:
         return Answer()
 
 
-class _Queue(msgspec.Struct, rename="camel"):
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-class _Locking(msgspec.Struct, rename="camel"):
-    """Whose locks are meant, and which."""
-
-    consumer_group: str
-    client_id: str
-    mq_set: list[_Queue] | None = None
-    only_this_broker: bool = False
-
-    @property
-    def queues(self) -> list[MessageQueue]:
-        if len(self.mq_set or ()) > MAX_QUEUES_AT_ONCE:
-            raise CometError(
-                f"{len(self.mq_set or ())} queues are too many for one request; lock or unlock at most "
-                f"{MAX_QUEUES_AT_ONCE} at once",
-                code=ResponseCode.INVALID_PARAMETER,
-            )
-        return [MessageQueue(each.topic, each.broker_name, each.queue_id) for each in self.mq_set or ()]
+def _lock_request(request: Command) -> LockRequest:
+    asked = decode_lock_request(request.body)
+    if len(asked.mq_set or ()) > MAX_QUEUES_AT_ONCE:
+        raise CometError(
+            f"{len(asked.mq_set or ())} queues are too many for one request; lock or unlock at most "
+            f"{MAX_QUEUES_AT_ONCE} at once",
+            code=ResponseCode.INVALID_PARAMETER,
+        )
+    return asked
 
 
 class LockHandlers:
@@ -268,19 +255,15 @@ class LockHandlers:
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
     def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
         """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
-        asked = decode_json_body(_Locking, request.body)
+        asked = _lock_request(request)
         queues = filter(self._is_there, asked.queues)
         locked = self._locks.lock(asked.consumer_group, asked.client_id, queues)
-        members = [
-            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
-            for queue in locked
-        ]
-        return Answer(body=fastjson.dumps({"lockOKMQSet": members}))
+        return Answer(body=encode_locked(locked))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
     def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
         """Give up the locks of a client."""
-        asked = decode_json_body(_Locking, request.body)
+        asked = _lock_request(request)
         self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
         return Answer()
 
