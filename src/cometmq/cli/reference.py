@@ -95,7 +95,11 @@ def _kind(annotation: Any) -> str:
         return ", ".join(str(choice) for choice in get_args(annotation))
     if origin is Annotated:
         base, *notes = get_args(annotation)
-        ranges = [f" {note.ge}–{note.le}" for note in notes if note.ge is not None]
+        ranges = [
+            f" {note.ge} or more" if note.le is None else f" {note.ge}–{note.le}"
+            for note in notes
+            if note.ge is not None
+        ]
         return _kind(base) + "".join(ranges)
     if origin is not None:  # a union with None
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
