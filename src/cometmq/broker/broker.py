@@ -26,7 +26,7 @@ from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.handlers import HANDLERS
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.monitor.exporter import BrokerExporter
-from cometmq.broker.monitor.runtime_info import SAMPLE_S, Rates
+from cometmq.broker.monitor.rates import SAMPLE_S, Rates
 from cometmq.broker.monitor.statistics import SAMPLE_S as STATISTICS_S
 from cometmq.broker.monitor.statistics import Statistics
 from cometmq.broker.pop.service import PopService

@@ -16,7 +16,7 @@ from cometmq.broker.groups.offsets import BroadcastOffsets, ConsumerOffsets
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.monitor.counters import Traffic
-from cometmq.broker.monitor.runtime_info import Rates
+from cometmq.broker.monitor.rates import Rates
 from cometmq.broker.monitor.statistics import Statistics
 from cometmq.broker.pop.service import PopService
 from cometmq.broker.pull.cold_reads import ColdReads, SlowGroups

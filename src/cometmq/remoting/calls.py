@@ -27,7 +27,7 @@ from cometmq.remoting.channel import ByteChannel
 from cometmq.wire.frame.command import NO_OPAQUE, Command, Payload, encode_request_head, payload_bytes
 from cometmq.wire.header.schema import Fields
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a call belongs to a connection, which has its calls
     from cometmq.remoting.connection import Connection
 
 E = TypeVar("E", bound=CometError)

@@ -24,7 +24,7 @@ from cometmq.remoting.preamble import Preamble, Verdict
 from cometmq.remoting.tls import TlsSession
 from cometmq.wire.frame.command import Body, Payload
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a channel belongs to an endpoint, which has its connections
     from cometmq.remoting.endpoint import Endpoint
 
 log = logging.getLogger("cometmq.remoting")

@@ -59,7 +59,7 @@ from cometmq.wire.frame.request_reader import (
 )
 from cometmq.wire.header.schema import Fields, encode_fields
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a connection belongs to an endpoint, which has its connections
     from cometmq.remoting.endpoint import Endpoint
 
 log = logging.getLogger("cometmq.remoting")

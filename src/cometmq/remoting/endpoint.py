@@ -23,7 +23,7 @@ from cometmq.remoting.limits import Limits
 from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.remoting.tls import ServerContexts
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an endpoint has connections, and each knows its endpoint
     from cometmq.remoting.connection import Connection
 
 log = logging.getLogger("cometmq.remoting")

@@ -30,7 +30,7 @@ from cometmq.wire.frame.command import Command, Payload
 from cometmq.wire.frame.request_reader import RequestReader, request_reader, start_of_request
 from cometmq.wire.header.schema import H, Header
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a handler is given the connection that finds and calls it
     from cometmq.remoting.connection import Connection
 
 

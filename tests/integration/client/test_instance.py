@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cometmq.client.admin.admin import Admin
-from cometmq.client.instance.instance import ClientInstance, MemberKind, join_instance
+from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.instance.members import MemberKind
 from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import CometError, StateError

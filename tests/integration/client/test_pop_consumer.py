@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.client.consumer.listener import ConsumeContext
 from cometmq.client.consumer.pop.consumer import PopConsumer
-from cometmq.client.consumer.pop.loop import PopQueue
+from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.handler import Answer

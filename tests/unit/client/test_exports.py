@@ -10,7 +10,7 @@ import pytest
 
 import cometmq
 import cometmq.aio
-from cometmq.client.instance.instance import ConsumerMember, TransactionMember
+from cometmq.client.instance.members import ConsumerMember, TransactionMember
 
 
 @pytest.mark.parametrize("name", cometmq.__all__)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consumer.broker_calls import decode_queue_table
 from cometmq.client.consumer.pop.handles import handles_of, read_handle
 from cometmq.client.trace.records import decode_records
 from cometmq.model.errors import HeaderError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
+from cometmq.wire.bodies.queue_table import decode_queue_table
 from cometmq.wire.headers.pop import PopMessageResponse
 from cometmq.wire.record.codec import Record, encode_record
 from cometmq.wire.record.pulled import decode_pulled

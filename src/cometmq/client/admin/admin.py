@@ -28,7 +28,7 @@ from cometmq.client.admin.results import (
     decode_member_info,
     decode_offset_table,
 )
-from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
@@ -53,6 +53,7 @@ from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from cometmq.wire.bodies.heartbeat import ALL
 from cometmq.wire.bodies.json_body import decode_answer
+from cometmq.wire.bodies.queue_table import decode_queue_table
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Body, Command
 from cometmq.wire.header.schema import Header

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import queue_of_key
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import BrokerData, Takeover
 from cometmq.wire.bodies.heartbeat import SubscriptionData
+from cometmq.wire.bodies.queue_table import queue_of_key
 from cometmq.wire.frame.command import Body
 from cometmq.wire.json import fastjson
 

@@ -13,7 +13,7 @@ from cometmq.client.consumer import pull as aio_pull
 from cometmq.client.consumer import push as aio_push
 from cometmq.client.consumer.listener import ListenerFunction
 from cometmq.client.consumer.pop import consumer as aio_pop
-from cometmq.client.consumer.pop.consumer import PopOptions, PopSettings
+from cometmq.client.consumer.pop.settings import PopOptions, PopSettings
 from cometmq.client.consumer.settings import PullOptions, PullSettings, PushOptions, PushSettings
 from cometmq.client.subscription import Expression
 from cometmq.wire.bodies.heartbeat import ALL

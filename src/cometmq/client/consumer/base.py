@@ -9,16 +9,17 @@ Rules kept here:
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import msgspec
 
-from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.running_info import Running
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind
+from cometmq.client.instance.instance import ClientInstance, ForkGuard
+from cometmq.client.instance.members import MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.producer import Producer
 from cometmq.client.settings import ServiceState, namespace_of
@@ -33,38 +34,13 @@ from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, Subscriptio
 from cometmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.offset_store import OffsetStore
-    from cometmq.client.consumer.running_info import ConsumeStatistics
     from cometmq.client.instance.instance import ClientInstance
-
-
-class HeldQueues(Protocol):
-    """The queues that are read now."""
-
-    @property
-    def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
 
 
 class Loops(Protocol):
     """The pull or pop loops."""
 
     paused: bool
-
-
-class Running(Protocol):
-    """The parts of an engine that running info reads."""
-
-    @property
-    def started_ms(self) -> int: ...
-
-    @property
-    def offsets(self) -> OffsetStore: ...
-
-    @property
-    def queues(self) -> HeldQueues: ...
-
-    @property
-    def statistics(self) -> ConsumeStatistics: ...
 
 
 class ConsumerEngine(Running, Protocol):

@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from cometmq.client.consumer.broker_calls import BrokerCalls, decode_queue_table
+from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.settings import HALF_AN_HOUR_MS, ConsumerSettings, default_offset_folder
 from cometmq.model.errors import ClientError, CometError, HeaderError, RemotingError
 from cometmq.model.names import RETRY_PREFIX
@@ -33,6 +33,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.ports.files import Files, SystemFiles
 from cometmq.ports.names import UnsafeNameError, child
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
+from cometmq.wire.bodies.queue_table import decode_queue_table
 from cometmq.wire.json import fastjson
 
 log = logging.getLogger("cometmq.client")

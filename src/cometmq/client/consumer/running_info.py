@@ -11,8 +11,8 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from cometmq.client.names import unwrap
 from cometmq.model import message_properties as names
 from cometmq.model.errors import ClientError
 from cometmq.model.message import StoredMessage
+from cometmq.model.queue import MessageQueue
 from cometmq.model.settings import as_texts
 from cometmq.wire.bodies.consumer_info import (
     PROP_CLIENT_VERSION,
@@ -41,7 +42,6 @@ from cometmq.wire.bodies.heartbeat import ConsumerData
 from cometmq.wire.codes import CURRENT, ResponseCode, version_name
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.base import Running
     from cometmq.client.consumer.offset_store import OffsetStore
 
 _WINDOW_S: Final = 60.0
@@ -55,6 +55,29 @@ _RESULTS: Final = {
     ConsumeResult.COMMIT: DirectResult.CR_COMMIT,
     ConsumeResult.ROLLBACK: DirectResult.CR_ROLLBACK,
 }
+
+
+class HeldQueues(Protocol):
+    """The queues that are read now."""
+
+    @property
+    def table(self) -> Mapping[MessageQueue, ProcessQueue]: ...
+
+
+class Running(Protocol):
+    """The parts of an engine that running info reads."""
+
+    @property
+    def started_ms(self) -> int: ...
+
+    @property
+    def offsets(self) -> OffsetStore: ...
+
+    @property
+    def queues(self) -> HeldQueues: ...
+
+    @property
+    def statistics(self) -> ConsumeStatistics: ...
 
 
 class TopicTotals:

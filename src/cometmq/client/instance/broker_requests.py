@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cometmq.client.consumer.broker_calls import decode_queue_table, encode_queue_table
 from cometmq.client.producer.request_reply import PendingReplies, reply_message
 from cometmq.model.errors import ClientError
 from cometmq.model.message_properties import PGROUP
@@ -20,6 +19,7 @@ from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.consumer_info import encode_consume_directly_result, encode_running_info
+from cometmq.wire.bodies.queue_table import decode_queue_table, encode_queue_table
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.offset import ResetOffsetRequest
@@ -34,7 +34,7 @@ from cometmq.wire.record.codec import decode_record
 from cometmq.wire.record.walk import to_stored_message
 
 if TYPE_CHECKING:
-    from cometmq.client.instance.instance import ConsumerMember, TransactionMember
+    from cometmq.client.instance.members import ConsumerMember, TransactionMember
 
 log = logging.getLogger("cometmq.client")
 

@@ -31,7 +31,7 @@ from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from cometmq.client.instance.instance import GroupMember
+    from cometmq.client.instance.members import GroupMember
 
 log = logging.getLogger("cometmq.client")
 

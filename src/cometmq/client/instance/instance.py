@@ -13,32 +13,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
 
 from cometmq.client.instance.broker_requests import BrokerRequests
 from cometmq.client.instance.heartbeat import Heartbeats
 from cometmq.client.instance.identity import MessageIds, client_id
+from cometmq.client.instance.members import ConsumerMember, GroupMember, MemberKind, TransactionMember
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.routes import Routes
 from cometmq.client.instance.signing import RequestSigner
 from cometmq.client.producer.request_reply import PendingReplies
 from cometmq.client.settings import ClientSettings, common_settings, name_server_addresses
 from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
-from cometmq.model.message import StoredMessage
-from cometmq.model.queue import MessageQueue
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
-from cometmq.wire.bodies.heartbeat import ConsumerData, ProducerData
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import UnregisterClientRequest
 
 if TYPE_CHECKING:
-    from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
-    from cometmq.wire.headers.send import CheckTransactionStateRequest
+    pass
 
 log = logging.getLogger("cometmq.client")
 
@@ -47,7 +44,6 @@ _FORKED: Final = (
     "make a new one in the child"
 )
 
-MemberKind = Literal["producer", "consumer"]
 
 _FIRST_HEARTBEAT_S: Final = 1.0
 _HURRY_PERIOD_S: Final = 1.0
@@ -74,51 +70,6 @@ class ForkGuard:
 
 
 os.register_at_fork(after_in_child=ForkGuard.forked)
-
-
-class GroupMember(Protocol):
-    """A producer or a consumer, for its client instance."""
-
-    @property
-    def group(self) -> str:
-        """The name of the group as brokers know it, with its namespace."""
-
-    @property
-    def kind(self) -> MemberKind: ...
-
-    def topics(self) -> Collection[str]:
-        """The topics whose routes are kept up to date."""
-
-    def heartbeat_entry(self) -> ProducerData | ConsumerData: ...
-
-    def route_changed(self, topic: str) -> None:
-        """The route of a topic has changed."""
-
-
-class ConsumerMember(GroupMember, Protocol):
-    """A consumer, for requests from brokers."""
-
-    def consumer_ids_changed(self) -> None:
-        """Rebalance: the members of the group have changed, or a broker came back."""
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None: ...
-
-    def status(self, topic: str) -> dict[MessageQueue, int]:
-        """The offsets of a topic's queues in memory."""
-
-    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo: ...
-
-    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult: ...
-
-
-@runtime_checkable
-class TransactionMember(GroupMember, Protocol):
-    """A transactional producer, for requests from brokers."""
-
-    def check_transaction(
-        self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
-    ) -> None:
-        """The broker at this address checks back how a transaction ended; the reply is sent later."""
 
 
 class ClientConnections(RemotingClient):

@@ -22,7 +22,8 @@ from typing import Final, Self, Unpack
 
 import msgspec
 
-from cometmq.client.instance.instance import ClientInstance, ForkGuard, MemberKind, join_instance
+from cometmq.client.instance.instance import ClientInstance, ForkGuard, join_instance
+from cometmq.client.instance.members import MemberKind
 from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
 from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
 from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFlight

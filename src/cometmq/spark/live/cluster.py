@@ -23,7 +23,8 @@ import msgspec
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullRequests
 from cometmq.client.instance.identity import client_id
-from cometmq.client.instance.instance import ClientInstance, MemberKind, join_instance
+from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.instance.members import MemberKind
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.model.errors import ClientError, CometError, RouteNotFoundError, StateError
 from cometmq.model.message import StoredMessage

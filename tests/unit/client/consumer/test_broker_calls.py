@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consumer.broker_calls import decode_queue_table
 from cometmq.model.errors import HeaderError
 from cometmq.model.queue import MessageQueue
+from cometmq.wire.bodies.queue_table import decode_queue_table
 
 KEY = '{"brokerName":"b","queueId":1,"topic":"orders"}'
 

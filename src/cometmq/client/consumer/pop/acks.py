@@ -22,7 +22,7 @@ from cometmq.model.errors import CometError
 from cometmq.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.pop.loop import PopQueue
+    from cometmq.client.consumer.pop.queues import PopQueue
 
 log = logging.getLogger("cometmq.client")
 

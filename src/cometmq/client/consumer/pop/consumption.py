@@ -37,8 +37,8 @@ from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.pop.consumer import PopSettings
-    from cometmq.client.consumer.pop.loop import PopQueue
+    from cometmq.client.consumer.pop.queues import PopQueue
+    from cometmq.client.consumer.pop.settings import PopSettings
 
 log = logging.getLogger("cometmq.client")
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.client.consumer.pop.requests import PopPlan, PopReply, PopRequests
-from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.rebalance import Apply, Rebalancer
 from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.settings import ConsumerSettings
@@ -46,42 +46,6 @@ _BUSY_PAUSE_S: Final = 0.02
 _EMPTY_PAUSE_S: Final = 0.05
 _PAUSED_S: Final = 1.0
 _ATTEMPT_BYTES: Final = 16
-
-
-class PopQueue(ProcessQueue):
-    """The popped messages of one queue, or of one broker."""
-
-    def __init__(self, queue: MessageQueue) -> None:
-        super().__init__(queue)
-        self.waiting = 0
-        """The number of popped messages that are neither acknowledged nor given back."""
-
-    def settled(self, count: int) -> None:
-        """Count messages that are acknowledged, given back, or lost."""
-        self.waiting -= count
-        self.made_room()
-
-
-class PopQueues:
-    """The pop queues of a consumer, by queue."""
-
-    def __init__(self, begin: Callable[[PopQueue], None]) -> None:
-        self.table: dict[MessageQueue, PopQueue] = {}
-        self._begin = begin
-
-    async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Pop exactly these queues of a topic."""
-        for queue in [queue for queue in self.table if queue.topic == topic and queue not in wanted]:
-            self.table.pop(queue).drop()
-        for queue in sorted(wanted - self.table.keys()):
-            pq = self.table[queue] = PopQueue(queue)
-            self._begin(pq)
-        return True
-
-    def drop_all(self) -> None:
-        """Pop nothing more."""
-        for pq in self.table.values():
-            pq.drop()
 
 
 class PopRebalancer(Rebalancer):

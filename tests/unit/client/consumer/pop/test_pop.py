@@ -9,7 +9,6 @@ import pytest
 
 import cometmq
 import cometmq.aio
-from cometmq.client.consumer.pop.consumer import PopSettings
 from cometmq.client.consumer.pop.handles import (
     PopHandle,
     handles_of,
@@ -17,6 +16,7 @@ from cometmq.client.consumer.pop.handles import (
     read_handle,
     with_attempts,
 )
+from cometmq.client.consumer.pop.settings import PopSettings
 from cometmq.model.errors import HeaderError, SettingsError
 from cometmq.model.message import Host, StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
