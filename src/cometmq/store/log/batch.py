@@ -20,7 +20,12 @@ from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, crc_property, with_crc_room, without_crc_property
+from cometmq.wire.record.crc import (
+    CRC_PROPERTY_LENGTH,
+    crc_property,
+    with_crc_room,
+    without_crc_property,
+)
 from cometmq.wire.record.layout import FIELDS, HOST_BITS, packed_format
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
@@ -106,6 +111,7 @@ def pack_records(
     )
     pack = layout.fixed.pack
     overhead = layout.fixed.size + len(topic) + 2
+    # Brokers give every batch properties of its own, so that no item ends a record.
     own = bytes(without_crc_property(head.properties_block))
     queue_id, queue_offset = head.queue_id, head.queue_offset
     parts: list[Part] = []
@@ -118,8 +124,6 @@ def pack_records(
             block, rest = joined_properties(block, own) if own else bytes(block), b""
             if sealed:
                 block = with_crc_room(block)
-        if not own and not sealed:
-            block = without_crc_property(block)
         body_length, block_length = len(body), len(block) + len(rest)
         if block_length != last_length:  # mostly they are equal
             if block_length > MAX_PROPERTIES_LENGTH:

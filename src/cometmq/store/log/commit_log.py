@@ -48,7 +48,7 @@ from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import without_crc_property
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, without_crc_property
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
     HEAD,
@@ -199,8 +199,11 @@ class CommitLog(LogReader):
         The caller sets the queue offset. This is one function, and not `append_parts` with a group of one,
         because one more call costs every message as much as its checksum.
         """
-        body, block = record.body, without_crc_property(record.properties_block)
+        body, block = record.body, record.properties_block
         body_length, block_length = len(body), len(block)
+        if block_length >= CRC_PROPERTY_LENGTH and block[BEFORE_CRC] == 1:
+            block = without_crc_property(block)
+            block_length = len(block)
         # The body length ends the fixed part. While it is missing, nothing here is taken for a record; that
         # needs a length other than 0, which `append_batch` does not.
         if self.seals or not body_length:

@@ -45,7 +45,7 @@ from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus, RunningFlags, Trouble
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, without_crc_property
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, without_crc_property
 from cometmq.wire.record.ids import encode_offset_id
 from cometmq.wire.record.layout import MAX_TOPIC_LENGTH_V1
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, find_property
@@ -354,7 +354,7 @@ class MessageWriter:
                     or len(born_host) != host_length
                     or (
                         block_length >= CRC_PROPERTY_LENGTH
-                        and block[-12] == 1
+                        and block[BEFORE_CRC] == 1
                         and without_crc_property(block) is not block
                     )
                 ):

@@ -28,6 +28,8 @@ _SUFFIX: Final = b"\x02"
 CRC_PROPERTY_LENGTH: Final = len(_PREFIX) + _DIGITS + len(_SUFFIX)
 _VALUE_AT: Final = len(_PREFIX)
 _VALUE_LENGTH: Final = CRC_PROPERTY_LENGTH - _VALUE_AT + 1
+BEFORE_CRC: Final = -12
+"""The byte between name and value of a checksum, from the end of a record: 1."""
 _DAMAGED_AT_MOST: Final = 4
 """With no more wrong bytes than that, the end of a record is what is left of a checksum."""
 
