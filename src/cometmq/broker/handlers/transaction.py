@@ -50,7 +50,7 @@ class TransactionHandlers:
     def end_run(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[GroupResult]:
-        """The same for requests that came one after the other.
+        """END_TRANSACTION for requests that came together.
 
         With `framed`, answers may be given as the frames that they are sent in.
         """

@@ -3,8 +3,8 @@
 Rules kept here:
 - One sync runs at a time, on a worker thread, and covers everything appended before it began. Requests made
   while it runs share the next one, which begins at once.
-- `PUT_OK` is answered only for what a successful sync covers. After `syncFlushTimeout` the answer is
-  `FLUSH_DISK_TIMEOUT`: stored, and not known to be safe.
+- A put is answered with `PUT_OK` only after a successful sync that covers it. After
+  `syncFlushTimeout` the answer is `FLUSH_DISK_TIMEOUT`: stored, and not known to be safe.
 - A sync that cannot begin, because too many files are open, is repeated until it can; callers wait up to the
   timeout.
 - After a failed sync there is no other. The kernel forgets pages that it could not write, and a second sync

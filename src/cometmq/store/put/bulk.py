@@ -21,7 +21,7 @@ from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import CRC32
 from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.wire.frame.command import Body
-from cometmq.wire.record.crc import CRC_PROPERTY_LENGTH, resembles_crc_property
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, resembles_crc_property
 from cometmq.wire.record.layout import (
     FIXED_V4,
     HEAD,
@@ -56,8 +56,6 @@ _FEW: Final = 8
 RECORD_HEAD: Final = numpy_fields("V8")
 _LAST: Final = struct.Struct(packed_format("reconsume_times", "prepared_transaction_offset", "body_length"))
 """The last fields of the fixed part."""
-_BEFORE_VALUE: Final = 12
-"""So far from the end of a record is what divides name and value of a checksum."""
 _PROPERTY_END: Final = b"\x02"
 _UNIT: Final = [("physical_offset", ">i8"), ("size", ">i4"), ("code", ">i8")]
 _HOST_BYTES: Final = 8
@@ -234,7 +232,7 @@ class RecordBulk:
         import numpy as np
 
         ends = self.starts + self.sizes
-        candidates = np.flatnonzero(self.data[ends - _BEFORE_VALUE] == 1)
+        candidates = np.flatnonzero(self.data[ends + BEFORE_CRC] == 1)
         if not len(candidates):
             return
         tails = self._rows(CRC_PROPERTY_LENGTH, ends[candidates] - CRC_PROPERTY_LENGTH)

@@ -27,8 +27,7 @@ _SUFFIX: Final = b"\x02"
 
 CRC_PROPERTY_LENGTH: Final = len(_PREFIX) + _DIGITS + len(_SUFFIX)
 _VALUE_AT: Final = len(_PREFIX)
-_VALUE_LENGTH: Final = CRC_PROPERTY_LENGTH - _VALUE_AT + 1
-BEFORE_CRC: Final = -12
+BEFORE_CRC: Final = _VALUE_AT - 1 - CRC_PROPERTY_LENGTH
 """The byte between name and value of a checksum, from the end of a record: 1."""
 _DAMAGED_AT_MOST: Final = 4
 """With no more wrong bytes than that, the end of a record is what is left of a checksum."""
@@ -72,9 +71,7 @@ def without_crc_property(block: bytes | memoryview) -> bytes | memoryview:
 
     A further separator at the end says nothing, here and to Apache's readers.
     """
-    if block[-_VALUE_LENGTH : -_DIGITS - 1] != b"\x01" or not resembles_crc_property(
-        bytes(block[-CRC_PROPERTY_LENGTH:])
-    ):
+    if not resembles_crc_property(bytes(block[-CRC_PROPERTY_LENGTH:])):
         return block
     return b"".join((block, _SUFFIX))
 
