@@ -97,6 +97,21 @@ class BrokerLeft(msgspec.Struct, frozen=True):
     broker_id: int
 
 
+class _Told(msgspec.Struct):
+    """The topics that a broker registered lately."""
+
+    everything: set[str] = msgspec.field(default_factory=set)
+    """In its last registration of everything, or in the part that stands for it."""
+    apart: set[str] = msgspec.field(default_factory=set)
+    """In others after that."""
+    earlier: set[str] = msgspec.field(default_factory=set)
+    """In others between that and the one before."""
+
+    def lately(self) -> set[str]:
+        """All of them if some were told apart; else the next registration of everything says it all."""
+        return self.everything | self.apart | self.earlier if self.apart or self.earlier else set()
+
+
 class RouteTables:
     """Topics, brokers, clusters, live brokers and filter servers."""
 
@@ -111,8 +126,8 @@ class RouteTables:
         self.filter_servers: dict[LiveKey, list[str]] = {}
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         self._by_channel: dict[Hashable, set[LiveKey]] = {}
-        self._told_apart: dict[str, set[str]] = {}
-        """By broker, the topics that came outside of its last registration of everything."""
+        self._told: dict[str, _Told] = {}
+        """By broker, the topics of its last registrations."""
 
     # Registration.
 
@@ -189,18 +204,18 @@ class RouteTables:
         """Forget the topics that a broker has no more, if it tells everything that it has.
 
         A broker may tell what has changed only, or everything in several parts. One part has the topic of the
-        broker's own name, and stands for everything; what came in another stays until that has come twice
-        without it.
+        broker's own name, and stands for everything. A new topic may move others to another part, behind that
+        one: if anything came in other parts, a topic stays until that part has come twice without it.
         """
-        told_apart = self._told_apart.setdefault(new.broker_name, set())
+        told = self._told.setdefault(new.broker_name, _Told())
         if not _tells_everything(new):
-            told_apart.update(new.topics)
+            told.apart.update(new.topics)
             return
         if delete:
-            kept = new.topics.keys() | told_apart
+            kept = told.lately() | new.topics.keys()
             for topic in [t for t in self._topics_of.get(new.broker_name, ()) if t not in kept]:
                 self._drop_queues(topic, new.broker_name)
-        told_apart.clear()
+        self._told[new.broker_name] = _Told(everything=set(new.topics), earlier=told.apart)
 
     def _registered(self, new: BrokerRegistration, broker: BrokerData, min_changed: bool) -> Registered:
         result = Registered()
@@ -226,7 +241,7 @@ class RouteTables:
                 return
             accepted.append(queues)
         for queues in accepted:
-            self._told_apart.setdefault(queues.broker_name, set()).add(topic)
+            self._told.setdefault(queues.broker_name, _Told()).apart.add(topic)
             self._put_queues(topic, queues)
 
     # Liveness.
@@ -293,7 +308,7 @@ class RouteTables:
 
     def _drop_broker(self, broker: BrokerData) -> None:
         del self.brokers[broker.broker_name]
-        self._told_apart.pop(broker.broker_name, None)
+        self._told.pop(broker.broker_name, None)
         for cluster, names in list(self.clusters.items()):  # two clusters may have used the same name
             names.discard(broker.broker_name)
             if not names:

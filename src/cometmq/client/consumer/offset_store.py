@@ -102,6 +102,8 @@ class BrokerOffsets(OffsetStore):
         self._calls = calls
         self._written: dict[MessageQueue, int] = {}
         self._all_written_s = time.monotonic()
+        self._turns: dict[str, asyncio.Lock] = {}
+        """By broker: the right to commit."""
 
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
@@ -119,12 +121,16 @@ class BrokerOffsets(OffsetStore):
         for queue in queues:
             if queue in self._offsets and self._offsets[queue] != self._written.get(queue):
                 by_broker.setdefault(queue.broker_name, []).append(queue)
-        await asyncio.gather(*map(self._commit_all, by_broker.values()))
+        await asyncio.gather(*(self._in_turn(broker, queues) for broker, queues in by_broker.items()))
+
+    async def _in_turn(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
+        async with self._turns.setdefault(broker_name, asyncio.Lock()):
+            await self._commit_all(queues)
 
     async def _commit_all(self, queues: Sequence[MessageQueue]) -> None:
         for queue in queues:
             offset = self._offsets.get(queue)
-            if offset is None:  # given away meanwhile
+            if offset is None or offset == self._written.get(queue):  # given away, or written, meanwhile
                 continue
             try:
                 await self._calls.commit(self._group, queue, offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 from pathlib import Path
 
@@ -26,6 +27,21 @@ class Calls(BrokerCalls):
         if not self.reachable:
             raise ConnectError("nobody is there")
         self.commits.append((group, queue, offset))
+
+
+class Overlapping(Calls):
+    """Counts the commits that are under way at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self._now = 0
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(0)
+        await super().commit(group, queue, offset)
+        self._now -= 1
 
 
 def test_memory_takes_larger_offsets_or_any_and_nothing_after_a_correction() -> None:
@@ -59,6 +75,17 @@ async def test_only_what_has_changed_is_committed_and_failures_are_made_good() -
     calls.reachable = True
     await offsets.persist([ONE, TWO])
     assert calls.commits == [("billing", ONE, 5), ("billing", TWO, 7)]
+
+
+async def test_commits_to_a_broker_never_overlap() -> None:
+    """C3, C5: queues are given away together; Apache's broker loses one of two first commits of a group."""
+    calls = Overlapping()
+    offsets = BrokerOffsets("billing", calls)
+    for queue in (ONE, TWO):
+        offsets.update(queue, 5, increase_only=True)
+    await asyncio.gather(*(offsets.persist(queues) for queues in ([ONE], [TWO], [ONE, TWO])))
+    assert calls.commits == [("billing", ONE, 5), ("billing", TWO, 5)]
+    assert calls.most == 1
 
 
 async def test_a_broker_is_told_everything_again_now_and_then() -> None:
