@@ -28,12 +28,13 @@ async def test_java_answers_us_and_we_answer_java(cluster: Cluster, tmp_path: Pa
 
         async with consumer:
             group = server.new_name("java-group")
-            program = asyncio.create_task(
-                asyncio.to_thread(
-                    run_java, "RequestClient.java", server.namesrv, for_us, for_java, group, home=tmp_path
-                )
+            arguments = (server.namesrv, for_us, for_java, group)
+            reply, printed = await asyncio.gather(
+                producer.request(Message(for_java, b"hello"), timeout_s=JAVA_SECONDS),
+                asyncio.to_thread(run_java, "RequestClient.java", *arguments, home=tmp_path),
+                return_exceptions=True,
             )
-            reply = await producer.request(Message(for_java, b"hello"), timeout_s=JAVA_SECONDS)
-            printed = await program
+    assert isinstance(reply, StoredMessage), (reply, printed)
+    assert isinstance(printed, str), (reply, printed)
     assert reply.body == b"java says hello"
     assert printed.strip() == "python says hello"
