@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 import msgspec
 
@@ -30,10 +29,11 @@ from cometmq.client.admin.results import (
 )
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
+from cometmq.client.instance.group_client import AsyncClient
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.names import check_group, check_topic
-from cometmq.client.settings import ClientOptions, ClientSettings
+from cometmq.client.settings import ClientOptions, ClientSettings, settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.query import MessageTrace, gather
 from cometmq.client.trace.records import decode_records
@@ -119,13 +119,11 @@ class _Body(msgspec.Struct, rename="camel"):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
-class Admin:
+class Admin(AsyncClient):
     """Manages a cluster."""
 
     def __init__(self, settings: ClientSettings | None = None, **options: Unpack[ClientOptions]) -> None:
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        self.settings = settings or ClientSettings(**options)
+        self.settings = settings_of(ClientSettings, settings, options)
         self._running: ClientInstance | None = None
 
     # Lifecycle.
@@ -141,15 +139,6 @@ class Admin:
         if instance is not None:
             instance.check_usable()
             await instance.stop()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     @property
     def _instance(self) -> ClientInstance:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from cometmq.client.blocking.loop import BlockingGroupClient, blocking
@@ -157,9 +156,7 @@ class Transaction:
         self._run(self._aio.begin_safely())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._run(self._aio.end_block(error))
 
 

@@ -23,9 +23,9 @@ from cometmq.client.consumer.listener import ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import PushSettings
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")

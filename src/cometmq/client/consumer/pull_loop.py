@@ -21,7 +21,7 @@ import msgspec
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
-from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.client.names import unwrap
 from cometmq.client.subscription import is_tags
 from cometmq.model import message_properties as names

@@ -30,8 +30,8 @@ from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.handles import PopHandle
 from cometmq.client.consumer.pop.requests import PopRequests
-from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import SendBack
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.model.errors import CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue

@@ -25,8 +25,8 @@ from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.client.consumer.pop.requests import PopPlan, PopReply, PopRequests
 from cometmq.client.consumer.rebalance import Apply, Rebalancer
-from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.settings import ConsumerSettings
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.client.names import unwrap
 from cometmq.model.errors import CometError, ResponseError
 from cometmq.model.message import StoredMessage
