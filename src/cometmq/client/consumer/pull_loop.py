@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -67,32 +68,21 @@ class PullPlan(msgspec.Struct, kw_only=True):
     """Whether too much is held over all queues."""
 
 
+@dataclass(eq=False, repr=False)
 class PullLoops:
     """Pulls the queues of one consumer."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        pulls: PullRequests,
-        plan: PullPlan,
-        offsets: OffsetStore,
-        subscription_of: Callable[[str], SubscriptionData | None],
-        sink: Sink,
-        correct: Callable[[ProcessQueue, int], Awaitable[None]],
-        statistics: ConsumeStatistics,
-        namespace: str,
-    ) -> None:
-        self._instance = instance
-        self._pulls = pulls
-        self._plan = plan
-        self._offsets = offsets
-        self._subscription_of = subscription_of
-        self._sink = sink
-        self._correct = correct
-        self._statistics = statistics
-        self._namespace = namespace
-        self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self.paused = False
+    _instance: ClientInstance
+    _pulls: PullRequests
+    _plan: PullPlan
+    _offsets: OffsetStore
+    _subscription_of: Callable[[str], SubscriptionData | None]
+    _sink: Sink
+    _correct: Callable[[ProcessQueue, int], Awaitable[None]]
+    _statistics: ConsumeStatistics
+    _namespace: str
+    _tasks: dict[ProcessQueue, asyncio.Task[None]] = field(default_factory=dict)
+    paused: bool = False
 
     def begin(self, pq: ProcessQueue, offset: int) -> None:
         """Pull this queue from the offset until it is dropped."""

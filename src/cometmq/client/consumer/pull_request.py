@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -71,14 +72,14 @@ class PullReply(msgspec.Struct, frozen=True):
     """The queue has no such offset; `next_offset` is the nearest one."""
 
 
+@dataclass(eq=False, repr=False)
 class PullRequests:
     """Pull requests of one group."""
 
-    def __init__(self, instance: ClientInstance, calls: BrokerCalls, group: str) -> None:
-        self._instance = instance
-        self._calls = calls
-        self._group = group
-        self._advised: dict[MessageQueue, int] = {}
+    _instance: ClientInstance
+    _calls: BrokerCalls
+    _group: str
+    _advised: dict[MessageQueue, int] = field(default_factory=dict)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer read."""

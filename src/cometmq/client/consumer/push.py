@@ -94,14 +94,11 @@ class PushEngine(ConsumerEngine):
             self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
         self.send_back = SendBack(instance, calls, group, settings, namespace)
         self.consumption: OrderedConsumption | ConcurrentConsumption
+        parts = (group, settings, self.send_back, listener_of, self.statistics, self.offsets)
         if settings.ordered:
-            self.consumption = OrderedConsumption(
-                group, settings, self.offsets, self.send_back, self.queues.locks, listener_of, self.statistics
-            )
+            self.consumption = OrderedConsumption(*parts, self.queues.locks)
         else:
-            self.consumption = ConcurrentConsumption(
-                group, settings, self.offsets, self.send_back, listener_of, self.statistics
-            )
+            self.consumption = ConcurrentConsumption(*parts)
         self.loops = self.queues.loops = PullLoops(
             instance,
             pulls,

@@ -115,8 +115,8 @@ class ClientInstance:
             self.remoting,
             self.routes,
             self._members.values,
-            short_ones=settings.use_heartbeat_v2,
-            timeout_s=settings.call_timeout_s,
+            settings.use_heartbeat_v2,
+            settings.call_timeout_s,
         )
         self.message_ids = MessageIds(settings.client_ip, self.clock)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -62,7 +62,7 @@ class PopEngine(ConsumerEngine):
         acks = PopAcks(pops)
         send_back = SendBack(instance, calls, group, settings, namespace)
         self.consumption = PopConsumption(
-            group, settings, pops, acks, send_back, listener_of, self.statistics
+            group, settings, send_back, listener_of, self.statistics, pops, acks
         )
         first = settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         self.loops = PopLoops(
@@ -85,7 +85,7 @@ class PopEngine(ConsumerEngine):
         )
         self.queues = PopQueues(self.loops.begin)
         self.rebalancer = PopRebalancer(
-            instance, calls, pops, group, settings, subscriptions.keys, self.queues.apply
+            instance, calls, group, settings, subscriptions.keys, self.queues.apply, pops
         )
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
