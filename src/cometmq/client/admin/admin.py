@@ -519,15 +519,17 @@ class Admin(AsyncClient):
     ) -> PullReply:
         """Read messages of a queue from an offset; a broker that has none waits `wait_ms` for one."""
         instance = self._instance
-        return await PullRequests(instance, self._calls, group).pull(
+        subscription = subscription_of(queue.topic, expression, instance.clock.now_ms())
+        raw = await PullRequests(instance, self._calls, group).pull_raw(
             queue,
-            subscription_of(queue.topic, expression, instance.clock.now_ms()),
+            subscription,
             offset,
             max_messages,
             kind=PullKind.PULL,
             suspend_ms=wait_ms,
             timeout_s=self.settings.call_timeout_s + wait_ms / 1000,
         )
+        return raw.decode(queue, subscription, offset)
 
     # Messages.
 

@@ -7,7 +7,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
 from collections.abc import Collection
 from typing import ClassVar
@@ -40,11 +39,9 @@ async def check_subscription(
     """Refuse a subscription that a broker of the topic cannot filter; tags need no check."""
     if is_tags(subscription):
         return
-    route = await instance.routes.of(subscription.topic)
-    brokers = [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
-    if not brokers:
+    addresses = await instance.routes.any_broker(subscription.topic)
+    if addresses is None:
         return  # the topic does not exist yet; the first pull will tell
-    addresses = random.choice(brokers)
     body = {
         "clientId": instance.client_id,
         "group": group,

@@ -342,15 +342,17 @@ class PullConsumer(ConsumerBase):
                 settings.consumer_timeout_when_suspend_ms if wait else settings.consumer_pull_timeout_ms
             )
             timeout_s = usual_ms / 1000
-        return await engine.pulls.pull(
+        subscription = subscription_of(inner.topic, expression, SystemClock().now_ms())
+        raw = await engine.pulls.pull_raw(
             inner,
-            subscription_of(inner.topic, expression, SystemClock().now_ms()),
+            subscription,
             offset,
             max_count,
             kind=PullKind.PULL,
             suspend_ms=settings.broker_suspend_max_time_ms if wait else 0,
             timeout_s=timeout_s,
         )
+        return raw.decode(inner, subscription, offset)
 
     async def send_back(self, message: StoredMessage, delay_level: int = 0) -> None:
         """Have a message delivered to the group again, through its retry topic."""

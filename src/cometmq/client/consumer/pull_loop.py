@@ -158,7 +158,7 @@ class PullLoops:
             return None
         plan = self._plan
         began = time.perf_counter()
-        reply = await self._pulls.pull(
+        raw = await self._pulls.pull_raw(
             queue,
             subscription,
             offset,
@@ -170,6 +170,7 @@ class PullLoops:
             with_subscription=plan.with_subscription and is_tags(subscription),
             max_bytes=plan.max_bytes,
         )
+        reply = raw.decode(queue, subscription, offset)
         if pq.dropped:
             return None
         if self.paused or pq.paused:

@@ -89,9 +89,6 @@ class SendBack:
             if not queues:
                 raise RouteNotFoundError(f"no queue of {topic} can be sent to")
             queue = random.choice(queues)
-            address = routes.master_of(queue.broker_name)
-            if address is None:
-                raise RouteNotFoundError(f"the master of {queue.broker_name} is not known")
             header = SendMessageRequestV2(
                 producer_group=INNER_PRODUCER_GROUP,
                 topic=topic,
@@ -109,7 +106,7 @@ class SendBack:
                 broker_name=queue.broker_name,
             )
             await self._instance.remoting.call_ok(
-                address,
+                routes.need_master(queue.broker_name),
                 RequestCode.SEND_MESSAGE_V2,
                 header,
                 body=message.body,

@@ -39,7 +39,6 @@ from cometmq.model.errors import (
     ClientError,
     CometError,
     PartialBatchError,
-    RouteNotFoundError,
 )
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
@@ -349,9 +348,7 @@ class Producer(GroupClient):
         broker_name, msg_id = _read_handle(handle)
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         await self._topics.find(topic, deadline)
-        address = instance.routes.master_of(broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"the master of {broker_name}, which has the message, is not known")
+        address = instance.routes.need_master(broker_name)
         header = RecallMessageRequest(
             producer_group=self._group,
             topic=wrap_topic(self._namespace, topic),
