@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, TypeVar, Unpack
 
 import msgspec
@@ -162,6 +163,15 @@ class Admin(AsyncClient):
     ) -> None:
         await asyncio.gather(*(self._ask(address, code, header, body=body) for address in addresses))
 
+    async def _ask_masters(self, topic: str | None, code: RequestCode, header: Header) -> list[Command]:
+        """Ask the masters of a topic, or of all clusters, one after the other."""
+        masters = await (self.masters() if topic is None else self._masters_of(topic))
+        return [await self._ask(address, code, header) for address in masters.values()]
+
+    async def _ask_name_servers(self, code: RequestCode, header: Header) -> list[Command]:
+        """Ask all name servers, one after the other."""
+        return [await self._ask(address, code, header) for address in self.name_servers()]
+
     # Topics.
 
     async def create_topic(
@@ -240,8 +250,7 @@ class Admin(AsyncClient):
             masters.values(), RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=topic)
         )
         header = DeleteTopicFromNamesrvRequest(topic=topic)
-        for address in self.name_servers():
-            await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await self._ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         self._instance.routes.forget_topics(set())
 
     async def topics(self) -> list[str]:
@@ -273,21 +282,15 @@ class Admin(AsyncClient):
 
     async def topic_status(self, topic: str) -> dict[MessageQueue, QueueStatus]:
         """The minimum and maximum offset of each queue of a topic, and when it was last written."""
-        status: dict[MessageQueue, QueueStatus] = {}
-        for address in (await self._masters_of(topic)).values():
-            header = GetTopicStatsInfoRequest(topic=topic)
-            answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-            status |= decode_offset_table(QueueStatus, answer.body)
-        return dict(sorted(status.items()))
+        header = GetTopicStatsInfoRequest(topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return _merged(decode_offset_table(QueueStatus, answer.body) for answer in answers)
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """The consumer groups that read a topic, or have read it."""
-        found: set[str] = set()
-        for address in (await self._masters_of(topic)).values():
-            header = QueryTopicConsumeByWhoRequest(topic=topic)
-            answer = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            found.update(decode_answer(_Body, answer.body).group_list)
-        return sorted(found)
+        header = QueryTopicConsumeByWhoRequest(topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return sorted({group for each in answers for group in decode_answer(_Body, each.body).group_list})
 
     # Servers.
 
@@ -355,21 +358,15 @@ class Admin(AsyncClient):
 
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Stop producers from sending to a broker name; returns the number of topics affected."""
-        count = 0
-        for address in self.name_servers():
-            header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
-            answer = await self._ask(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-            count = max(count, answer.header(WipeWritePermOfBrokerResponse).wipe_topic_count)
-        return count
+        header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
+        answers = await self._ask_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        return max(answer.header(WipeWritePermOfBrokerResponse).wipe_topic_count for answer in answers)
 
     async def add_write_permission(self, broker_name: str) -> int:
         """Let producers send to a broker name again; returns the number of topics affected."""
-        count = 0
-        for address in self.name_servers():
-            header = AddWritePermOfBrokerRequest(broker_name=broker_name)
-            answer = await self._ask(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-            count = max(count, answer.header(AddWritePermOfBrokerResponse).add_topic_count)
-        return count
+        header = AddWritePermOfBrokerRequest(broker_name=broker_name)
+        answers = await self._ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        return max(answer.header(AddWritePermOfBrokerResponse).add_topic_count for answer in answers)
 
     # Consumer groups.
 
@@ -419,13 +416,9 @@ class Admin(AsyncClient):
         self, group: str, topic: str | None = None
     ) -> dict[MessageQueue, QueueProgress]:
         """The progress of a group in its queues, of one topic or of all that it reads."""
-        progress: dict[MessageQueue, QueueProgress] = {}
-        masters = await (self.masters() if topic is None else self._masters_of(topic))
-        for address in masters.values():
-            header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
-            answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
-            progress |= decode_offset_table(QueueProgress, answer.body)
-        return dict(sorted(progress.items()))
+        header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.GET_CONSUME_STATS, header)
+        return _merged(decode_offset_table(QueueProgress, answer.body) for answer in answers)
 
     async def broker_progress(self, broker: str) -> BrokerProgress:
         """The progress of all groups in the queues of the broker at this address."""
@@ -482,8 +475,7 @@ class Admin(AsyncClient):
     async def clone_offsets(self, source: str, target: str, topic: str) -> None:
         """Copy the offsets of one group in a topic to another group."""
         header = CloneGroupOffsetRequest(src_group=source, dest_group=target, topic=topic, offline=True)
-        for address in (await self._masters_of(topic)).values():
-            await self._ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
+        await self._ask_masters(topic, RequestCode.CLONE_GROUP_OFFSET, header)
 
     # Queues.
 
@@ -599,6 +591,11 @@ class Admin(AsyncClient):
             messages += _messages(answer, name)
         wanted = [message for message in messages if message.topic == topic]
         return sorted(wanted, key=lambda message: message.store_timestamp_ms)
+
+
+def _merged(tables: Iterable[dict[MessageQueue, T]]) -> dict[MessageQueue, T]:
+    """The entries of all tables, sorted by queue."""
+    return dict(sorted((entry for table in tables for entry in table.items()), key=itemgetter(0)))
 
 
 def _messages(answer: Command, broker_name: str) -> Sequence[StoredMessage]:

@@ -170,11 +170,11 @@ class PullLoops:
             with_subscription=plan.with_subscription and is_tags(subscription),
             max_bytes=plan.max_bytes,
         )
-        reply = raw.decode(queue, subscription, offset)
         if pq.dropped:
             return None
         if self.paused or pq.paused:
             return offset  # pulled before the pause; it is pulled again afterwards
+        reply = raw.decode(queue, subscription, offset)
         self._statistics.of(queue.topic).count_pull(len(reply.messages), time.perf_counter() - began)
         if reply.offset_illegal:
             log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)

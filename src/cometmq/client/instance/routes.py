@@ -101,9 +101,8 @@ class Routes:
     async def any_broker(self, topic: str) -> Mapping[int, str] | None:
         """The addresses of one of a topic's brokers, by broker id; None if no broker is known."""
         route = await self.of(topic)
-        brokers = (
-            [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
-        )
+        found = route.broker_datas if route is not None else ()
+        brokers = [broker.broker_addrs for broker in found if broker.broker_addrs]
         return random.choice(brokers) if brokers else None
 
     async def for_publishing(self, topic: str, template_queue_nums: int) -> TopicQueues | None:
