@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from cometmq.cli.admin.cluster import address_of, broker_lines
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask
 from cometmq.cli.common.output import (
     FAILED,
@@ -37,7 +37,7 @@ from cometmq.model.errors import ClientError, NotFoundError
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
-app = group_app("config")
+app = CommandGroup("config")
 
 _HIDDEN: Final = "******"
 _OWN_KEYS: Final = frozenset(
