@@ -134,9 +134,9 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
             )
 
 
-def _check_choice(settings: ConsumerSettings, name: str, kind: type[MessageModel | ConsumeFromWhere]) -> None:
-    if not isinstance(getattr(settings, name), kind):
-        choices = ", ".join(kind.__members__)
+def _check_choice(settings: ConsumerSettings, name: str, enum: type[MessageModel | ConsumeFromWhere]) -> None:
+    if not isinstance(getattr(settings, name), enum):
+        choices = ", ".join(enum.__members__)
         raise SettingsError(f"{name} is {getattr(settings, name)!r}; it has to be one of {choices}")
 
 
