@@ -98,6 +98,7 @@ class SharingSuite:
         second.stop()
         bodies = send_to_every_queue(java, topic, "two-left")
         wait_for_all([first, third], bodies)
+        assert not set(bodies) & set(second.texts)
         self._wait_until_shared(java, topic, first, third)
         wait_for_progress(java, group, topic)
         for consumer in (first, third):

@@ -249,7 +249,7 @@ class CheckBacks:
     def submit(self, check_back: CheckBack) -> None:
         """Run the application's check and answer the broker."""
         if self._waiting >= MAX_WAITING:
-            log.warning("%d questions about transactions wait; a further one is dropped", self._waiting)
+            log.warning("%d check-backs of transactions wait; a further one is dropped", self._waiting)
             return
         self._waiting += 1
         self._workers.submit([check_back])
