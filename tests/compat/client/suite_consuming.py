@@ -71,7 +71,7 @@ def first_deliveries(*consumers: Listening) -> dict[int, list[int]]:
 
 
 def send_to_every_queue(java: ForeignClient, topic: str, prefix: str, rounds: int = 4) -> list[str]:
-    """So many messages into each queue; their bodies."""
+    """Send this many messages to each queue; returns their bodies."""
     producer = java.producer()
     bodies = []
     for number in range(rounds * QUEUES):
