@@ -265,8 +265,7 @@ class Broker:
             server.on_closed.clear()
         if self._is_started:
             self._is_started = False
-            config = context.settings.broker
-            go_away_s = config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
+            go_away_s = context.settings.broker.go_away_s
             await asyncio.gather(
                 *(each.stop(go_away_s=go_away_s) for each in (self.server, self.fast_server))
             )
