@@ -26,7 +26,7 @@ from cometmq.model.java_numbers import natural_long
 from cometmq.model.settings import as_texts, changed_by_request, check_stored
 from cometmq.remoting.config_requests import ConfigUpdates, read_properties, store_settings
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.tables.tables import TimerMetricsTable
@@ -56,16 +56,16 @@ class ConfigAdminHandlers:
         self._context = context
         self._updates = ConfigUpdates(_CONFIGS, context.settings.broker.config_black_list, log)
 
-    @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
-    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_CONFIG)
+    def get(self) -> Answer:
         """Every setting in force."""
         texts = {**_shown(self._context.settings.broker), **_shown(self._context.settings.store)}
         version = dumps_table(self._context.settings.version, pretty=False).decode()
         body = format_properties(dict(sorted(texts.items()))).encode()
         return Answer(header=GetBrokerConfigResponse(version=version), body=body)
 
-    @handles(RequestCode.UPDATE_BROKER_CONFIG, NoHeader)
-    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_BROKER_CONFIG)
+    async def update(self, request: Command, connection: Connection) -> Answer:
         """Change settings."""
         return await self._updates.take(request, connection, self._change)
 
@@ -93,30 +93,30 @@ class ConfigAdminHandlers:
         check_stored((*_CONFIGS, ServerSettings), parse_properties(text), str(path))
         self._context.disk.replace(path, text.encode())
 
-    @handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader)
-    def runtime(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
+    def runtime(self) -> Answer:
         """Counters, rates, offsets and how full the disk is."""
         return Answer(body=encode_kv_table(runtime_info(self._context, self._context.rates)))
 
-    @handles(RequestCode.GET_BROKER_EPOCH_CACHE, NoHeader)
-    def epochs(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_EPOCH_CACHE)
+    def epochs(self) -> Answer:
         """The epochs of a broker that a controller leads; there is none here."""
         return Answer(ResponseCode.SYSTEM_ERROR, remark="this request only for controllerMode ")
 
-    @handles(RequestCode.TRIGGER_DELETE_FILES, NoHeader)
-    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader)
-    def delete_expired(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.TRIGGER_DELETE_FILES)
+    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    def delete_expired(self) -> Answer:
         """Delete expired files of the log soon, whatever the hour is."""
         self._context.store.delete_expired()
         return Answer()
 
-    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader)
-    def clean_queues(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    def clean_queues(self) -> Answer:
         """Queues follow the log by themselves; there is never anything left over."""
         return Answer()
 
-    @handles(RequestCode.CLEAN_UNUSED_TOPIC, NoHeader)
-    async def clean_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC)
+    async def clean_topics(self) -> Answer:
         """Delete the queues of topics that do not exist any more."""
         topics = self._context.topics
         unused = [name for name in self._context.store.queues.topics() if topics.get(name) is None]
@@ -141,7 +141,7 @@ class StatisticsHandlers:
         self._statistics = context.statistics
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
-    def view(self, header: ViewBrokerStatsDataRequest, request: Command, connection: Connection) -> Answer:
+    def view(self, header: ViewBrokerStatsDataRequest) -> Answer:
         """One number of the broker over the last minute, hour and day."""
         found = self._statistics.find(header.stats_name, header.stats_key)
         if found is None:
@@ -156,15 +156,15 @@ class TimerHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    @handles(RequestCode.GET_TIMER_CHECK_POINT, NoHeader)
-    def checkpoint(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_TIMER_CHECK_POINT)
+    def checkpoint(self) -> Answer:
         """The saved timer checkpoint."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The checkpoint is null")
         return Answer(body=self._context.timers.progress.pack())
 
-    @handles(RequestCode.GET_TIMER_METRICS, NoHeader)
-    def metrics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_TIMER_METRICS)
+    def metrics(self) -> Answer:
         """How many messages of each topic wait for their time."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The timerMessageStore is null")
@@ -179,8 +179,8 @@ class ColdReadHandlers:
         self._context = context
         self._reads = context.cold_reads
 
-    @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
-    def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG)
+    def update(self, request: Command, connection: Connection) -> Answer:
         """Set the thresholds of groups; all of them, or none."""
         if not request.body:
             return Answer()
@@ -189,14 +189,14 @@ class ColdReadHandlers:
         log.info("%s sets cold read thresholds: %s", connection.remote_address, changes)
         return Answer()
 
-    @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
-    def remove(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG)
+    def remove(self, request: Command) -> Answer:
         """Let a group have the threshold of all others again."""
         self._reads.thresholds.pop(str(request.body, "utf-8", "replace"), None)
         return Answer()
 
-    @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader)
-    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+    def get(self) -> Answer:
         """The thresholds, and what was read of late."""
         config = self._context.settings.broker
         self._reads.renew()
@@ -217,9 +217,7 @@ class ColdReadHandlers:
         return Answer(body=fastjson.dumps(members))
 
     @handles(RequestCode.SET_COMMITLOG_READ_MODE, SetCommitLogReadModeRequest)
-    def set_read_mode(
-        self, header: SetCommitLogReadModeRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def set_read_mode(self, header: SetCommitLogReadModeRequest) -> Answer:
         """Choose how the commit log is read ahead."""
         mode = header.read_ahead_mode
         if mode is None:

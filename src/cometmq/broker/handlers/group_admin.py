@@ -20,7 +20,7 @@ from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.store.tables.tables import SubscriptionGroupTable
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -60,14 +60,14 @@ class GroupAdminHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader)
-    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    async def update(self, request: Command, connection: Connection) -> Answer:
         """Make a group or change it."""
         with self._context.traffic.group_creations.measured():
             return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
 
-    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
-    async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+    async def update_list(self, request: Command, connection: Connection) -> Answer:
         """Create or change several groups: all of them, or none."""
         with self._context.traffic.group_creations.measured():
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
@@ -96,9 +96,7 @@ class GroupAdminHandlers:
             raise CometError(refusal, code=ResponseCode.INVALID_PARAMETER)
 
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
-    async def delete(
-        self, header: DeleteSubscriptionGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def delete(self, header: DeleteSubscriptionGroupRequest, connection: Connection) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
         self._refuse(self._context.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
@@ -111,9 +109,7 @@ class GroupAdminHandlers:
         return Answer()
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
-    def get(
-        self, header: GetSubscriptionGroupConfigRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def get(self, header: GetSubscriptionGroupConfigRequest) -> Answer:
         """How one group is set up."""
         group = self._context.groups.find(header.group)
         if group is None:
@@ -121,9 +117,7 @@ class GroupAdminHandlers:
         return Answer(body=dumps_table(group, pretty=False))
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
-    async def get_all(
-        self, header: GetAllSubscriptionGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def get_all(self, header: GetAllSubscriptionGroupRequest) -> Answer:
         """All groups, or a page of them."""
         groups = self._context.groups
         if header.group_seq is None:
@@ -144,9 +138,7 @@ class GroupAdminHandlers:
         return Answer(header=total, body=await encode_in_thread(encode, len(names)))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
-    async def forbid(
-        self, header: UpdateGroupForbiddenRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def forbid(self, header: UpdateGroupForbiddenRequest, connection: Connection) -> Answer:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
         groups = self._context.groups
         if header.readable is not None:

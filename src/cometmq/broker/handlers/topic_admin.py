@@ -64,7 +64,7 @@ class TopicAdminHandlers:
         self._context = context
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
-    async def update(self, header: CreateTopicRequest, request: Command, connection: Connection) -> Answer:
+    async def update(self, header: CreateTopicRequest, connection: Connection) -> Answer:
         """Make a topic or change it."""
         log.info("%s updates topic %s", connection.remote_address, header.topic)
         topic = TopicConfig(
@@ -80,9 +80,7 @@ class TopicAdminHandlers:
             return await self._put([self._checked(topic, parse_changes(header.attributes))])
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopicListRequest)
-    async def update_list(
-        self, header: CreateTopicListRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def update_list(self, request: Command, connection: Connection) -> Answer:
         """Create or change several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
         if len(wanted) > MAX_TOPICS_AT_ONCE:
@@ -160,7 +158,7 @@ class TopicAdminHandlers:
             )
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
-    async def delete(self, header: DeleteTopicRequest, request: Command, connection: Connection) -> Answer:
+    async def delete(self, header: DeleteTopicRequest, connection: Connection) -> Answer:
         """Forget a topic, its queues and how far groups are in it, and its retry topics of pop consumers."""
         context, topic = self._context, header.topic
         log.info("%s deletes topic %s", connection.remote_address, topic)
@@ -183,7 +181,7 @@ class TopicAdminHandlers:
         return Answer()
 
     @handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
-    def get(self, header: GetTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+    def get(self, header: GetTopicConfigRequest) -> Answer:
         """How one topic is set up."""
         topic = self._context.topics.get(header.topic)
         if topic is None:
@@ -192,9 +190,7 @@ class TopicAdminHandlers:
         return Answer(body=dumps_table(_complete(topic), pretty=False))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-    async def get_all(
-        self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def get_all(self, header: GetAllTopicConfigRequest) -> Answer:
         """All topics, or a page of them."""
         topics = self._context.topics
         names = list(topics.table)

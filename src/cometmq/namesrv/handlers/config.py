@@ -11,7 +11,7 @@ from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.config_requests import ConfigUpdates, store_settings
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.java_properties import format_properties, parse_properties
@@ -26,13 +26,13 @@ class ConfigHandlers:
         self._state = state
         self._updates = ConfigUpdates([NamesrvConfig], state.config.config_black_list, log)
 
-    @handles(RequestCode.GET_NAMESRV_CONFIG, NoHeader)
-    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_NAMESRV_CONFIG)
+    def get(self) -> Answer:
         """Every setting in force."""
         return Answer(body=format_properties(as_texts(self._state.config)).encode())
 
-    @handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader)
-    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_NAMESRV_CONFIG)
+    async def update(self, request: Command, connection: Connection) -> Answer:
         """Change settings."""
         return await self._updates.take(request, connection, self._change)
 
