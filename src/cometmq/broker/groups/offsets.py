@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -250,22 +251,17 @@ class _Pulled(msgspec.Struct):
     seen_ms: int
 
 
+@dataclass(eq=False, repr=False)
 class BroadcastOffsets:
     """The offsets that members of broadcast groups pulled; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-    ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _clients: Clients
+
+    def __post_init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, _Pulled]] = {}
         """By group and topic, then by client id."""
         self.count = 0

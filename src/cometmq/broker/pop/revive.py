@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
@@ -150,32 +151,24 @@ class ReviveQueue:
         return self.next_offset - 1
 
 
+@dataclass(eq=False, repr=False)
 class Reviver:
     """Reads the revive topic; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        set_aside: SetAside,
-        timers: TimerService,
-        revive_topic: ReviveTopic,
-        retry_writer: RetryWriter,
-        watermark: AckWatermark,
-    ) -> None:
-        self._offsets = offsets
-        self._settings = settings
-        self._store = store
-        self._clock = clock
-        self._set_aside = set_aside
-        self._timers = timers
-        self._topic = revive_topic.topic
-        self._longest_ms = revive_topic.longest_ms + SPARE_MS
-        self._retry_writer = retry_writer
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _set_aside: SetAside
+    _timers: TimerService
+    _revive_topic: ReviveTopic
+    _retry_writer: RetryWriter
+    _watermark: AckWatermark
+
+    def __post_init__(self) -> None:
+        self._topic = self._revive_topic.topic
+        self._longest_ms = self._revive_topic.longest_ms + SPARE_MS
         self._retry_writer.on_ready = self.wake
-        self._watermark = watermark
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
         """How many were read since the start."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from cometmq.broker.groups.groups import Groups
@@ -47,30 +48,21 @@ class Outcome(Enum):
     """Its messages have to be brought into memory first."""
 
 
+@dataclass(eq=False, repr=False)
 class RetryWriter:
     """Brings back messages; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        topic_file: SavedTable[TopicTable],
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        set_aside: SetAside,
-        revive_topic: ReviveTopic,
-        in_flight: InFlight,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._set_aside = set_aside
-        self._store = store
-        self._settings = settings
-        self._offsets = offsets
-        self._topic_file = topic_file
-        self._revive_topic = revive_topic
-        self._in_flight = in_flight
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _topic_file: SavedTable[TopicTable]
+    _groups: Groups
+    _offsets: ConsumerOffsets
+    _set_aside: SetAside
+    _revive_topic: ReviveTopic
+    _in_flight: InFlight
+
+    def __post_init__(self) -> None:
         self.on_ready: Callable[[], object] | None = None
         """Called when a retry topic that was made is on the disk."""
         self._unsaved_topics: set[str] = set()

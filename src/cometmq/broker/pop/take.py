@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -111,33 +112,24 @@ class Pop:
         return True
 
 
+@dataclass(eq=False, repr=False)
 class Taker:
     """Takes messages out of queues for a time."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        offsets: ConsumerOffsets,
-        traffic: Traffic,
-        pop_offsets: PopOffsets,
-        revive_topic: ReviveTopic,
-        orders: ConsumerOrders,
-        in_flight: InFlight,
-        save_offsets: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._offsets = offsets
-        self._save_offsets = save_offsets
-        self._pop_offsets = pop_offsets
-        self._revive_topic = revive_topic
-        self._orders = orders
-        self._in_flight = in_flight
-        self._reader = store.reader
-        self._traffic = traffic
-        self._find_queue = store.queues.find
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _offsets: ConsumerOffsets
+    _traffic: Traffic
+    _pop_offsets: PopOffsets
+    _revive_topic: ReviveTopic
+    _orders: ConsumerOrders
+    _in_flight: InFlight
+    _save_offsets: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._reader = self._store.reader
+        self._find_queue = self._store.queues.find
 
     def take(self, pop: Pop) -> None:
         """Take as many messages as a pop asks for, and as there are."""

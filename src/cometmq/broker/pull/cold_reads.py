@@ -16,6 +16,7 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -110,24 +111,16 @@ class ColdReads:
             read.size = 0
 
 
+@dataclass(eq=False, repr=False)
 class SlowGroups:
     """Looks for groups that lag too much; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-    ) -> None:
-        self._settings = settings
-        self._clients = clients
-        self._groups = groups
-        self._topics = topics
-        self._store = store
-        self._offsets = offsets
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _offsets: ConsumerOffsets
+    _clients: Clients
 
     def disable(self) -> None:
         """Switch off the groups that lag too much, if the settings ask for it."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.monitor.counters import Traffic
@@ -68,35 +69,30 @@ def put_aside(record: Record, properties: dict[str, str], level: int, levels: De
     record.properties_block = stored_block(properties)
 
 
+@dataclass(eq=False, repr=False)
 class DelayService:
     """Delivers delayed messages; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        files: TableFiles,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        set_aside: SetAside,
-    ) -> None:
-        self._clock = clock
-        self._store = store
-        self._traffic = traffic
-        self._set_aside = set_aside
-        self._targets = targets
-        self.levels = DelayLevels(settings.store.message_delay_level)
+    _settings: Settings
+    _clock: Clock
+    _files: TableFiles
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _set_aside: SetAside
+
+    def __post_init__(self) -> None:
+        self.levels = DelayLevels(self._settings.store.message_delay_level)
         self.offsets: dict[int, int] = {}
         """By level: the next offset of its queue."""
         self._due_ms: dict[int, float] = dict.fromkeys(range(1, len(self.levels.delays_ms) + 1), _NEVER)
         """By level: when the next message is due."""
-        self._data_version = DataVersion(0, clock.now_ms(), 0)
-        self._version_step = settings.broker.delay_offset_update_version_step
+        self._data_version = DataVersion(0, self._clock.now_ms(), 0)
+        self._version_step = self._settings.broker.delay_offset_update_version_step
         self._moves = 0
         self._saved_moves = 0
         self._safe: DelayOffsetTable | None = None
-        self._file = files.table(DelayOffsetTable, self.snapshot)
+        self._file = self._files.table(DelayOffsetTable, self.snapshot)
         self._back_off = BackOff()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

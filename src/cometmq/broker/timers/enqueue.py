@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
@@ -49,30 +50,23 @@ BLANK_SLOTS: Final = 60
 _HASHES_REMEMBERED: Final = 4096
 
 
+@dataclass(eq=False, repr=False)
 class TimerEnqueuing:
     """Takes the messages of the timer topic; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        set_aside: SetAside,
-        files: TimerFiles,
-        counts: TopicCounts,
-        delivery: TimerDelivery,
-    ) -> None:
-        config = settings.store
-        self._store = store
-        self._clock = clock
-        self._set_aside = set_aside
-        self._targets = targets
-        self._traffic = traffic
-        self._log, self._wheel = files.log, files.wheel
-        self._counts = counts
-        self._delivery = delivery
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _set_aside: SetAside
+    _files: TimerFiles
+    _counts: TopicCounts
+    _delivery: TimerDelivery
+
+    def __post_init__(self) -> None:
+        config = self._settings.store
+        self._log, self._wheel = self._files.log, self._files.wheel
         self._slot_ms = config.timer_slot_ms
         most = SLOTS_PER_ROUND - BLANK_SLOTS
         self._window_slots = (
