@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -56,16 +57,14 @@ TopicGroup = tuple[str, str]
 TopicGroupQueue = tuple[str, str, int]
 
 
+@dataclass(slots=True)
 class Amount:
     """How many messages there were since the start, and in how many calls."""
 
-    __slots__ = ("messages", "size", "times", "waited_ms")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.times = 0
-        self.waited_ms = 0
+    messages: int = 0
+    size: int = 0
+    times: int = 0
+    waited_ms: int = 0
 
     def add(self, other: Amount) -> None:
         self.messages += other.messages

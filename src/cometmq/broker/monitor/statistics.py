@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cometmq.broker.monitor.counters import ANY_QUEUE, Amount, TopicGroup, TopicGroupQueue, Traffic
@@ -109,16 +110,14 @@ class Series:
         return BrokerStatsData(self.minute.summary(), self.hour.summary(), self.day.summary())
 
 
+@dataclass(slots=True, eq=False)
 class Puts:
     """Messages that came into a topic, or into one of its queues."""
 
-    __slots__ = ("messages", "numbers", "size", "sizes")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.numbers = Series()
-        self.sizes = Series()
+    messages: int = 0
+    size: int = 0
+    numbers: Series = field(default_factory=Series)
+    sizes: Series = field(default_factory=Series)
 
     def add(self, messages: int, size: int) -> None:
         self.messages += messages
@@ -129,15 +128,13 @@ class Puts:
         self.sizes.sample(now_ms, tick, self.size, self.messages)
 
 
+@dataclass(slots=True, eq=False)
 class Gets:
     """Messages that a group was given of a topic, or from one of its queues."""
 
-    __slots__ = ("latencies", "numbers", "sizes")
-
-    def __init__(self) -> None:
-        self.numbers = Series()
-        self.sizes = Series()
-        self.latencies = Series()
+    numbers: Series = field(default_factory=Series)
+    sizes: Series = field(default_factory=Series)
+    latencies: Series = field(default_factory=Series)
 
     def sample(self, now_ms: int, tick: int, amount: Amount) -> None:
         self.numbers.sample(now_ms, tick, amount.messages, amount.times)

@@ -187,7 +187,7 @@ def _filter_of(topic: str, exp: str, exp_type: str | None) -> PullFilter | None:
         subscription = make_subscription(topic, exp, exp_type)
         if is_tag_type(subscription.expression_type):
             return tag_filter(subscription)
-        return SqlFilter(compile_sql(subscription.sub_string))
+        return SqlFilter(compile_sql(subscription.sub_string).matches)
     except ProtocolError:
         remark = "parse the consumer's subscription failed"
         raise PopRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
@@ -114,34 +114,32 @@ class AckWatermark:
         return read_ms
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """A checkpoint that is not done."""
 
-    __slots__ = ("checkpoint", "is_fetched", "is_timed", "revive_offset")
-
-    def __init__(self, checkpoint: Checkpoint, revive_offset: int, *, is_timed: bool) -> None:
-        self.checkpoint = checkpoint
-        self.revive_offset = revive_offset
-        self.is_timed = is_timed
-        """Whether it came through the timers."""
-        self.is_fetched = False
-        """Whether its messages are in memory for sure."""
+    checkpoint: Checkpoint
+    revive_offset: int
+    is_timed: bool
+    """Whether it came through the timers."""
+    is_fetched: bool = False
+    """Whether its messages are in memory for sure."""
 
     @property
     def is_done(self) -> bool:
         return self.checkpoint.bits >= (1 << self.checkpoint.count) - 1
 
 
+@dataclass(eq=False)
 class ReviveQueue:
     """How far one queue of the revive topic is read."""
 
-    def __init__(self, queue_id: int, next_offset: int) -> None:
-        self.queue_id = queue_id
-        self.next_offset = next_offset
-        self.pending: dict[Key, Pending] = {}
-        """In the order of the queue."""
-        self.due: list[tuple[int, int, Key]] = []
-        """By the end of their time, as a heap; those that are not pending do not count."""
+    queue_id: int
+    next_offset: int
+    pending: dict[Key, Pending] = field(default_factory=dict)
+    """In the order of the queue."""
+    due: list[tuple[int, int, Key]] = field(default_factory=list)
+    """By the end of their time, as a heap; those that are not pending do not count."""
 
     @property
     def done_offset(self) -> int:
@@ -306,8 +304,7 @@ class Reviver:
                 )
             key = self._key(checkpoint)
             if key not in queue.pending:  # timers may deliver twice
-                is_timed = find_property(block, TIMER_OUT_MS) is not None
-                pending = Pending(checkpoint, offset, is_timed=is_timed)
+                pending = Pending(checkpoint, offset, find_property(block, TIMER_OUT_MS) is not None)
                 if not pending.is_done:
                     queue.pending[key] = pending
                     heapq.heappush(queue.due, (checkpoint.revive_ms, offset, key))

@@ -43,14 +43,12 @@ HOLD_S: Final = 3.0
 REFUSAL: Final = "This consumer group is reading cold data. It has been flow control"
 
 
-class ColdRead:
+class ColdRead(msgspec.Struct):
     """The cold reads of a group."""
 
-    __slots__ = ("first_ms", "last_ms", "size")
-
-    def __init__(self, now_ms: int) -> None:
-        self.size = 0
-        self.first_ms = self.last_ms = now_ms
+    first_ms: int
+    last_ms: int
+    size: int = 0
 
 
 class ColdReads:
@@ -81,7 +79,7 @@ class ColdReads:
         if read is None:
             if len(self.groups) >= MOST_GROUPS:
                 return
-            read = self.groups[group] = ColdRead(now_ms)
+            read = self.groups[group] = ColdRead(now_ms, now_ms)
         read.size += size
         read.last_ms = now_ms
 
