@@ -240,8 +240,7 @@ class ConsumerOffsets:
                 yield topic, group
 
     def _next_version(self) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.data_version = self.data_version.after(self._clock.now_ms())
         self.is_dirty = True
 
 

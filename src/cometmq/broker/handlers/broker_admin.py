@@ -19,9 +19,9 @@ import msgspec
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.handlers.refusals import invalid
 from cometmq.broker.monitor.runtime_info import runtime_info
 from cometmq.broker.start_checks import refuse_settings
-from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import natural_long
 from cometmq.model.settings import as_texts, changed_by_request, check_stored
 from cometmq.remoting.config_requests import ConfigUpdates, read_properties, store_settings
@@ -235,6 +235,5 @@ class ColdReadHandlers:
 def _threshold(group: str, text: str) -> int:
     threshold = natural_long(text)
     if threshold is None:
-        message = f"the threshold {text[:40]!r} of group {group} is not a number of bytes"
-        raise CometError(message, code=ResponseCode.INVALID_PARAMETER)
+        raise invalid(f"the threshold {text[:40]!r} of group {group} is not a number of bytes")
     return threshold

@@ -9,6 +9,7 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.handlers.offset import has_queue
+from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.time_slices import TimeSlice, encode_in_thread
 from cometmq.model.errors import RemotingError
@@ -39,11 +40,7 @@ class ConsumerProgressHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._queries = Queries(context.store)
-
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one after the last."""
-        queue = self._context.store.queues.find(topic, queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._bounds = context.store.queues.bounds
 
     def _queue_key(self, topic: str, queue_id: int) -> Any:
         return queue_key(self._context.settings.broker.broker_name, topic, queue_id)
@@ -220,9 +217,7 @@ class ConsumerProgressHandlers:
     @handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
     async def clone_offsets(self, header: CloneGroupOffsetRequest) -> Answer:
         """Let one group go on where another one is."""
-        refusal = self._context.groups.refuse(header.dest_group)
-        if refusal is not None:
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
+        raise_if(self._context.groups.refuse(header.dest_group))
         offsets = self._context.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
         time_slice = TimeSlice()

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.handlers.refusals import invalid, raise_if
 from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.names import refuse_group
-from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
@@ -74,31 +74,25 @@ class GroupAdminHandlers:
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
         if len(groups) > MOST_AT_ONCE:
-            raise _invalid(f"{len(groups)} groups are too many; send at most {MOST_AT_ONCE} at once")
+            raise invalid(f"{len(groups)} groups are too many; send at most {MOST_AT_ONCE} at once")
         for group in groups:
-            self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
+            raise_if(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
-        self._refuse(self._context.groups.refuse_size(groups))
+        raise_if(self._context.groups.refuse_size(groups))
         if not self._context.groups.has_room_for(group.group_name for group in groups):
-            raise CometError(
+            raise invalid(
                 f"this broker has {len(self._context.groups.table)} groups, {len(groups)} more are too many; "
-                "delete groups that nobody needs, or raise maxSubscriptionGroups",
-                code=ResponseCode.INVALID_PARAMETER,
+                "delete groups that nobody needs, or raise maxSubscriptionGroups"
             )
         if groups:
             self._context.groups.update_all(groups)
             await self._context.group_file.saved()
         return Answer()
 
-    @staticmethod
-    def _refuse(refusal: str | None) -> None:
-        if refusal is not None:
-            raise CometError(refusal, code=ResponseCode.INVALID_PARAMETER)
-
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
     async def delete(self, header: DeleteSubscriptionGroupRequest, connection: Connection) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
-        self._refuse(self._context.groups.refuse(header.group_name))
+        raise_if(self._context.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
         self._context.groups.delete(header.group_name)
         if header.clean_offset:
@@ -142,8 +136,8 @@ class GroupAdminHandlers:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
         groups = self._context.groups
         if header.readable is not None:
-            self._refuse(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
-            self._refuse(groups.refuse_to_forbid(header.group, header.topic))
+            raise_if(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
+            raise_if(groups.refuse_to_forbid(header.group, header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),
@@ -173,7 +167,3 @@ def _numbers(value: object) -> Iterator[int]:
     elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _numbers(each)
-
-
-def _invalid(message: str) -> CometError:
-    return CometError(message, code=ResponseCode.INVALID_PARAMETER)

@@ -6,6 +6,7 @@ from typing import Final
 
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
+from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
 from cometmq.model.names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
@@ -82,9 +83,7 @@ class OffsetHandlers:
         if group in OWN_GROUPS:
             remark = f"the offsets of {group} are those of the broker itself, and only it moves them"
             return Answer(ResponseCode.NO_PERMISSION, remark=remark)
-        refusal = self._refuse_commit(header)
-        if refusal is not None:
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
+        raise_if(self._refuse_commit(header))
         if context.settings.broker.use_server_side_reset_offset and context.offsets.has_reset(
             topic, group, header.queue_id
         ):
@@ -128,8 +127,8 @@ class OffsetHandlers:
     @handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
     def min_offset(self, header: GetMinOffsetRequest) -> Answer:
         """The offset of the first message that is still there."""
-        queue = self._context.store.queues.find(header.topic, header.queue_id)
-        return Answer(header=GetMinOffsetResponse(offset=0 if queue is None else queue.min_offset))
+        offset, _ = self._context.store.queues.bounds(header.topic, header.queue_id)
+        return Answer(header=GetMinOffsetResponse(offset=offset))
 
     @handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
     async def earliest_store_time(self, header: GetEarliestMsgStoretimeRequest) -> Answer:

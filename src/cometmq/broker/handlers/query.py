@@ -57,11 +57,7 @@ class QueryHandlers:
         """Entries of a queue, and what a group makes of them."""
         topic, queue_id = header.topic or "", header.queue_id
         queue = self._context.store.queues.find(topic, queue_id)
-        config = self._context.topics.get(topic)
-        has_queue = config is not None and 0 <= queue_id < max(
-            config.read_queue_nums, config.write_queue_nums
-        )
-        if queue is None and not has_queue:
+        if queue is None and not self._context.topics.has_queue(topic, queue_id):
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{queue_id}@{topic} is not exist!")
         if queue is None or not queue.min_offset <= header.index < queue.max_offset:
             return Answer(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")

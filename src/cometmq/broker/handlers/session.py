@@ -12,6 +12,7 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.assignment import POP, PULL
 from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
+from cometmq.broker.handlers.refusals import invalid
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
 from cometmq.broker.time_slices import Steps, encode_in_thread, run_at_once, run_sliced
 from cometmq.model.errors import CometError
@@ -232,10 +233,9 @@ class SessionHandlers:
 def _lock_request(request: Command) -> LockRequest:
     asked = decode_lock_request(request.body)
     if len(asked.mq_set or ()) > MAX_QUEUES_AT_ONCE:
-        raise CometError(
+        raise invalid(
             f"{len(asked.mq_set or ())} queues are too many for one request; lock or unlock at most "
-            f"{MAX_QUEUES_AT_ONCE} at once",
-            code=ResponseCode.INVALID_PARAMETER,
+            f"{MAX_QUEUES_AT_ONCE} at once"
         )
     return asked
 

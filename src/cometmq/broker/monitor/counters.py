@@ -289,12 +289,12 @@ class TopicCounts:
 
     def copy(self) -> tuple[DataVersion, dict[str, Metric]]:
         """The version and the numbers, as they are to be saved."""
-        version = self._version
         if self._changes:
-            now_ms = self._clock.now_ms()
-            version = DataVersion(version.state_version, now_ms, version.counter + self._changes)
-            self._version, self._changes = version, 0
-        return version, {topic: Metric(each.count, each.time_stamp) for topic, each in self.counts.items()}
+            self._version = self._version.after(self._clock.now_ms(), self._changes)
+            self._changes = 0
+        return self._version, {
+            topic: Metric(each.count, each.time_stamp) for topic, each in self.counts.items()
+        }
 
     def add(self, topic: str, change: int) -> None:
         """Change the number of a topic."""

@@ -170,17 +170,18 @@ class Statistics:
         }
         self._tick = 1
         self._sampling: Iterator[None] | None = None
-        self._find: dict[str, Callable[[str], Series | None]] = {
-            "TOPIC_PUT_NUMS": lambda key: _numbers(self._topic_puts(key)),
-            "TOPIC_PUT_SIZE": lambda key: _sizes(self._topic_puts(key)),
-            "QUEUE_PUT_NUMS": lambda key: _numbers(self._queue_puts(key)),
-            "QUEUE_PUT_SIZE": lambda key: _sizes(self._queue_puts(key)),
-            "GROUP_GET_NUMS": lambda key: _numbers(self._group_gets(key)),
-            "GROUP_GET_SIZE": lambda key: _sizes(self._group_gets(key)),
-            "QUEUE_GET_NUMS": lambda key: _numbers(self._queue_gets(key)),
-            "QUEUE_GET_SIZE": lambda key: _sizes(self._queue_gets(key)),
-            "GROUP_GET_LATENCY": self._latencies,
+        self._find: dict[str, tuple[Callable[[str], Puts | Gets | None], str]] = {
+            "TOPIC_PUT_NUMS": (self._topic_puts, "numbers"),
+            "TOPIC_PUT_SIZE": (self._topic_puts, "sizes"),
+            "QUEUE_PUT_NUMS": (self._queue_puts, "numbers"),
+            "QUEUE_PUT_SIZE": (self._queue_puts, "sizes"),
+            "GROUP_GET_NUMS": (self._group_gets, "numbers"),
+            "GROUP_GET_SIZE": (self._group_gets, "sizes"),
+            "QUEUE_GET_NUMS": (self._queue_gets, "numbers"),
+            "QUEUE_GET_SIZE": (self._queue_gets, "sizes"),
+            "GROUP_GET_LATENCY": (self._timed_gets, "latencies"),
         }
+        """By RocketMQ's name: who finds what was counted for a key, and which series of it is meant."""
 
     def start(self) -> None:
         """Count from here on; called when the store has recovered."""
@@ -334,10 +335,10 @@ class Statistics:
 
     def find(self, name: str, key: str) -> BrokerStatsData | None:
         """The numbers under one of RocketMQ's names; None if there are none."""
-        find = self._find.get(name)
         series: Series | None = None
-        if find is not None:
-            series = find(key)
+        if name in self._find:
+            find, attribute = self._find[name]
+            series = getattr(find(key), attribute, None)
         elif name in self._of_broker:
             series = self._of_broker[name] if key == self._settings.broker.broker_cluster_name else None
         elif name in self._pairs:
@@ -384,23 +385,14 @@ class Statistics:
         is_counted = (topic, group, queue_id) in self._traffic.delivered
         return Gets() if found is None and is_counted and self._settings.broker.enable_detail_stat else found
 
-    def _latencies(self, key: str) -> Series | None:
+    def _timed_gets(self, key: str) -> Gets | None:
         """With queues told apart the key begins with a queue id."""
-        gets = self._group_gets(key)
-        if self._settings.broker.enable_detail_stat:
-            queue_id, _, rest = key.partition("@")
-            topic, _, group = rest.partition("@")
-            gets = self._queue_gets(f"{topic}@{queue_id}@{group}")
-        return None if gets is None else gets.latencies
+        if not self._settings.broker.enable_detail_stat:
+            return self._group_gets(key)
+        queue_id, _, rest = key.partition("@")
+        topic, _, group = rest.partition("@")
+        return self._queue_gets(f"{topic}@{queue_id}@{group}")
 
 
 def _position(queue: ConsumeQueue) -> _Position:
     return queue.max_offset, queue.written_size
-
-
-def _numbers(counted: Puts | Gets | None) -> Series | None:
-    return None if counted is None else counted.numbers
-
-
-def _sizes(counted: Puts | Gets | None) -> Series | None:
-    return None if counted is None else counted.sizes

@@ -195,7 +195,7 @@ class Acks:
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
         for each, topic, offsets in read:
-            first, end = self._checks.offsets_of(topic, each.queue_id)
+            first, end = self._store.queues.bounds(topic, each.queue_id)
             there = [offset for offset in offsets if first <= offset <= end]
             if each.revive_queue == ORDER_QUEUE:
                 try:

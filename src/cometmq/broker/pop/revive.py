@@ -251,8 +251,7 @@ class Reviver:
 
     def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
         """How many records of a queue are not read, or not done, and how late the first one is."""
-        found = self._store.queues.find(self._topic, queue.queue_id)
-        unread = 0 if found is None else max(found.max_offset - queue.next_offset, 0)
+        unread = max(self._end_of(queue) - queue.next_offset, 0)
         due = queue.due[:1]
         late_ms = max(self._clock.now_ms() - due[0][0], 0) if due else 0
         return unread + len(queue.pending), late_ms
@@ -263,7 +262,7 @@ class Reviver:
         """Read a queue to its end, and do the checkpoints whose time is over."""
         while not self._is_stopping:
             await self._read(queue)
-            if self._is_read(queue):
+            if queue.next_offset >= self._end_of(queue):
                 if not self._revive_due(queue):
                     break
                 if self._cold is not None:
@@ -273,12 +272,11 @@ class Reviver:
             await asyncio.sleep(0)  # others get their turn
         self._commit(queue)
 
-    def _is_read(self, queue: ReviveQueue) -> bool:
-        found = self._store.queues.find(self._topic, queue.queue_id)
-        return found is None or queue.next_offset >= found.max_offset
+    def _end_of(self, queue: ReviveQueue) -> int:
+        return self._store.queues.bounds(self._topic, queue.queue_id)[1]
 
     async def _read(self, queue: ReviveQueue) -> None:
-        if self._is_read(queue):
+        if queue.next_offset >= self._end_of(queue):
             return
         found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):

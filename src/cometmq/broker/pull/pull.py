@@ -231,12 +231,10 @@ class Puller:
         first: bool,
     ) -> Answer:
         """Send a consumer to another offset."""
-        queue = self._store.queues.find(header.topic, header.queue_id)
-        min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        bounds = self._store.queues.bounds(header.topic, header.queue_id)
         self._note(header, permit, connection, _MOVED, offset, first)
-        group = permit.group
-        suggested = group.broker_id if self._settings.broker.slave_read_enable else 0
-        fields = _fields(permit, suggested, offset, min_offset, max_offset)
+        suggested = permit.group.broker_id if self._settings.broker.slave_read_enable else 0
+        fields = _fields(permit, suggested, offset, *bounds)
         return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
 
     def _note(

@@ -141,12 +141,12 @@ class DelayService:
         """Go on where the last run ended."""
         queues = self._store.queues
         for level in self._due_ms:
-            queue = queues.find(DELAY_TOPIC, level - 1)
+            first, end = queues.bounds(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            queue_offset = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            queue_offset = min(max(at, first), end)
             if queue_offset != at:
                 log.warning("delay level %d goes on at %d: %d is not in its queue", level, queue_offset, at)
-            if queue is not None or level in self.offsets:
+            if queues.find(DELAY_TOPIC, level - 1) is not None or level in self.offsets:
                 self.offsets[level] = queue_offset
             self._look(level)
         self._safe = self.current()
@@ -241,9 +241,7 @@ class DelayService:
         self.offsets[level] = offset
         self._moves += 1
         if self._moves % self._version_step == 0:
-            version = self._data_version
-            now_ms = self._clock.now_ms()
-            self._data_version = DataVersion(version.state_version, now_ms, version.counter + 1)
+            self._data_version = self._data_version.after(self._clock.now_ms())
 
     def _due_range(self, level: int) -> tuple[int, int]:
         """Where a level goes on, and how many messages from there on are due, of those delivered at once."""

@@ -91,8 +91,8 @@ class TimerEnqueuing:
             offset = saved.last_timer_queue_offset if is_whole else 0
         else:
             offset = max(found, saved.last_timer_queue_offset) if is_whole else found
-        queue = self._store.queues.find(TIMER_TOPIC, 0)
-        self.queue_offset = 0 if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
+        first, end = self._store.queues.bounds(TIMER_TOPIC, 0)
+        self.queue_offset = min(max(offset, first), end)
         self.latest_ms = self._wheel.latest()
 
     def _after_last_timer(self) -> int | None:
@@ -115,8 +115,7 @@ class TimerEnqueuing:
     @property
     def lag(self) -> int:
         """How many messages of the timer topic are to be taken."""
-        queue = self._store.queues.find(TIMER_TOPIC, 0)
-        return 0 if queue is None else max(queue.max_offset - self.queue_offset, 0)
+        return max(self._store.queues.bounds(TIMER_TOPIC, 0)[1] - self.queue_offset, 0)
 
     async def catch_up(self, *, takes: bool = True) -> None:
         """Take everything that is there now, and close the slots that are over."""

@@ -194,8 +194,7 @@ class TransactionChecking:
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The offset after the last message of a queue."""
-        queue = self.store.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+        return self.store.queues.bounds(topic, queue_id)[1]
 
     def _commit(self, topic: str, queue_id: int, offset: int) -> None:
         self._offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
