@@ -204,7 +204,7 @@ class RouteTables:
         """Forget the topics that a broker has no more, if it tells everything that it has.
 
         A broker may tell what has changed only, or everything in several parts. One part has the topic of the
-        broker's own name, and stands for everything. A new topic may move others to another part, behind that
+        broker's own name, and stands for everything. A new topic may move others to another part, after that
         one: if anything came in other parts, a topic stays until that part has come twice without it.
         """
         told = self._told.setdefault(new.broker_name, _Told())

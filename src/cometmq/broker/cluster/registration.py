@@ -54,7 +54,7 @@ log = logging.getLogger("cometmq.broker")
 RETRY_S: Final = 5.0
 """How soon a name server that could not be reached is tried again."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
-MOST_TOLD_SINGLY: Final = 50
+MAX_SINGLE_REGISTRATIONS: Final = 50
 """When more topics than this have changed, telling all of them is less work."""
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
@@ -271,7 +271,7 @@ class Registration:
                     await self._register_all(address)
             elif not config.enable_single_topic_register:
                 await self._register(address, changed)
-            elif address in self.registered and len(changed) <= MOST_TOLD_SINGLY:
+            elif address in self.registered and len(changed) <= MAX_SINGLE_REGISTRATIONS:
                 await asyncio.gather(*(self._register_topic(address, topic) for topic in changed))
             else:
                 await self._register_all(address)

@@ -220,8 +220,8 @@ class SessionHandlers:
         if subscription is None or is_tag_type(subscription.expression_type):
             return Answer()
         if not self._context.settings.broker.enable_property_filter:
-            kind = subscription.expression_type
-            remark = f"The broker does not support consumer to filter message by {kind}"
+            wanted = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {wanted}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         try:
             compile_sql(subscription.sub_string)

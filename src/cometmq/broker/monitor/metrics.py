@@ -347,14 +347,14 @@ class MessageTypeMetrics:
         transactions = self._context.transactions
         halves = {topic: metric.count for topic, metric in list(transactions.counts.counts.items())}
         yield families.gauge("rocketmq_half_messages", "Open transactions.", _by_topic(halves))
-        ending, checking = transactions.ending, transactions.checking
+        ender, checker = transactions.ender, transactions.checker
         for name, what, samples in (
-            ("rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ending.committed)),
-            ("rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ending.rolled_back)),
+            ("rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ender.committed)),
+            ("rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ender.rolled_back)),
             ("cometmq_transaction_checks", "Half messages that were put again to be asked about.",
-             one(checking.checked)),
+             one(checker.checked)),
             ("cometmq_given_up_transactions", "Half messages that nobody could say the end of.",
-             one(checking.given_up)),
+             one(checker.given_up)),
         ):  # fmt: skip
             yield families.counter(name, what, samples)
         name = "rocketmq_finish_message_latency_milliseconds"  # RocketMQ says so, too, and means seconds
@@ -364,11 +364,11 @@ class MessageTypeMetrics:
     def _timers(self, families: Families) -> Iterator[Metric]:
         timers = self._context.timers
         waiting = {topic: metric.count for topic, metric in list(timers.counts.counts.items())}
-        behind = timers.enqueuing.lag if timers.runs else 0
+        lag = timers.enqueuer.lag if timers.runs else 0
         total, dequeue_ms = sum(waiting.values()), timers.read_behind_ms
         for name, what, samples in (
             ("timing_messages", "Messages that wait for their time.", _by_topic(waiting)),
-            ("timer_enqueue_lag", "Messages that are not in the wheel yet.", one(behind)),
+            ("timer_enqueue_lag", "Messages that are not in the wheel yet.", one(lag)),
             ("timer_enqueue_latency_milliseconds", "How long the next of them has waited for that.",
              one(self._enqueue_latency_ms())),
             ("timer_message_snapshot", "Messages in the wheel, by the time until they are due.",
@@ -383,7 +383,7 @@ class MessageTypeMetrics:
         ]
         what = "For how long messages were put aside."
         yield families.histogram("rocketmq_delay_message_latency_seconds", what, delays)
-        taken, delivery = _stored(one(timers.enqueuing.taken)), timers.delivery
+        taken, delivery = _stored(one(timers.enqueuer.taken)), timers.delivery
         yield families.counter("rocketmq_timer_enqueue", "Messages taken.", taken)
         delivered, cancelled = _stored(one(delivery.delivered)), one(delivery.cancelled)
         yield families.counter("rocketmq_timer_dequeue", "Messages delivered.", delivered)
@@ -395,7 +395,7 @@ class MessageTypeMetrics:
         if not timers.runs or queue is None:
             return 0
         try:
-            unit = queue.unit(timers.enqueuing.queue_offset)
+            unit = queue.unit(timers.enqueuer.queue_offset)
             stored_ms = None if unit is None else context.store.log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
             stored_ms = None
@@ -405,7 +405,7 @@ class MessageTypeMetrics:
         timers, context = self._context.timers, self._context
         slot_ms = context.settings.store.timer_slot_ms
         begin_ms = context.clock.now_ms() // slot_ms * slot_ms
-        last_ms = min(timers.enqueuing.latest_ms, begin_ms + MOST_SLOTS * slot_ms) if waiting else -1
+        last_ms = min(timers.enqueuer.latest_ms, begin_ms + MOST_SLOTS * slot_ms) if waiting else -1
         start_ms = begin_ms
         for bound_s in SNAPSHOT_BOUNDS_S:
             end_ms = begin_ms + bound_s * 1000

@@ -54,7 +54,7 @@ def runtime_info(context: BrokerContext, rates: Rates) -> dict[str, str]:
         "pageCacheLockTimeMills": "0",  # nobody puts while this is written
         "startAcceptSendRequestTimeStamp": str(context.settings.broker.start_accept_send_request_time_stamp),
         "timerReadBehind": str(context.timers.read_behind_ms // 1000),
-        "timerOffsetBehind": str(context.timers.enqueuing.lag),
+        "timerOffsetBehind": str(context.timers.enqueuer.lag),
         "timerCongestNum": str(context.timers.counts.total),
         **_about_store(context),
         **_about_queues(context),

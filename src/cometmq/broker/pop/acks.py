@@ -133,7 +133,7 @@ class OrderAcks:
         )
 
 
-class Waiting(NamedTuple):
+class WaitingAck(NamedTuple):
     """A request that is answered when its acknowledgement is written."""
 
     checkpoint: AckedCheckpoint
@@ -158,7 +158,7 @@ class Acks:
         self._waits_for_flush = self._settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """By checkpoint: the offsets acknowledged in this turn."""
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingAck] = []
 
     # One message, or several
 
@@ -181,7 +181,7 @@ class Acks:
         _check_names(header.consumer_group, handle.broker_name)
         checkpoint = _checkpoint_of(header, handle)
         self._collect(checkpoint, header.offset)
-        self._waiting.append(Waiting(checkpoint, connection, request))
+        self._waiting.append(WaitingAck(checkpoint, connection, request))
         return DEFERRED
 
     def ack_batch(
@@ -381,7 +381,9 @@ def _check_names(*names: str) -> None:
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus) -> None:
+def _answer_all(
+    waiting: list[WaitingAck], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus
+) -> None:
     for each in waiting:
         became = failed.get(each.checkpoint, status) if failed else status
         each.connection.answer(each.request, _DONE if became.is_stored else _refusal(became))

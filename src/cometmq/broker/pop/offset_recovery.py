@@ -2,7 +2,7 @@
 
 Offsets are saved every few seconds, and a broker that is killed has handed out more since then. Without
 further care it would hand that out once more after its start, acknowledged or not. So the file of the offsets
-says also up to where the log is in it, and a start reads the checkpoints behind that.
+says also up to where the log is in it, and a start reads the checkpoints after that.
 
 Rules kept here:
 - Offsets are saved only once the checkpoints of what was handed out are on the disk; no crash of the machine

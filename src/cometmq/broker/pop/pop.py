@@ -184,7 +184,7 @@ class Peeker:
 
     async def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Answer:
         """The next messages, which stay where they are."""
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         store, group = self._store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
@@ -216,7 +216,7 @@ class Peeker:
         now_ms = self._clock.now_ms()
         if header.born_time == 0:
             header.born_time = now_ms
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         has_messages = self._has_messages(header, permit)
         held = Held.TOO_LATE
         if not has_messages and header.poll_time > 0:
