@@ -17,7 +17,7 @@ from cometmq.broker.handlers.consumer_progress import ConsumerProgressHandlers
 from cometmq.broker.handlers.group_admin import GroupAdminHandlers
 from cometmq.broker.handlers.offset import OffsetHandlers
 from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
-from cometmq.broker.handlers.pull import PopHandlers, PullHandlers
+from cometmq.broker.handlers.pull import PopHandlers
 from cometmq.broker.handlers.query import QueryHandlers
 from cometmq.broker.handlers.send import RecallHandlers, ReplyHandlers, SendBackHandlers, SendHandlers
 from cometmq.broker.handlers.session import AssignmentHandlers, LockHandlers, SessionHandlers
@@ -33,7 +33,6 @@ HANDLERS = (
     ReplyHandlers,
     RecallHandlers,
     TimerHandlers,
-    PullHandlers,
     PopHandlers,
     AssignmentHandlers,
     SessionHandlers,

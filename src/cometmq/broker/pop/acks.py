@@ -25,7 +25,6 @@ from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveTopic, ack_of, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
@@ -61,7 +60,6 @@ class OrderAcks:
     _clock: Clock
     _offsets: ConsumerOffsets
     _traffic: Traffic
-    _pop_offsets: PopOffsets
     _revive_topic: ReviveTopic
     _orders: ConsumerOrders
     _in_flight: InFlight
@@ -93,7 +91,7 @@ class OrderAcks:
         put = None
         if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
-            self._pop_offsets.commit(connection.remote_address, topic, group, queue_id, next_offset)
+            self._offsets.commit(connection.remote_address, group, topic, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
         self._traffic.note_acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):

@@ -74,7 +74,6 @@ class PopService:
             clock,
             offsets,
             traffic,
-            pop_offsets,
             revive_topic,
             self.orders,
             in_flight,

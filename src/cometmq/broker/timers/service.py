@@ -88,7 +88,8 @@ class TimerService:
             settings, clock, self._worker, topics, self._files, self.counts, self._slot_ms
         )
         self._metrics_file = files.table(TimerMetricsTable, lambda: TimerMetricsTable(*self.counts.copy()))
-        self._saved = TimerProgress()
+        self.progress = TimerProgress()
+        """How far the timers are, as it was last saved."""
         self._saving: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -112,11 +113,6 @@ class TimerService:
         set_timer(record, properties, self._settings.store, self._clock.now_ms(), self.count_at)
 
     @property
-    def progress(self) -> TimerProgress:
-        """How far the timers are, as it was last saved."""
-        return self._saved
-
-    @property
     def read_behind_ms(self) -> int:
         """How much later than it should be the next message is delivered."""
         if not self._is_waiting:
@@ -135,7 +131,7 @@ class TimerService:
             return
         loop = asyncio.get_running_loop()
         message_end = self._store.log.max_offset
-        self._saved = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
+        self.progress = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
         metrics = await self._metrics_file.load()
         if metrics is None:
             self.recount.is_wanted = True
@@ -230,7 +226,7 @@ class TimerService:
         self._saving.add_done_callback(self._save_ended)
 
     def _has_moved(self) -> bool:
-        saved = self._saved
+        saved = self.progress
         return (
             saved.last_timer_queue_offset != self.enqueuer.queue_offset
             or saved.last_timer_log_flush_pos != self._files.log.end
@@ -244,13 +240,13 @@ class TimerService:
             self._files.log.end,
             offset,
             offset,
-            self._saved.data_version.after(self._clock.now_ms()),
+            self.progress.data_version.after(self._clock.now_ms()),
         )
         changes = self._files.wheel.take_changes()
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._worker, self._files.save, changes, progress)
-            self._saved = progress
+            self.progress = progress
 
     def _save_ended(self, saving: asyncio.Future[None]) -> None:
         self._saving = None

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -167,10 +167,8 @@ class TransactionChecker:
             await self._check_queue(queue_id)
 
     async def _check_queue(self, queue_id: int) -> None:
-        half, operation = (
-            self.offset_in(TRANS_HALF_TOPIC, queue_id),
-            self.offset_in(TRANS_OP_HALF_TOPIC, queue_id),
-        )
+        half = self.offset_in(TRANS_HALF_TOPIC, queue_id)
+        operation = self.offset_in(TRANS_OP_HALF_TOPIC, queue_id)
         target = self.end_of(TRANS_HALF_TOPIC, queue_id)
         if half < target:
             self.ends.write(queue_id)
@@ -184,13 +182,9 @@ class TransactionChecker:
     def offset_in(self, topic: str, queue_id: int) -> int:
         """Where the transaction group is in a queue."""
         queue = self.store.queues.find(topic, queue_id)
-        queue_offset = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        offset = max(self._offsets.query(TRANSACTION_GROUP, topic, queue_id), 0)
         # Beyond the end it would skip all that comes until then.
-        return (
-            max(queue_offset, 0)
-            if queue is None
-            else min(max(queue_offset, queue.min_offset), queue.max_offset)
-        )
+        return offset if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The offset after the last message of a queue."""
@@ -282,7 +276,7 @@ class TransactionChecker:
         first = properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         queue_offset = natural_long(first)
         queue_offset = half.queue_offset if queue_offset is None else queue_offset
-        if queue_offset in ended or self.ends.is_noted(half.queue_id, queue_offset):
+        if queue_offset in ended or self.ends.outcome(half.queue_id, queue_offset) is not None:
             return True
         return self._put_again(half, properties) is not None
 
@@ -330,14 +324,14 @@ def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:
     )
 
 
+@dataclass(eq=False, repr=False)
 class _QueueCheck:
     """One look through one queue."""
 
-    def __init__(self, checker: TransactionChecker, queue_id: int, operation: int) -> None:
-        self._checker = checker
-        self._queue_id = queue_id
-        self._operation = operation
-        self._ended: set[int] = set()
+    _checker: TransactionChecker
+    _queue_id: int
+    _operation: int
+    _ended: set[int] = field(default_factory=set)
 
     async def run(self, half: int, target: int) -> int:
         """Look at half messages from an offset on, and return the offset that was reached."""
@@ -382,4 +376,4 @@ class _QueueCheck:
         return half
 
     def _has_ended(self, offset: int) -> bool:
-        return offset in self._ended or self._checker.ends.is_noted(self._queue_id, offset)
+        return offset in self._ended or self._checker.ends.outcome(self._queue_id, offset) is not None
