@@ -21,6 +21,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
+from tests.waiting import eventually
 
 SLOT_MS = 1000
 NO: Any = None
@@ -55,9 +56,7 @@ class Timers:
         self.recount.begin(NOON_MS, self.enqueuer.latest_ms)
 
     async def ended(self) -> None:
-        async with asyncio.timeout(10):
-            while self.recount.is_running:  # noqa: ASYNC110 - it is another task that ends
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not self.recount.is_running)
 
     @property
     def numbers(self) -> dict[str, int]:
