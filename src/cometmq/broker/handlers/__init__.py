@@ -6,12 +6,7 @@ with `@handles` in the module of its family here. `HANDLERS` lists the families.
 
 from __future__ import annotations
 
-from cometmq.broker.handlers.broker_admin import (
-    ColdReadHandlers,
-    ConfigAdminHandlers,
-    StatisticsHandlers,
-    TimerHandlers,
-)
+from cometmq.broker.handlers.broker_admin import BrokerAdminHandlers, ColdReadHandlers
 from cometmq.broker.handlers.consumer_admin import ConsumerAdminHandlers
 from cometmq.broker.handlers.consumer_progress import ConsumerProgressHandlers
 from cometmq.broker.handlers.group_admin import GroupAdminHandlers
@@ -32,7 +27,6 @@ HANDLERS = (
     TransactionHandlers,
     ReplyHandlers,
     RecallHandlers,
-    TimerHandlers,
     PopHandlers,
     AssignmentHandlers,
     SessionHandlers,
@@ -41,9 +35,8 @@ HANDLERS = (
     LockHandlers,
     TopicAdminHandlers,
     GroupAdminHandlers,
-    ConfigAdminHandlers,
+    BrokerAdminHandlers,
     ConsumerAdminHandlers,
     ConsumerProgressHandlers,
-    StatisticsHandlers,
     ColdReadHandlers,
 )
