@@ -210,7 +210,7 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
             await kit.send(body=b"last", queue_id=1, properties={"UNIQ_KEY": "c", "TIMER_DELAY_MS": "200"})
             await eventually(lambda: b"last" in bodies(kit), "timers go on")
             await eventually(
-                lambda: kit.broker.context.transactions.checking.offset_in(TRANS_HALF_TOPIC, 0) > 0,
+                lambda: kit.broker.context.transactions.checker.offset_in(TRANS_HALF_TOPIC, 0) > 0,
                 "looked at",
             )
             await kit.embedded.stop_broker()
@@ -220,7 +220,7 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
 
 
 async def test_a_record_that_was_set_aside_can_be_read_in_the_store(tmp_path: Path) -> None:
-    """By the place that the view names; the table for people has it, too."""
+    """By the offset that the view names; the table for people has it, too."""
     async with running_broker(tmp_path, SETTINGS) as kit:
         context = kit.broker.context
         bad = record(

@@ -12,13 +12,14 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.assignment import POP, PULL
 from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
+from cometmq.broker.handlers.refusals import invalid
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
 from cometmq.broker.time_slices import Steps, encode_in_thread, run_at_once, run_sliced
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.consumer_info import LockRequest, decode_lock_request, encode_locked
@@ -78,7 +79,10 @@ class SessionHandlers:
         texts = self._context.filters.to_compile(data.consumer_data_set)
         if texts:
             return self._compile_first(texts, data, request, connection)
-        return self._register(data, request, connection, {})
+        steps = self._register_all(data, request, connection, {})
+        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
+            return run_sliced(steps)
+        return run_at_once(steps)
 
     async def _compile_first(
         self, texts: list[str], data: HeartbeatData, request: Command, connection: Connection
@@ -95,19 +99,6 @@ class SessionHandlers:
         if not connection.is_open:
             return _GONE
         return await run_sliced(self._register_all(data, request, connection, compiled))
-
-    def _register(
-        self,
-        data: HeartbeatData,
-        request: Command,
-        connection: Connection,
-        compiled: Mapping[str, Compiled],
-    ) -> Result:
-        """Register everything that a client is; a client with many groups is registered in several turns."""
-        steps = self._register_all(data, request, connection, compiled)
-        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
-            return run_sliced(steps)
-        return run_at_once(steps)
 
     def _register_all(
         self,
@@ -136,7 +127,8 @@ class SessionHandlers:
             yield
             if not connection.is_open:
                 return _GONE
-        if self._registers_producers():
+        config = self._context.settings.broker
+        if config.enable_register_producer or not config.reject_transaction_message:
             for producer in data.producer_data_set:
                 self._context.clients.register_producer(producer.group_name, client)
                 yield
@@ -151,10 +143,6 @@ class SessionHandlers:
             self._context.settings.broker.reject_pull_consumer_enable
             and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
         )
-
-    def _registers_producers(self) -> bool:
-        config = self._context.settings.broker
-        return config.enable_register_producer or not config.reject_transaction_message
 
     def _register_consumer(
         self,
@@ -194,7 +182,7 @@ class SessionHandlers:
         return differs or (without and not group.subscriptions)
 
     @handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
-    def unregister(self, header: UnregisterClientRequest, request: Command, connection: Connection) -> Answer:
+    def unregister(self, header: UnregisterClientRequest, connection: Connection) -> Answer:
         """A client leaves its groups."""
         if header.producer_group is not None:
             self._context.clients.unregister_producer(header.producer_group, connection)
@@ -203,9 +191,7 @@ class SessionHandlers:
         return Answer()
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
-    def consumer_list(
-        self, header: GetConsumerListByGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def consumer_list(self, header: GetConsumerListByGroupRequest) -> Answer:
         """The clients among whom the queues of a group are shared out."""
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
@@ -214,15 +200,15 @@ class SessionHandlers:
         body = fastjson.dumps({"consumerIdList": group.client_ids})
         return Answer(body=body, remark=group.noted_difference)
 
-    @handles(RequestCode.CHECK_CLIENT_CONFIG, NoHeader)
-    def check_client_config(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_client_config(self, request: Command) -> Answer:
         """Whether a subscription can be served, asked by a client before it starts."""
         subscription = decode_json_body(_ClientConfig, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return Answer()
         if not self._context.settings.broker.enable_property_filter:
-            kind = subscription.expression_type
-            remark = f"The broker does not support consumer to filter message by {kind}"
+            wanted = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {wanted}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         try:
             compile_sql(subscription.sub_string)
@@ -234,10 +220,9 @@ class SessionHandlers:
 def _lock_request(request: Command) -> LockRequest:
     asked = decode_lock_request(request.body)
     if len(asked.mq_set or ()) > MAX_QUEUES_AT_ONCE:
-        raise CometError(
+        raise invalid(
             f"{len(asked.mq_set or ())} queues are too many for one request; lock or unlock at most "
-            f"{MAX_QUEUES_AT_ONCE} at once",
-            code=ResponseCode.INVALID_PARAMETER,
+            f"{MAX_QUEUES_AT_ONCE} at once"
         )
     return asked
 
@@ -253,7 +238,7 @@ class LockHandlers:
         return self._context.topics.has_queue(queue.topic, queue.queue_id)
 
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
-    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+    def lock(self, request: Command) -> Answer:
         """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
         asked = _lock_request(request)
         queues = filter(self._is_there, asked.queues)
@@ -261,7 +246,7 @@ class LockHandlers:
         return Answer(body=encode_locked(locked))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
-    def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+    def unlock(self, request: Command) -> Answer:
         """Give up the locks of a client."""
         asked = _lock_request(request)
         self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
@@ -275,8 +260,8 @@ class AssignmentHandlers:
         self._context = context
         self._assignment = context.assignment
 
-    @handles(RequestCode.QUERY_ASSIGNMENT, NoHeader)
-    async def query(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.QUERY_ASSIGNMENT)
+    async def query(self, request: Command) -> Answer:
         """The queues of a consumer."""
         query = decode_json_body(QueryAssignmentRequest, request.body)
         mode = self._context.request_modes.get(query.topic, query.consumer_group)
@@ -285,8 +270,8 @@ class AssignmentHandlers:
             body=await encode_in_thread(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
         )
 
-    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)
-    async def set_mode(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    async def set_mode(self, request: Command) -> Answer:
         """Let a group pull or pop a topic from now on."""
         context, mode = self._context, decode_json_body(MessageRequestMode, request.body)
         if mode.topic.startswith(RETRY_PREFIX):
@@ -302,7 +287,7 @@ class AssignmentHandlers:
         await context.request_modes.set(mode)
         return Answer()
 
-    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader)
-    def all_modes(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    def all_modes(self) -> Answer:
         """All modes, for slaves."""
         return Answer(body=dumps_table(self._context.request_modes.snapshot(), pretty=False))

@@ -82,7 +82,8 @@ class BrokerExporter(MetricsExporter):
     def __init__(self, context: BrokerContext, *metrics: RemotingMetrics, host: str, port: int) -> None:
         super().__init__(*metrics, host=host, port=port)
         self._context = context
-        self._parts = (TrafficMetrics(context), LagMetrics(context), MessageTypeMetrics(context))
+        lag = LagMetrics(context.clock, context.store, context.topics, context.offsets)
+        self._parts = (TrafficMetrics(context), lag, MessageTypeMetrics(context))
 
     # Readiness
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
@@ -24,7 +25,6 @@ from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveTopic, ack_of, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
@@ -52,30 +52,18 @@ _DONE: Final = Answer()
 _NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
 
 
+@dataclass(eq=False, repr=False)
 class OrderAcks:
     """Acknowledges in order; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        offsets: ConsumerOffsets,
-        traffic: Traffic,
-        pop_offsets: PopOffsets,
-        revive_topic: ReviveTopic,
-        orders: ConsumerOrders,
-        in_flight: InFlight,
-        on_free: Callable[[str, str, int], object],
-    ) -> None:
-        self._offsets = offsets
-        self._traffic = traffic
-        self._settings = settings
-        self._clock = clock
-        self._pop_offsets = pop_offsets
-        self._revive_topic = revive_topic
-        self._orders = orders
-        self._in_flight = in_flight
-        self._on_free = on_free
+    _settings: Settings
+    _clock: Clock
+    _offsets: ConsumerOffsets
+    _traffic: Traffic
+    _revive_topic: ReviveTopic
+    _orders: ConsumerOrders
+    _in_flight: InFlight
+    _on_free: Callable[[str, str, int], object]
 
     def acknowledge(
         self,
@@ -103,7 +91,7 @@ class OrderAcks:
         put = None
         if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
-            self._pop_offsets.commit(connection.remote_address, topic, group, queue_id, next_offset)
+            self._offsets.commit(connection.remote_address, group, topic, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
         self._traffic.note_acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
@@ -143,7 +131,7 @@ class OrderAcks:
         )
 
 
-class Waiting(NamedTuple):
+class WaitingAck(NamedTuple):
     """A request that is answered when its acknowledgement is written."""
 
     checkpoint: AckedCheckpoint
@@ -151,32 +139,24 @@ class Waiting(NamedTuple):
     request: Command
 
 
+@dataclass(eq=False, repr=False)
 class Acks:
     """Takes acknowledgements; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        checks: PopChecks,
-        revive_topic: ReviveTopic,
-        in_order: OrderAcks,
-        in_flight: InFlight,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._store = store
-        self._traffic = traffic
-        self._checks = checks
-        self._revive_topic = revive_topic
-        self._in_order = in_order
-        self._in_flight = in_flight
-        self._waits_for_flush = settings.flushes_before_answer
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _checks: PopChecks
+    _revive_topic: ReviveTopic
+    _in_order: OrderAcks
+    _in_flight: InFlight
+
+    def __post_init__(self) -> None:
+        self._waits_for_flush = self._settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """By checkpoint: the offsets acknowledged in this turn."""
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingAck] = []
 
     # One message, or several
 
@@ -199,7 +179,7 @@ class Acks:
         _check_names(header.consumer_group, handle.broker_name)
         checkpoint = _checkpoint_of(header, handle)
         self._collect(checkpoint, header.offset)
-        self._waiting.append(Waiting(checkpoint, connection, request))
+        self._waiting.append(WaitingAck(checkpoint, connection, request))
         return DEFERRED
 
     def ack_batch(
@@ -213,7 +193,7 @@ class Acks:
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
         for each, topic, offsets in read:
-            first, end = self._checks.offsets_of(topic, each.queue_id)
+            first, end = self._store.queues.bounds(topic, each.queue_id)
             there = [offset for offset in offsets if first <= offset <= end]
             if each.revive_queue == ORDER_QUEUE:
                 try:
@@ -399,7 +379,9 @@ def _check_names(*names: str) -> None:
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus) -> None:
+def _answer_all(
+    waiting: list[WaitingAck], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus
+) -> None:
     for each in waiting:
         became = failed.get(each.checkpoint, status) if failed else status
         each.connection.answer(each.request, _DONE if became.is_stored else _refusal(became))

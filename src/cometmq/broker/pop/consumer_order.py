@@ -15,7 +15,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.pop.handles import mark_of
@@ -32,32 +35,23 @@ LONGEST_SLEEP_S: Final = 1.0
 """The wall clock, which decides, may be set."""
 
 
-def offset_at(info: OrderInfo, index: int) -> int:
-    """Where a message of a batch is in the queue."""
-    offsets = info.offsets or [0]
-    return offsets[0] if index == 0 else offsets[0] + offsets[index]
-
-
 def offsets_of(info: OrderInfo) -> list[int]:
-    return [offset_at(info, index) for index in range(len(info.offsets or ()))]
+    """The queue offsets of a batch; all but the first are kept as their distance from it."""
+    offsets = info.offsets or []
+    return [*offsets[:1], *(offsets[0] + distance for distance in offsets[1:])]
 
 
+@dataclass(eq=False, repr=False)
 class ConsumerOrders:
     """The last batches of all groups that pop in order; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        topics: Topics,
-        groups: Groups,
-        on_free: Callable[[str, str, int], None],
-    ) -> None:
-        self._clock = clock
-        self._topics = topics
-        self._groups = groups
-        self._settings = settings
-        self._on_free = on_free
+    _settings: Settings
+    _clock: Clock
+    _topics: Topics
+    _groups: Groups
+    _on_free: Callable[[str, str, int], None]
+
+    def __post_init__(self) -> None:
         self.table: dict[str, dict[int, OrderInfo]] = {}
         """By `topic@group` and queue id."""
         self.is_dirty = False
@@ -271,13 +265,9 @@ def _count_info(topic: str, queue_id: int, info: OrderInfo) -> str:
 
 
 def _copy(info: OrderInfo) -> OrderInfo:
-    return OrderInfo(
-        info.pop_time_ms,
-        info.invisible_ms,
-        list(info.offsets or ()),
-        None if info.next_visible_ms is None else dict(info.next_visible_ms),
-        None if info.consumed_times is None else dict(info.consumed_times),
-        info.last_consume_ms,
-        info.commit_bits,
-        info.attempt_id,
+    return msgspec.structs.replace(
+        info,
+        offsets=list(info.offsets or ()),
+        next_visible_ms=None if info.next_visible_ms is None else dict(info.next_visible_ms),
+        consumed_times=None if info.consumed_times is None else dict(info.consumed_times),
     )

@@ -14,7 +14,7 @@ FROM_MIN: Final = 0
 
 
 class PopOffsets:
-    """Looks up, and sets, where groups go on; belongs to the event loop."""
+    """Looks up where groups go on; belongs to the event loop."""
 
     def __init__(self, settings: Settings, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._store = store
@@ -24,17 +24,14 @@ class PopOffsets:
     def peek(self, topic: str, group: str, queue_id: int) -> int:
         """The next offset of a group; the oldest message if it has none."""
         offset = self._offsets.query(group, topic, queue_id)
-        if offset >= 0:
-            return offset
-        queue = self._store.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
+        return offset if offset >= 0 else self._store.queues.bounds(topic, queue_id)[0]
 
     def find(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
         """The next offset of a group; a group without one gets one, and keeps it."""
         offset = self._offsets.query(group, topic, queue_id)
         if offset < 0:
             offset = self._first(topic, queue_id, init_mode)
-            self.commit("popping", topic, group, queue_id, offset)
+            self._offsets.commit("popping", group, topic, queue_id, offset)
         return offset
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
@@ -52,11 +49,6 @@ class PopOffsets:
             return 0
         return max(queue.max_offset - 1, 0)
 
-    def commit(self, client_host: str, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Let a group go on at another offset."""
-        self._offsets.commit(client_host, group, topic, queue_id, offset)
-
     def remaining(self, topic: str, queue_id: int, offset: int) -> int:
         """How many messages a queue has from an offset on."""
-        queue = self._store.queues.find(topic, queue_id)
-        return 0 if queue is None else max(queue.max_offset - offset, 0)
+        return max(self._store.queues.bounds(topic, queue_id)[1] - offset, 0)

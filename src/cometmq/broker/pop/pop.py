@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
@@ -21,7 +22,7 @@ from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
 from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.take import Pop, Taker
 from cometmq.broker.settings import Settings
-from cometmq.broker.time_slices import TimeSlice
+from cometmq.broker.time_slices import sliced
 from cometmq.broker.topics.topics import Topics
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
@@ -149,26 +150,20 @@ def _answer(pop: Pop, *, is_full: bool = False) -> Answer:
     )
 
 
+@dataclass(eq=False, repr=False)
 class Peeker:
     """Answers what a pop would find; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        checks: PopChecks,
-        pop_offsets: PopOffsets,
-        orders: ConsumerOrders,
-    ) -> None:
-        self._topics = topics
-        self._store = store
-        self._clock = clock
-        self._checks = checks
-        self._pop_offsets = pop_offsets
-        self._orders = orders
-        self.waiters = Waiters(settings, clock, store, self._run_again, last_first=True)
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _topics: Topics
+    _checks: PopChecks
+    _pop_offsets: PopOffsets
+    _orders: ConsumerOrders
+
+    def __post_init__(self) -> None:
+        self.waiters = Waiters(self._settings, self._clock, self._store, self._run_again, last_first=True)
 
     def _queues(
         self, permit: PopPermit, queue_id: int, *, in_order: bool = False
@@ -189,13 +184,12 @@ class Peeker:
 
     async def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Answer:
         """The next messages, which stay where they are."""
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         store, group = self._store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
-        size, time_slice = 0, TimeSlice()
-        for topic, queue_id in self._queues(permit, header.queue_id):
-            await time_slice.pause()
+        size = 0
+        async for topic, queue_id in sliced(self._queues(permit, header.queue_id)):
             offset = self._pop_offsets.peek(topic, group, queue_id)
             rest += self._pop_offsets.remaining(topic, queue_id, offset)
             room = header.max_msg_nums - len(records)
@@ -221,7 +215,7 @@ class Peeker:
         now_ms = self._clock.now_ms()
         if header.born_time == 0:
             header.born_time = now_ms
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         has_messages = self._has_messages(header, permit)
         held = Held.TOO_LATE
         if not has_messages and header.poll_time > 0:

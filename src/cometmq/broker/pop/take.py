@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
@@ -22,7 +23,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
-from cometmq.broker.pop.handles import format_handle, mark_of
+from cometmq.broker.pop.handles import Handle, mark_of
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.revive_topic import ReviveTopic
@@ -54,49 +55,29 @@ ColdRead = tuple[str, int, int]
 """Topic, queue id and offset of a read that may have to wait for the disk."""
 
 
+@dataclass(slots=True, eq=False)
 class Pop:
     """One pop while it goes from queue to queue."""
 
-    __slots__ = (
-        "cold",
-        "end_offset",
-        "fetched",
-        "header",
-        "host",
-        "message_infos",
-        "order_infos",
-        "permit",
-        "pop_time_ms",
-        "progressed",
-        "records",
-        "rest",
-        "revive_queue",
-        "start_infos",
-        "until",
-    )
-
-    def __init__(
-        self, header: PopMessageRequest, permit: PopPermit, host: str, pop_time_ms: int, revive_queue: int
-    ) -> None:
-        self.header = header
-        self.permit = permit
-        self.host = host
-        self.pop_time_ms = pop_time_ms
-        self.revive_queue = revive_queue
-        self.records: list[Body] = []
-        self.rest = 0
-        """How many messages are left in the queues."""
-        self.start_infos: list[str] = []
-        self.message_infos: list[str] = []
-        self.order_infos: list[str] = []
-        self.end_offset = -1
-        """Where the last checkpoint ends in the log."""
-        self.progressed = False
-        """Whether the group went on in some queue."""
-        self.until = perf_counter() + TAKE_S
-        self.fetched: frozenset[ColdRead] = frozenset()
-        self.cold: ColdRead | None = None
-        """The read that needs the disk first."""
+    header: PopMessageRequest
+    permit: PopPermit
+    host: str
+    pop_time_ms: int
+    revive_queue: int
+    records: list[Body] = field(default_factory=list)
+    rest: int = 0
+    """How many messages are left in the queues."""
+    start_infos: list[str] = field(default_factory=list)
+    message_infos: list[str] = field(default_factory=list)
+    order_infos: list[str] = field(default_factory=list)
+    end_offset: int = -1
+    """Where the last checkpoint ends in the log."""
+    progressed: bool = False
+    """Whether the group went on in some queue."""
+    until: float = field(default_factory=lambda: perf_counter() + TAKE_S)
+    fetched: frozenset[ColdRead] = frozenset()
+    cold: ColdRead | None = None
+    """The read that needs the disk first."""
 
     @property
     def room(self) -> int:
@@ -111,33 +92,24 @@ class Pop:
         return True
 
 
+@dataclass(eq=False, repr=False)
 class Taker:
     """Takes messages out of queues for a time."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        offsets: ConsumerOffsets,
-        traffic: Traffic,
-        pop_offsets: PopOffsets,
-        revive_topic: ReviveTopic,
-        orders: ConsumerOrders,
-        in_flight: InFlight,
-        save_offsets: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._offsets = offsets
-        self._save_offsets = save_offsets
-        self._pop_offsets = pop_offsets
-        self._revive_topic = revive_topic
-        self._orders = orders
-        self._in_flight = in_flight
-        self._reader = store.reader
-        self._traffic = traffic
-        self._find_queue = store.queues.find
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _offsets: ConsumerOffsets
+    _traffic: Traffic
+    _pop_offsets: PopOffsets
+    _revive_topic: ReviveTopic
+    _orders: ConsumerOrders
+    _in_flight: InFlight
+    _save_offsets: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._reader = self._store.reader
+        self._find_queue = self._store.queues.find
 
     def take(self, pop: Pop) -> None:
         """Take as many messages as a pop asks for, and as there are."""
@@ -221,14 +193,14 @@ class Taker:
         result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         if result.status in _MISPLACED:
             offset = result.next_offset
-            self._pop_offsets.commit(pop.host, topic, group, queue_id, offset)
+            self._offsets.commit(pop.host, group, topic, queue_id, offset)
             result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         seconds = perf_counter() - started
         if seconds > self._traffic.longest_get_s:
             self._traffic.longest_get_s = seconds
         if not result.records:
             if result.next_offset > offset:  # nothing in between is wanted, or there any more
-                self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
+                self._offsets.commit(pop.host, group, topic, queue_id, result.next_offset)
                 pop.progressed = True
         elif self._note(pop, topic, queue_id, offset, result):
             self._hand_out(pop, topic, queue_id, offset, result, is_retry=is_retry)
@@ -244,7 +216,7 @@ class Taker:
         if reset is None:
             return self._pop_offsets.find(topic, group, queue_id, pop.header.init_mode)
         self._orders.clear(topic, group, queue_id)
-        self._pop_offsets.commit(pop.host, topic, group, queue_id, reset)
+        self._offsets.commit(pop.host, group, topic, queue_id, reset)
         self._save_offsets()  # what was taken before is not to count again after a crash
         return reset
 
@@ -275,7 +247,7 @@ class Taker:
             return False
         self._traffic.note_popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
-        self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
+        self._offsets.commit(pop.host, group, topic, queue_id, result.next_offset)
         return True
 
     def _hand_out(
@@ -291,18 +263,10 @@ class Taker:
         if not is_retry or self._settings.broker.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return
+        broker_name, invisible_ms = self._settings.broker.broker_name, pop.header.invisible_time
+        handle = Handle(offset, pop.pop_time_ms, invisible_ms, pop.revive_queue, mark, broker_name)
         for view, queue_offset in zip(result.records, offsets, strict=True):
-            handle = format_handle(
-                offset,
-                pop.pop_time_ms,
-                pop.header.invisible_time,
-                pop.revive_queue,
-                topic,
-                self._settings.broker.broker_name,
-                queue_id,
-                queue_offset,
-            )
-            pop.records.append(_as_of_topic(view, pop.header.topic, handle))
+            pop.records.append(_as_of_topic(view, pop.header.topic, handle.format(queue_id, queue_offset)))
 
 
 def _as_of_topic(view: memoryview, topic: str, handle: str) -> Body:

@@ -13,6 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -66,37 +67,27 @@ _CODES: Final = {
 _WITHOUT_MESSAGES: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
+@dataclass(eq=False, repr=False)
 class Puller:
     """Runs pulls."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-        traffic: Traffic,
-        held_pulls: HeldPulls,
-        broadcast_offsets: BroadcastOffsets,
-        cold_reads: ColdReads,
-        checks: PullChecks,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._held_pulls = held_pulls
-        self._cold_reads = cold_reads
-        self._clients = clients
-        self._clock = clock
-        self._checks = checks
-        self._reader = store.reader
-        self._bulk_reader = store.bulk_reader
-        self._offsets = offsets
-        self._traffic = traffic
-        self._is_slave = settings.is_slave
-        self._corrects = not self._is_slave or settings.store.offset_check_in_slave
-        self._broadcast = broadcast_offsets
-        held_pulls.run = self.run_again
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _clients: Clients
+    _traffic: Traffic
+    _held_pulls: HeldPulls
+    _broadcast: BroadcastOffsets
+    _cold_reads: ColdReads
+    _checks: PullChecks
+
+    def __post_init__(self) -> None:
+        self._reader = self._store.reader
+        self._bulk_reader = self._store.bulk_reader
+        self._is_slave = self._settings.is_slave
+        self._corrects = not self._is_slave or self._settings.store.offset_check_in_slave
+        self._held_pulls.run = self.run_again
 
     def pull(
         self, header: PullMessageRequest, request: Command, connection: Connection, *, first: bool = True
@@ -125,7 +116,27 @@ class Puller:
             started = perf_counter()
             result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
             self._traffic.longest_get_s = max(self._traffic.longest_get_s, perf_counter() - started)
-        return self._finish(header, permit, request, connection, result, first)
+        answer = self._answer(header, permit, request, connection, result, first)
+        if (
+            answer.code == _NOT_FOUND
+            and first
+            and header.sys_flag & MAY_BE_HELD
+            and result.status is not GetStatus.OFFSET_FOUND_NULL  # there are messages after a gap
+        ):
+            return self._hold(header, permit, request, connection)
+        return answer
+
+    def _hold(
+        self, header: PullMessageRequest, permit: Permit, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Hold a pull that found nothing."""
+        config = self._settings.broker
+        hold_ms = (
+            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        )
+        if self._held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
+            return DEFERRED
+        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
 
     async def _pull_cold(
         self,
@@ -159,33 +170,6 @@ class Puller:
             self._traffic.waited(header.topic, group, header.queue_id, waited_ms)
             self._cold_reads.count(group, result.size)
         return self._answer(header, permit, request, connection, result, first)
-
-    def _finish(
-        self,
-        header: PullMessageRequest,
-        permit: Permit,
-        request: Command,
-        connection: Connection,
-        result: GetResult,
-        first: bool,
-    ) -> Answer | Deferred:
-        """Answer a pull, or hold it if it may be and there is nothing to say."""
-        answer = self._answer(header, permit, request, connection, result, first)
-        # A gap in the queue is no reason to wait: there are messages after it.
-        if (
-            answer.code != _NOT_FOUND
-            or not first
-            or not header.sys_flag & MAY_BE_HELD
-            or result.status is GetStatus.OFFSET_FOUND_NULL
-        ):
-            return answer
-        config = self._settings.broker
-        hold_ms = (
-            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
-        )
-        if self._held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
-            return DEFERRED
-        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
 
     def _answer(
         self,
@@ -240,12 +224,10 @@ class Puller:
         first: bool,
     ) -> Answer:
         """Send a consumer to another offset."""
-        queue = self._store.queues.find(header.topic, header.queue_id)
-        min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        bounds = self._store.queues.bounds(header.topic, header.queue_id)
         self._note(header, permit, connection, _MOVED, offset, first)
-        group = permit.group
-        suggested = group.broker_id if self._settings.broker.slave_read_enable else 0
-        fields = _fields(permit, suggested, offset, min_offset, max_offset)
+        suggested = permit.group.broker_id if self._settings.broker.slave_read_enable else 0
+        fields = _fields(permit, suggested, offset, *bounds)
         return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
 
     def _note(

@@ -107,11 +107,7 @@ class Topics:
 
     def update(self, topic: TopicConfig) -> bool:
         """Create or change a topic; returns whether that changed anything."""
-        if self.table.get(topic.topic_name) == topic:
-            return False
-        self.table[topic.topic_name] = topic
-        self._changed([topic])
-        return True
+        return self.update_all([topic])
 
     def update_all(self, topics: Iterable[TopicConfig]) -> bool:
         """Create or change several, as one change."""
@@ -219,8 +215,7 @@ class Topics:
         )
 
     def _changed(self, topics: list[TopicConfig]) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.data_version = self.data_version.after(self._clock.now_ms())
         self.generation += 1
         if self.on_dirty is not None:
             self.on_dirty()

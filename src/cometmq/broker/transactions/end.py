@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
@@ -92,26 +93,19 @@ class _Commit(NamedTuple):
         )
 
 
-class TransactionEnding:
+@dataclass(eq=False, repr=False)
+class TransactionEnder:
     """Ends transactions; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        ends: OpQueue,
-        counts: TopicCounts,
-    ) -> None:
-        self._targets = targets
-        self._store = store
-        self._clock = clock
-        self._traffic = traffic
-        self._settings = settings
-        self._ends = ends
-        self._counts = counts
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _ends: OpQueue
+    _counts: TopicCounts
+
+    def __post_init__(self) -> None:
         self.committed: dict[str, int] = {}
         """How many transactions succeeded since the start, by topic."""
         self.rolled_back: dict[str, int] = {}
@@ -169,9 +163,9 @@ class TransactionEnding:
         self, commits: dict[QueuePosition, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
-        run = self._store.put_group([commit.message() for commit in commits.values()], later)
+        group = self._store.put_group([commit.message() for commit in commits.values()], later)
         now_ms = self._clock.now_ms()
-        for (position, commit), put in zip(commits.items(), run.offsets, strict=True):
+        for (position, commit), put in zip(commits.items(), group.offsets, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
                 log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)
@@ -180,7 +174,7 @@ class TransactionEnding:
                 self._end(position, commit.topic, TransactionType.COMMIT, self.committed)
                 self._traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
         commits.clear()
-        return run.end_offset
+        return group.end_offset
 
     def _end(
         self, position: QueuePosition, topic: str, outcome: TransactionType, counted: dict[str, int]
@@ -221,7 +215,7 @@ class TransactionEnding:
 
 def _without_id(block: bytes) -> bytes:
     """Properties without the id of the transaction: those of many messages are the same then."""
-    before, _, behind = block.partition(_ID)
+    before, _, after = block.partition(_ID)
     if before and not before.endswith(b"\x02"):
         return block
-    return before + behind.partition(b"\x02")[2]
+    return before + after.partition(b"\x02")[2]
