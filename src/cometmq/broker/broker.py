@@ -43,7 +43,7 @@ from cometmq.broker.send.exactly_once import SAVE_S as ONCE_S
 from cometmq.broker.send.exactly_once import ExactlyOnce
 from cometmq.broker.send.pressure import Pressure
 from cometmq.broker.send.retries import Retries
-from cometmq.broker.send.send import Sending
+from cometmq.broker.send.send import MessageSender
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.start_checks import refuse_settings, refuse_store
@@ -150,7 +150,7 @@ class Broker:
                 context.clients.connection_closed,
                 context.held_pulls.connection_closed,
                 context.pop.connection_closed,
-                context.sending.connection_closed,
+                context.sender.connection_closed,
             ]
         self.exporter: BrokerExporter | None = None
         if config.metrics_exporter_type == "PROM":
@@ -344,7 +344,7 @@ def build_context(
 
     # Sends and pulls
     pressure = Pressure(settings, memory_bytes, store)
-    sending = Sending(
+    sender = MessageSender(
         settings,
         clock,
         host,
@@ -394,7 +394,7 @@ def build_context(
         locks=locks,
         request_modes=request_modes,
         assignment=Assignment(settings, clock, remoting, topics, clients),
-        sending=sending,
+        sender=sender,
         once=ExactlyOnce(settings, clock, files, store),
         delays=delays,
         timers=timers,

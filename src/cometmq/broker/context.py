@@ -26,7 +26,7 @@ from cometmq.broker.pull.sql_filters import ConsumerFilters
 from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import SavedTable, TableFiles
 from cometmq.broker.send.exactly_once import ExactlyOnce
-from cometmq.broker.send.send import Sending
+from cometmq.broker.send.send import MessageSender
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.delay_levels import DelayService
@@ -69,7 +69,7 @@ class BrokerContext:
     request_modes: RequestModes
     assignment: Assignment
 
-    sending: Sending
+    sender: MessageSender
     once: ExactlyOnce
     delays: DelayService
     timers: TimerService

@@ -143,7 +143,7 @@ class BrokerExporter(MetricsExporter):
 
     def _watermarks(self, families: Families) -> Metric:
         waiting = running(self._metrics)
-        waiting[SEND] += self._context.sending.pressure.waiting
+        waiting[SEND] += self._context.sender.pressure.waiting
         samples = [({"processor": name}, count) for name, count in waiting.items()]
         return families.gauge(
             "rocketmq_processor_watermark", "Requests that wait with their answer.", samples

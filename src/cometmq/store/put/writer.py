@@ -22,6 +22,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -67,9 +68,14 @@ PlainMessage = tuple[str, int, int, int, int, bytes, int, int, Body, bytes, int,
 """Topic, queue id, flag, system flag, born time, born host, reconsume times, prepared transaction offset,
 body and properties of a message; then the hash of its tags, its unique key and its keys.
 
-A plain tuple, because a message is unpacked once, and a NamedTuple of 13 fields takes 3 times as long to
-make.
+A plain tuple, because a NamedTuple of 13 fields takes 3 times as long to make. Unpack it to give the fields
+these names, or use a getter.
 """
+unique_key_of: Final[Callable[[PlainMessage], bytes | None]] = itemgetter(11)
+_born_host_of: Final[Callable[[PlainMessage], bytes]] = itemgetter(5)
+
+PutOffsets = tuple[int, int, int]
+"""Queue offset, physical offset and size of a message that was put."""
 
 Later = Callable[[Callable[[], None]], object]
 """Takes a call that is to be made later."""
@@ -103,8 +109,8 @@ class PutGroupResult:
     __slots__ = ("count", "end_offset", "offsets", "size")
 
     def __init__(self) -> None:
-        self.offsets: list[tuple[int, int, int] | PutStatus] = []
-        """Queue offset, physical offset and size of each message; or why it was refused."""
+        self.offsets: list[PutOffsets | PutStatus] = []
+        """Those of each message; or why it was refused."""
         self.count = 0
         """How many messages were put."""
         self.size = 0
@@ -287,12 +293,17 @@ class MessageWriter:
         return result
 
     def _append_group(self, result: PutGroupResult, messages: Sequence[PlainMessage]) -> RecordGroup | None:
-        """Append the first messages, as far as they are plain and fit; returns them for dispatch."""
-        room = self._log.room_for_group(len(messages[0][5])) if self._puts_groups else None
+        """Append the first messages, as far as they are plain and fit; returns them for dispatch.
+
+        One function, which packs in its loop: a call for each message costs 5 % of a put, and packing by
+        columns more.
+        """
+        host_length = len(_born_host_of(messages[0]))
+        room = self._log.room_for_group(host_length) if self._puts_groups else None
         if room is None:
             return None
         layout, host_bits, topics, store_host, start, end, now = room
-        pack, crc_of, fixed_size, host_length = layout.pack, crc32, layout.size + 2, len(messages[0][5])
+        pack, crc_of, fixed_size = layout.pack, crc32, layout.size + 2
         largest_body = min(_LARGEST_BODY, self._log.max_message_size)
         with_arrivals, queues = bool(self._dispatcher.arrivals), self._queues
         offset, offsets = start, result.offsets
