@@ -41,7 +41,7 @@ async def test_a_request_is_answered_in_the_encoding_in_which_it_came() -> None:
         for kind in (JSON, ROCKETMQ, JSON):
             answer = await peer.ask(ECHO, 7, body=b"hello", kind=kind)
             assert (answer.code, answer.opaque, bytes(answer.body)) == (0, 7, b"hello")
-            assert (answer.serialize_type, answer.is_response) == (kind, True)
+            assert (answer.serialize_type, answer.flag) == (kind, RESPONSE_FLAG)
 
 
 @both_loops

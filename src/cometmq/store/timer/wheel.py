@@ -28,7 +28,6 @@ SLOT_SIZE: Final = 32
 PRECISION_MS: Final = 1000
 
 _SLOT: Final = Struct(">qqqii")
-_TIME: Final = Struct(">q")
 _BLOCK_SLOTS: Final = 128
 _BLOCK_SIZE: Final = _BLOCK_SLOTS * SLOT_SIZE
 _RESERVE_STEP: Final = 16 * _BLOCK_SIZE

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from cometmq.wire.record.codec import Record, decode_record, encode_record
-from cometmq.wire.record.ids import decode_offset_id, encode_offset_id, parse_unique_id
+from cometmq.wire.record.ids import decode_offset_id, encode_offset_id
 from cometmq.wire.record.properties import encode_properties, find_property
 from cometmq.wire.record.walk import RecordWalk, WalkEnd, to_stored_message
+from tests.unique_ids import parse_unique_id
 
 DATA = Path(__file__).parents[3] / "data"
 RECORDS_IN_LOG = 153
