@@ -37,25 +37,14 @@ class TimerProgress(msgspec.Struct, frozen=True):
 
     def pack(self) -> bytes:
         """Encode for the file and for a slave."""
-        version = self.data_version
-        return _PROGRESS.pack(
-            self.last_read_time_ms,
-            self.last_timer_log_flush_pos,
-            self.last_timer_queue_offset,
-            self.master_timer_queue_offset,
-            version.state_version,
-            version.timestamp,
-            version.counter,
-        )
+        *numbers, version = msgspec.structs.astuple(self)
+        return _PROGRESS.pack(*numbers, *msgspec.structs.astuple(version))
 
     @classmethod
     def unpack(cls, data: bytes) -> TimerProgress:
         """Decode; the answer of an older master may end before the version."""
-        read_time_ms, flush_pos, offset, master_offset, state_version, timestamp, counter = _PROGRESS.unpack(
-            data.ljust(_PROGRESS.size, b"\0")
-        )
-        version = DataVersion(state_version, timestamp, counter)
-        return cls(read_time_ms, flush_pos, offset, master_offset, version)
+        numbers = _PROGRESS.unpack(data.ljust(_PROGRESS.size, b"\0"))
+        return cls(*(*numbers[:4], DataVersion(*numbers[4:])))
 
 
 class TimerCheckpoint:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -162,20 +163,16 @@ class IndexCheck:
         # The first file ever counts from 0; the end of an expired file is unknown.
         end_ms = 0 if self._log_start == 0 else None
         for found in self._files:
-            file = self._disk.open(found.path, writable=False)
-            try:
+            with closing(self._disk.open(found.path, writable=False)) as file:
                 header = read_header(file.buffer)
                 for number, position, (key_hash, offset, seconds, _) in _entries(
                     file.buffer, self._layout, header
                 ):
                     yield IndexEntry(offset, key_hash, found.path, position, number, seconds, header, end_ms)
                 end_ms = header.end_time_ms
-            finally:
-                file.close()
 
     def _check_structure(self, found: FoundFile) -> None:
-        file = self._disk.open(found.path, writable=False)
-        try:
+        with closing(self._disk.open(found.path, writable=False)) as file:
             header = read_header(file.buffer)
             if not 0 <= header.next_number <= self._layout.entries:
                 expected = f"a number of entries up to {self._layout.entries}"
@@ -191,8 +188,6 @@ class IndexCheck:
                 if found_at is not None:
                     what = f"{file.buffer[found_at]:#04x}"
                     self._findings.add(found.path, found_at, "nothing where no entry is", what)
-        finally:
-            file.close()
 
     def _check_chains(self, path: Path, buffer: Buffer, header: IndexHeader) -> array[int]:
         """Follow the entries in order; returns the expected slots."""
