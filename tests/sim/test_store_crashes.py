@@ -59,7 +59,7 @@ class Run:
         self._batch(engine, place, [b"batch-%d-%d" % (number, each) for each in range(3)])
         self._one(engine, place, b"large-%d" % number * 900)
         if number % 4 == 1:
-            self._run(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
+            self._group(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
         if number % 4 == 2:
             self._records(engine, [b"record-%d-%d" % (number, each) for each in range(4)])
         self._clock.advance(1700)
@@ -82,7 +82,7 @@ class Run:
         items = [BatchItem(body, b"KEYS\x01%s\x02" % body) for body in bodies]
         self._note(engine.put_batch(MessageBatch(a_message(b"", *place), items, 100)), messages)
 
-    def _run(self, engine: Engine, topic: str, bodies: list[tuple[int, bytes]]) -> None:
+    def _group(self, engine: Engine, topic: str, bodies: list[tuple[int, bytes]]) -> None:
         messages = [((topic, queue_id), body) for queue_id, body in bodies]
         self.begun += messages
         plain: list[PlainMessage] = []
@@ -90,8 +90,8 @@ class Run:
             block = b"KEYS\x01%s\x02" % body
             head = topic, queue_id, 0, 0, START_MS, BORN_HOST, 0, 0
             plain.append((*head, body, block, *put_values(block)[:3]))
-        run = engine.writer.put_group(plain)
-        assert all(isinstance(place, tuple) for place in run.offsets)
+        result = engine.writer.put_group(plain)
+        assert all(isinstance(place, tuple) for place in result.offsets)
         self.put += messages
 
     def _records(self, engine: Engine, bodies: list[bytes]) -> None:

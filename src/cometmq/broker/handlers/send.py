@@ -263,19 +263,9 @@ class ReplyHandlers:
     ) -> SendMessageResponse | None:
         """Put the reply into its topic; returns its position, None if that failed."""
         try:
-            result = self._context.store.put(
-                Record(
-                    header.topic,
-                    request.body,
-                    (header.properties or "").encode(),
-                    queue_id=queue_id,
-                    flag=header.flag,
-                    sys_flag=header.sys_flag | target.sys_flag,
-                    born_timestamp_ms=header.born_timestamp,
-                    born_host=self._sender.born_host(connection),
-                    reconsume_times=header.reconsume_times or 0,
-                )
-            )
+            block = (header.properties or "").encode()
+            record = self._sender.record(header, target, connection, queue_id, request.body, block)
+            result = self._context.store.put(record)
         except (CometError, UnicodeEncodeError) as error:
             log.warning("a reply was not stored: %s", error)
             return None

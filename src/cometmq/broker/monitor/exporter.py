@@ -86,7 +86,7 @@ class BrokerExporter(MetricsExporter):
 
     # Readiness
 
-    def unreadiness(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Why clients should not be sent here; None if they should."""
         context = self._context
         if not self.is_serving:

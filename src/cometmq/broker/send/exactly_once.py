@@ -28,6 +28,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.ports.clock import Clock
+from cometmq.store.log.walk import MarkedWalk
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import ConfigTable
@@ -223,7 +224,7 @@ class ExactlyOnce:
 
     def _walk(self, start: int) -> bool:
         """Find the messages of sequences from an offset on; False if there is no record at that offset."""
-        walk = self._store.log.walk_marked(start, ONCE_MARKER)
+        walk = MarkedWalk(self._store.log.files, start, ONCE_MARKER)
         for record in walk:
             self._found(record)
             self.is_dirty = True

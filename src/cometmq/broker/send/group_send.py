@@ -190,11 +190,11 @@ class GroupSender:
             return
         end = len(put.offsets)
         for target, message_type, first in reversed(sends.ranges):
-            put_ones = [each for each in put.offsets[first:end] if not isinstance(each, PutStatus)]
+            stored = [each for each in put.offsets[first:end] if not isinstance(each, PutStatus)]
             end = first
-            if put_ones:
-                size = sum([size for _, _, size in put_ones])
-                self._count(target, message_type, len(put_ones), size)
+            if stored:
+                size = sum([size for _, _, size in stored])
+                self._count(target, message_type, len(stored), size)
 
     def _count(self, target: SendTarget, message_type: str, count: int, size: int) -> None:
         if message_type is TRANSACTION:

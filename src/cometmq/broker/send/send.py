@@ -58,7 +58,7 @@ from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import TopicTable
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.frame.command import Command
+from cometmq.wire.frame.command import Body, Command
 from cometmq.wire.record.batch import decode_batch
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
@@ -138,6 +138,28 @@ class MessageSender:
                 self.hosts[connection] = packed
         return packed
 
+    def record(
+        self,
+        header: AnySend,
+        target: SendTarget,
+        connection: Connection,
+        queue_id: int,
+        body: Body,
+        properties_block: bytes = b"",
+    ) -> Record:
+        """The record of a message, or the head of a batch, as its request says."""
+        return Record(
+            header.topic,
+            body,
+            properties_block,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=self.born_host(connection),
+            reconsume_times=header.reconsume_times or 0,
+        )
+
     # One message
 
     def send(
@@ -188,16 +210,7 @@ class MessageSender:
         added: Mapping[str, str] | None,
     ) -> tuple[Record, dict[str, str]]:
         properties = self._properties(header, added)
-        record = Record(
-            header.topic,
-            request.body,
-            queue_id=queue_id,
-            flag=header.flag,
-            sys_flag=header.sys_flag | target.sys_flag,
-            born_timestamp_ms=header.born_timestamp,
-            born_host=self.born_host(connection),
-            reconsume_times=header.reconsume_times or 0,
-        )
+        record = self.record(header, target, connection, queue_id, request.body)
         if header.topic.startswith(RETRY_PREFIX):
             self._retries.redirect(header, request.version, record, properties)
         properties.setdefault(UNIQ_KEY, self._ids.next_id())
@@ -267,17 +280,8 @@ class MessageSender:
         except ProtocolError as error:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, error.message) from None
         refuse_large_batch(items, len(request.body))
-        head = Record(
-            topic,
-            b"",
-            stored_block(properties),
-            queue_id=self._queue_id(header, target),
-            flag=header.flag,
-            sys_flag=header.sys_flag | target.sys_flag,
-            born_timestamp_ms=header.born_timestamp,
-            born_host=self.born_host(connection),
-            reconsume_times=header.reconsume_times or 0,
-        )
+        queue_id, block = self._queue_id(header, target), stored_block(properties)
+        head = self.record(header, target, connection, queue_id, b"", block)
         batch = MessageBatch(head, items, len(request.body))
         started = perf_counter()
         result = self._store.put_batch(batch)

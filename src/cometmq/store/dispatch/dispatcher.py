@@ -32,7 +32,7 @@ from cometmq.store.dispatch_rules import (
 )
 from cometmq.store.index.index import Index
 from cometmq.store.log.damage import after_damage
-from cometmq.store.log.group_walk import Arrived, RecordGroup
+from cometmq.store.log.group_walk import Arrived, GroupWalk, RecordGroup
 from cometmq.store.log.reader import LogReader
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
@@ -224,8 +224,10 @@ class Dispatcher:
         if self.position < self._log.min_offset:
             self.position = self._log.min_offset
         while True:
-            walk = self._log.walk_groups(
-                self.position, limit, one_by_one=self._multi_dispatch, with_arrivals=bool(self.arrivals)
+            walk = GroupWalk(
+                *(self._log.files, self.position, limit),
+                one_by_one=self._multi_dispatch,
+                with_arrivals=bool(self.arrivals),
             )
             for found in walk:
                 if not self.dispatch_found(found):

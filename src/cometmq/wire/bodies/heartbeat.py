@@ -116,7 +116,7 @@ def decode_heartbeat(body: Body) -> HeartbeatData:
             raise error from None
 
 
-_BY_PLACE: Final = {
+_BY_ORDINAL: Final = {
     "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
     "messageModel": ("BROADCASTING", "CLUSTERING"),
     "consumeFromWhere": (
@@ -137,10 +137,10 @@ def _mended(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     members = {name: _mended(each) for name, each in value.items() if each is not None}
-    for name, names in _BY_PLACE.items():
-        place = members.get(name)
-        if isinstance(place, int) and 0 <= place < len(names):
-            members[name] = names[place]
+    for name, names in _BY_ORDINAL.items():
+        ordinal = members.get(name)
+        if isinstance(ordinal, int) and 0 <= ordinal < len(names):
+            members[name] = names[ordinal]
     return members
 
 
