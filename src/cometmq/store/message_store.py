@@ -96,7 +96,7 @@ class MessageStore:
             config,
             on_begin=self.writer.unconfirmed.close_group,
             on_flushed=self._flushed,
-            on_failure=lambda _: self._cannot_flush(),
+            on_failure=lambda _: self.flags.set(Trouble.NOT_WRITABLE),
         )
         self.retention = Retention(disk, clock, config, self.files, self.flags, self._on_worker)
         self._waits_for_flush = config.flush_disk_type == "SYNC_FLUSH"
@@ -246,9 +246,6 @@ class MessageStore:
         if self._is_lagging:
             self._is_lagging = False
             self.writer.show_confirmed()
-
-    def _cannot_flush(self) -> None:
-        self.flags.set(Trouble.NOT_WRITABLE)
 
     async def _on_worker(self, work: Callable[[], T]) -> T:
         # Work that has begun is finished, even if the caller is cancelled: nothing is deleted by half.

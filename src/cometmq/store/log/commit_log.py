@@ -33,9 +33,9 @@ from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.log.allocation import PAGE, AllocationError, FileAllocator, touch_pages
+from cometmq.store.log.allocation import AllocationError, FileAllocator, touch_pages
 from cometmq.store.log.batch import Batch, MessageBatch, PropertiesTooLongError
-from cometmq.store.log.mapped_files import MappedFile, MappedFiles, MultiPathMappedFiles
+from cometmq.store.log.mapped_files import MappedFile, MappedFiles, MultiPathMappedFiles, erase_after
 from cometmq.store.log.reader import LogReader
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
@@ -70,7 +70,6 @@ _LARGE: Final = 64 * 1024
 """Larger groups are written with `pwrite`, which needs no page faults."""
 _KNOWN_TOPICS: Final = 100_000
 _STEP: Final = 1024 * 1024
-_ZEROS: Final = bytes(_STEP)
 _AHEAD: Final = 8 * _STEP
 _QUICK_STEP_MS: Final = 20
 _QUICK_SETTLED_STEP_MS: Final = 200
@@ -402,33 +401,9 @@ class CommitLog(LogReader):
         if not self.files.files:
             return 0
         mapped = self.files.files[-1]
-        # Before anything is read, because pages that the kernel reads ahead count as written.
-        parts = mapped.file.data_ranges(mapped.wrote)
-        cleared = sum(self._clear_part(mapped, start, end) for start, end in parts)
+        cleared = erase_after(mapped.file, mapped.wrote)
         if cleared:
             mapped.file.sync()
-        return cleared
-
-    def _clear_part(self, mapped: MappedFile, start: int, last: int) -> int:
-        cleared = 0
-        while start < last:
-            end = min((start // _STEP + 1) * _STEP, last)
-            mapped.file.fetch(start, end)
-            if mapped.buffer[start:end] != _ZEROS[: end - start]:
-                cleared += self._clear(mapped, start, end)
-            start = end
-        return cleared
-
-    def _clear(self, mapped: MappedFile, start: int, end: int) -> int:
-        """Zero the pages that hold something; returns how many bytes."""
-        cleared = 0
-        while start < end:
-            page_end = min((start // PAGE + 1) * PAGE, end)
-            if mapped.buffer[start:page_end] != _ZEROS[: page_end - start]:
-                mapped.buffer[start:page_end] = _ZEROS[: page_end - start]
-                mapped.file.wrote(start, page_end)
-                cleared += page_end - start
-            start = page_end
         return cleared
 
     def detach_first(self) -> MappedFile | None:

@@ -27,6 +27,33 @@ from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile, used_percent
 
 NAME_DIGITS: Final = 20
+PAGE: Final = 4096
+_STEP: Final = 1024 * 1024
+_ZEROS: Final = bytes(_STEP)
+
+
+def erase_after(file: DiskFile, start: int) -> int:
+    """Zero everything in a file from a position on; returns how many bytes were written. Blocks.
+
+    Only pages with content are written, so that it takes no room on the disk.
+    """
+    erased = 0
+    # Before anything is read, because pages that the kernel reads ahead count as written.
+    for at, range_end in file.data_ranges(start):
+        while at < range_end:
+            step_end = min((at // _STEP + 1) * _STEP, range_end)
+            file.fetch(at, step_end)
+            if file.buffer[at:step_end] == _ZEROS[: step_end - at]:
+                at = step_end
+            while at < step_end:
+                end = min((at // PAGE + 1) * PAGE, step_end)
+                if file.buffer[at:end] != _ZEROS[: end - at]:
+                    file.reserve(at, end)
+                    file.buffer[at:end] = _ZEROS[: end - at]
+                    file.wrote(at, end)
+                    erased += end - at
+                at = end
+    return erased
 
 
 class MappedFile:

@@ -146,28 +146,19 @@ def _mended(value: Any) -> Any:
 
 def heartbeat_fingerprint(data: HeartbeatData) -> int:
     """Returns a hash of groups and subscriptions."""
-    consumers = tuple(
-        _changed(group, subscription_data_set=tuple(_unversioned(each) for each in _sorted(group)))
-        for group in sorted(data.consumer_data_set, key=lambda each: each.group_name)
-    )
+    consumers = []
+    for group in sorted(data.consumer_data_set, key=lambda each: each.group_name):
+        read = sorted(group.subscription_data_set, key=lambda each: each.topic)
+        unversioned = tuple(msgspec.structs.replace(each, sub_version=0) for each in read)
+        consumers.append(msgspec.structs.replace(group, subscription_data_set=unversioned))
     producers = tuple(sorted(data.producer_data_set, key=lambda each: each.group_name))
-    plain = HeartbeatData("", producers, consumers)
+    plain = HeartbeatData("", producers, tuple(consumers))
     return java_hash(encode_heartbeat(plain).decode())
 
 
 def short_heartbeat(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
     """Returns a heartbeat without subscriptions, for a broker that knows its fingerprint."""
-    consumers = tuple(_changed(group, subscription_data_set=()) for group in data.consumer_data_set)
+    consumers = tuple(
+        msgspec.structs.replace(group, subscription_data_set=()) for group in data.consumer_data_set
+    )
     return HeartbeatData(data.client_id, data.producer_data_set, consumers, fingerprint, without_sub=True)
-
-
-def _sorted(group: ConsumerData) -> list[SubscriptionData]:
-    return sorted(group.subscription_data_set, key=lambda each: each.topic)
-
-
-def _unversioned(subscription: SubscriptionData) -> SubscriptionData:
-    return msgspec.structs.replace(subscription, sub_version=0)
-
-
-def _changed(group: ConsumerData, **members: Any) -> ConsumerData:
-    return msgspec.structs.replace(group, **members)
