@@ -43,17 +43,27 @@ def erase_after(file: DiskFile, start: int) -> int:
         while at < range_end:
             step_end = min((at // _STEP + 1) * _STEP, range_end)
             file.fetch(at, step_end)
-            if file.buffer[at:step_end] == _ZEROS[: step_end - at]:
-                at = step_end
             while at < step_end:
-                end = min((at // PAGE + 1) * PAGE, step_end)
-                if file.buffer[at:end] != _ZEROS[: end - at]:
+                end = _end_of_pages(file, at, step_end, empty=False)
+                if at < end:
                     file.reserve(at, end)
                     file.buffer[at:end] = _ZEROS[: end - at]
                     file.wrote(at, end)
                     erased += end - at
-                at = end
+                at = _end_of_pages(file, end, step_end, empty=True)
     return erased
+
+
+def _end_of_pages(file: DiskFile, at: int, limit: int, *, empty: bool) -> int:
+    """Where the pages from a position on end that are all empty, or all not."""
+    if empty and file.buffer[at:limit] == _ZEROS[: limit - at]:
+        return limit
+    while at < limit:
+        end = min((at // PAGE + 1) * PAGE, limit)
+        if (file.buffer[at:end] == _ZEROS[: end - at]) is not empty:
+            break
+        at = end
+    return at
 
 
 class MappedFile:
