@@ -217,7 +217,8 @@ async def _commit_rate(folder: Path, senders: int, seconds: float) -> float:
     async def send() -> int:
         sent = 0
         while time.perf_counter() < end:
-            if (await store.put_safely(next(records))).status is not PutStatus.PUT_OK:
+            end_offset = store.put(next(records)).end_offset
+            if await store.flusher.wait_flushed(end_offset) is not PutStatus.PUT_OK:
                 raise BenchmarkError("a message was not flushed")
             sent += 1
         return sent

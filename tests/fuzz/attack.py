@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.frame.command import RESPONSE_FLAG, Command, decode_command, encode_command
+from cometmq.wire.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, decode_command, encode_command
 from cometmq.wire.frame.framing import FrameSplitter
 from tests.fuzz.odd_values import odd_body, odd_name
 from tests.fuzz.requests import Request, code_name
@@ -57,9 +57,9 @@ class FuzzConnection(asyncio.Protocol):
             except HeaderError as error:
                 self._findings.add("an answer that cannot be read", f"{error} {bytes(frame.header)[:300]!r}")
                 continue
-            if command.is_response:
+            if command.flag & RESPONSE_FLAG:
                 self._take_answer(command)
-            elif not command.is_oneway:
+            elif not command.flag & ONEWAY_FLAG:
                 self._answer(command)
         self._changed.set()
 

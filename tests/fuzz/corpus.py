@@ -13,8 +13,8 @@ import msgspec
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import encode_command
 from cometmq.wire.frame.framing import JSON, ROCKETMQ, FrameSplitter, pack_head
-from cometmq.wire.header.schema import REQUEST_HEADERS
 from cometmq.wire.headers import namesrv
+from tests.all_headers import REQUEST_HEADERS
 
 _RECORDED = Path(__file__).parents[1] / "data" / "frames.jsonl"
 

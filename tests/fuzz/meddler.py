@@ -17,7 +17,7 @@ from cometmq.remoting.handler import Answer, HandlerTable
 from cometmq.remoting.server import RemotingServer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command, decode_command
+from cometmq.wire.frame.command import RESPONSE_FLAG, Command, decode_command
 from cometmq.wire.frame.framing import Frame, FrameSplitter, pack_head
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.fuzz.requests import Request
@@ -88,7 +88,7 @@ class Meddler:
         except HeaderError as error:
             self._findings.add("an answer that cannot be read", error)
             return True
-        if not answer.is_response or answer.opaque < FIRST_OPAQUE:
+        if not answer.flag & RESPONSE_FLAG or answer.opaque < FIRST_OPAQUE:
             return False
         request = self.open.pop(answer.opaque, None)
         if request is None:

@@ -22,7 +22,8 @@ from cometmq.wire.codes import CURRENT, RequestCode
 from cometmq.wire.exactly_once import OwnRequestCode
 from cometmq.wire.frame.command import ONEWAY_FLAG, encode_command
 from cometmq.wire.frame.framing import JSON, ROCKETMQ, pack_head
-from cometmq.wire.header.schema import REQUEST_HEADERS, Header
+from cometmq.wire.header.schema import Header
+from tests.all_headers import REQUEST_HEADERS
 from tests.fuzz.bodies import Bodies
 from tests.fuzz.odd_values import in_place, json_text, odd_boolean, odd_json_value, odd_name, odd_number
 from tests.fuzz.plausible import Plausible

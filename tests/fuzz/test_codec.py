@@ -14,7 +14,7 @@ from cometmq.wire.frame.request_reader import (
     request_reader,
     start_of_request,
 )
-from cometmq.wire.header.schema import REQUEST_HEADERS
+from tests.all_headers import REQUEST_HEADERS
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import FRAMES, SEED, how_to_repeat
 

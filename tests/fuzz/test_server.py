@@ -113,7 +113,7 @@ class FuzzPeer(asyncio.Protocol):
             answer = decode_command(frame)
             self.answers[answer.opaque] += 1
             self.count += 1
-            if not answer.is_response or (answer.code != 0 and not answer.remark):
+            if not answer.flag & RESPONSE_FLAG or (answer.code != 0 and not answer.remark):
                 self.problem = f"an answer without code or sentence: {answer}"
         self._changed.set()
 

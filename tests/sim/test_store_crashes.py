@@ -14,7 +14,6 @@ import pytest
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.log.batch import MessageBatch
-from cometmq.store.put.bulk import RecordBulk
 from cometmq.store.put.writer import PlainMessage, PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
@@ -22,7 +21,7 @@ from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, Simulated
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
-from tests.unit.store.put.record_bulk_kit import request
+from tests.unit.store.put.record_bulk_kit import bulk, request
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))
@@ -60,7 +59,7 @@ class Run:
         self._batch(engine, place, [b"batch-%d-%d" % (number, each) for each in range(3)])
         self._one(engine, place, b"large-%d" % number * 900)
         if number % 4 == 1:
-            self._run(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
+            self._group(engine, "orders", [(each % 2, b"run-%d-%d" % (number, each)) for each in range(4)])
         if number % 4 == 2:
             self._records(engine, [b"record-%d-%d" % (number, each) for each in range(4)])
         self._clock.advance(1700)
@@ -83,7 +82,7 @@ class Run:
         items = [BatchItem(body, b"KEYS\x01%s\x02" % body) for body in bodies]
         self._note(engine.put_batch(MessageBatch(a_message(b"", *place), items, 100)), messages)
 
-    def _run(self, engine: Engine, topic: str, bodies: list[tuple[int, bytes]]) -> None:
+    def _group(self, engine: Engine, topic: str, bodies: list[tuple[int, bytes]]) -> None:
         messages = [((topic, queue_id), body) for queue_id, body in bodies]
         self.begun += messages
         plain: list[PlainMessage] = []
@@ -91,16 +90,15 @@ class Run:
             block = b"KEYS\x01%s\x02" % body
             head = topic, queue_id, 0, 0, START_MS, BORN_HOST, 0, 0
             plain.append((*head, body, block, *put_values(block)[:3]))
-        run = engine.writer.put_group(plain)
-        assert all(isinstance(place, tuple) for place in run.offsets)
+        result = engine.writer.put_group(plain)
+        assert all(isinstance(place, tuple) for place in result.offsets)
         self.put += messages
 
     def _records(self, engine: Engine, bodies: list[bytes]) -> None:
         messages: list[Message] = [(("orders", 0), body) for body in bodies]
         self.begun += messages
         body = request([(body, b"KEYS\x01%s\x02" % body) for body in bodies])
-        bulk = RecordBulk(body, len(bodies), keyed=True, topic=b"orders", queue_id=0, max_size=4096)
-        self._note(engine.writer.put_bulk("orders", 0, bulk, BORN_HOST), messages)
+        self._note(engine.put_batch(bulk(body, len(bodies))), messages)
 
     def _note(self, result: PutResult, messages: list[Message]) -> None:
         assert result.status is PutStatus.PUT_OK

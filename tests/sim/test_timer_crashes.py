@@ -84,8 +84,8 @@ class TimedStore:
         message = Record("Orders", b"%d %d" % (number, deliver_ms), born_host=STORE_HOST)
         properties = {"UNIQ_KEY": f"K{number}", "TIMER_DELIVER_MS": str(deliver_ms)}
         self.timers.set(message, properties)
-        result = await self.store.put_safely(message)
-        assert result.status is PutStatus.PUT_OK
+        result = self.store.put(message)
+        assert result.status is await self.store.flusher.wait_flushed(result.end_offset) is PutStatus.PUT_OK
         return bytes(message.body)
 
     def delivered(self) -> list[Record]:

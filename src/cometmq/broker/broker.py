@@ -123,7 +123,7 @@ class Broker:
                 context.clients.connection_closed,
                 context.held_pulls.connection_closed,
                 context.pop.connection_closed,
-                context.sending.connection_closed,
+                context.sender.connection_closed,
             ]
         self.exporter: BrokerExporter | None = None
         if config.metrics_exporter_type == "PROM":

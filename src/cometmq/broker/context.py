@@ -30,7 +30,7 @@ from cometmq.broker.send.answers import SendAnswers
 from cometmq.broker.send.exactly_once import ExactlyOnce
 from cometmq.broker.send.pressure import Pressure
 from cometmq.broker.send.retries import Retries
-from cometmq.broker.send.send import Sending
+from cometmq.broker.send.send import MessageSender
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.delay_levels import DelayService
@@ -133,7 +133,7 @@ class BrokerContext:
     def _build_sends(self, memory_bytes: int) -> None:
         settings, store, traffic = self.settings, self.store, self.traffic
         pressure = Pressure(settings, memory_bytes, store)
-        self.sending = Sending(
+        self.sender = MessageSender(
             settings,
             self.clock,
             self.host,

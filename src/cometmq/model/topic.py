@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-PERM_PRIORITY: Final = 8
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1

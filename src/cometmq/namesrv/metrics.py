@@ -25,13 +25,13 @@ class NamesrvExporter(MetricsExporter):
         super().__init__(metrics, host=host, port=port)
         self._state = state
 
-    def unreadiness(self) -> str | None:
+    def unready_reason(self) -> str | None:
         state, config = self._state, self._state.config
         if self.is_serving and config.need_wait_for_service:
             up_s = (state.clock.monotonic_ms() - state.started_ms) / 1000
             if up_s < config.wait_seconds_for_service:
                 return f"waits {config.wait_seconds_for_service} s for its brokers (waitSecondsForService)"
-        return super().unreadiness()
+        return super().unready_reason()
 
     def server_metrics(self, families: Families) -> Iterator[Metric]:
         tables = self._state.tables

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from cometmq.model.errors import CometError, FramingError
-from cometmq.remoting.preamble import Preamble, Verdict
+from cometmq.remoting.preamble import Detected, Preamble
 from cometmq.remoting.tls import TlsSession
 from cometmq.wire.frame.command import Body, Payload
 
@@ -185,23 +185,23 @@ class ByteChannel(asyncio.Protocol):
     # The first bytes: PROXY header, TLS or plain.
 
     def _sniff(self, preamble: Preamble, data: bytes) -> None:
-        if preamble.verdict is Verdict.TLS:  # the context is not loaded yet
+        if preamble.detected is Detected.TLS:  # the context is not loaded yet
             preamble.rest += data
             return
         try:
-            verdict = preamble.feed(data)
+            detected = preamble.feed(data)
         except FramingError as error:
             self._receiver.stream_broken(error)
             return
         if preamble.proxy is not None:
             self.remote_address = address_text(preamble.proxy.source)
         mode = self.endpoint.tls_mode
-        if verdict is Verdict.MORE:
+        if detected is Detected.MORE:
             self.incomplete_since = self.incomplete_since or self.last_received
-        elif verdict is Verdict.TLS and mode != "disabled":
+        elif detected is Detected.TLS and mode != "disabled":
             self._start_tls(preamble)
-        elif verdict is Verdict.TLS or mode == "enforcing":
-            self.close("TLS is disabled here" if verdict is Verdict.TLS else "TLS is required here")
+        elif detected is Detected.TLS or mode == "enforcing":
+            self.close("TLS is disabled here" if detected is Detected.TLS else "TLS is required here")
         else:
             self._preamble = None
             self.incomplete_since = None

@@ -11,14 +11,13 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
-from cometmq.model.errors import CallTimeoutError, CometError, ConnectError, RemotingError, ResponseError
+from cometmq.model.errors import CallTimeoutError, ConnectError, RemotingError, ResponseError
 from cometmq.model.java_numbers import natural_int
 from cometmq.remoting.calls import never_sent
 from cometmq.remoting.connection import Connection
@@ -30,8 +29,6 @@ from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
 from cometmq.wire.frame.framing import JSON
 from cometmq.wire.header.schema import Fields, Header, encode_fields
-
-log = logging.getLogger("cometmq.remoting")
 
 CONNECT_TIMEOUT_S: Final = 3.0
 CALL_TIMEOUT_S: Final = 3.0
@@ -67,7 +64,6 @@ class RemotingClient(Endpoint):
         self._ssl: ssl.SSLContext | None = None if tls is None else client_context(tls)
         self._by_address: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
-        self._callbacks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     @property
@@ -125,34 +121,6 @@ class RemotingClient(Endpoint):
             raise ResponseError(f"{address} refused request {code}: {remark}", code=answer.code)
         return answer
 
-    def call_async(
-        self,
-        address: str,
-        code: int,
-        header: Fields | None = None,
-        *,
-        body: Payload = b"",
-        timeout_s: float = CALL_TIMEOUT_S,
-        callback: Callable[[Command | CometError], Any],
-    ) -> asyncio.Task[None]:
-        """Ask without waiting; the callback gets the answer, or the error."""
-
-        async def run() -> None:
-            result: Command | CometError
-            try:
-                result = await self.call(address, code, header, body=body, timeout_s=timeout_s)
-            except CometError as error:
-                result = error
-            try:
-                callback(result)
-            except Exception:
-                log.exception("the callback of request %d to %s failed", code, address)
-
-        task = self.loop.create_task(run())
-        self._callbacks.add(task)
-        task.add_done_callback(self._callbacks.discard)
-        return task
-
     async def oneway(
         self,
         address: str,
@@ -176,8 +144,6 @@ class RemotingClient(Endpoint):
             connection.close("client stopped", abort=True)
         for handler in list(self.tasks):  # nobody can get its answer any more
             handler.cancel()
-        if self._callbacks:  # they get to know that their calls failed
-            await asyncio.wait(self._callbacks, timeout=self.limits.stop_timeout_s)
         await self.drain()
 
     def _hooked_fields(self, address: str, code: int, header: Fields | None, body: Payload) -> dict[str, str]:

@@ -30,8 +30,8 @@ log = logging.getLogger("cometmq.remoting")
 
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _UNREADABLE_LOG_PERIOD_S: Final = 1.0
-_HOUSE_SLICE: Final = 500
-_HOUSE_SLICE_PERIOD_S: Final = 0.01
+_HEALTH_SLICE: Final = 500
+_HEALTH_SLICE_PERIOD_S: Final = 0.01
 _REST_OF_EXPIRY: Final = 10
 """Expiring calls waits this many times as long as it took the last time."""
 
@@ -75,8 +75,8 @@ class Endpoint:
         self._next_unreadable_log = 0.0
         self._deadline = 0.0
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._house_timer: asyncio.TimerHandle | None = None
-        self._house_round: list[Connection] = []
+        self._health_timer: asyncio.TimerHandle | None = None
+        self._health_round: list[Connection] = []
         self._round_bytes = 0
         self._emptied: asyncio.Event | None = None
         self._draining = False
@@ -115,8 +115,8 @@ class Endpoint:
             return refusal
         self.connections.add(connection)
         self.metrics.connections = len(self.connections)
-        if self._house_timer is None:
-            self._house_timer = self.loop.call_later(self._house_period(), self._keep_house)
+        if self._health_timer is None:
+            self._health_timer = self.loop.call_later(self._health_period(), self._check_connections)
         return None
 
     def _refusal(self) -> str | None:
@@ -181,28 +181,28 @@ class Endpoint:
 
     # Housekeeping.
 
-    def _house_period(self) -> float:
+    def _health_period(self) -> float:
         limits = self.limits
         periods = [limits.frame_timeout_s, limits.write_timeout_s, limits.idle_timeout_s or 120.0]
         return min(1.0, min(periods) / 4)
 
-    def _keep_house(self) -> None:
-        self._house_timer = None
-        if not self._house_round:
-            self._house_round = list(self.connections)
+    def _check_connections(self) -> None:
+        self._health_timer = None
+        if not self._health_round:
+            self._health_round = list(self.connections)
             self._round_bytes = 0
         now = self.loop.time()
-        for connection in self._house_round[-_HOUSE_SLICE:]:
+        for connection in self._health_round[-_HEALTH_SLICE:]:
             connection.channel.check_health(now)
             self._round_bytes += connection.held_bytes
-        del self._house_round[-_HOUSE_SLICE:]
-        period = _HOUSE_SLICE_PERIOD_S
-        if not self._house_round:
+        del self._health_round[-_HEALTH_SLICE:]
+        period = _HEALTH_SLICE_PERIOD_S
+        if not self._health_round:
             if self._round_bytes > self.limits.max_buffered_bytes:
                 self.shed_load()
-            period = self._house_period()
+            period = self._health_period()
         if self.connections:
-            self._house_timer = self.loop.call_later(period, self._keep_house)
+            self._health_timer = self.loop.call_later(period, self._check_connections)
 
     # Stopping.
 
@@ -222,10 +222,10 @@ class Endpoint:
         for connection in list(self.connections):
             connection.close("endpoint stopped", abort=True)
         await self.all_closed(self.loop.time() + 1.0)
-        for timer in (self._deadline_timer, self._house_timer):
+        for timer in (self._deadline_timer, self._health_timer):
             if timer is not None:
                 timer.cancel()
-        self._deadline_timer = self._house_timer = None
+        self._deadline_timer = self._health_timer = None
 
     async def all_closed(self, deadline: float) -> None:
         """Wait until no connection is left, or until the deadline."""

@@ -22,9 +22,9 @@ def warn_if_open(log: logging.Logger, what: str, host: str, ports: Iterable[int]
     """Warn of ports that other machines reach; `setting` is the key of the address."""
     if is_loopback(host):
         return
-    places = " and ".join(f"{host}:{port}" for port in ports)
+    addresses = " and ".join(f"{host}:{port}" for port in ports)
     log.warning(
         "%s on %s: there is no access control, so this is true of everybody who reaches this machine. "
         "Set %s = 127.0.0.1, or let a firewall decide who reaches it; see docs/SECURITY.md",
-        *(f"{what}", places, setting),
+        *(f"{what}", addresses, setting),
     )

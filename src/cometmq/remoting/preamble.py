@@ -1,7 +1,7 @@
 """The bytes before the first frame: an optional PROXY protocol header, then TLS or plain bytes.
 
 A plain frame begins with 0x00 or 0x01, a TLS hello with 0x16, a PROXY header with its signature. Pure: bytes
-in, a verdict out.
+in, the protocol out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INET4: Final = Struct(">4s4sHH")
 _INET6: Final = Struct(">16s16sHH")
 
 
-class Verdict(Enum):
+class Detected(Enum):
     """The type of the bytes after an optional PROXY header."""
 
     MORE = "more bytes are needed"
@@ -44,25 +44,25 @@ class ProxyHeader(msgspec.Struct, frozen=True):
 class Preamble:
     """Collects the first bytes of a connection until their type is clear."""
 
-    __slots__ = ("proxy", "rest", "verdict")
+    __slots__ = ("detected", "proxy", "rest")
 
     def __init__(self) -> None:
         self.rest = b""
-        """The bytes after the PROXY header; all bytes while the verdict is open."""
-        self.verdict = Verdict.MORE
+        """The bytes after the PROXY header; all bytes while it is not clear what the peer speaks."""
+        self.detected = Detected.MORE
         self.proxy: ProxyHeader | None = None
 
-    def feed(self, data: bytes) -> Verdict:
-        """Take the next bytes; with a clear verdict, `rest` belongs to TLS or the frames."""
+    def feed(self, data: bytes) -> Detected:
+        """Take the next bytes; when it is clear what the peer speaks, `rest` belongs to TLS or the frames."""
         self.rest += data
         if self.rest[:1] in (_V1[:1], _V2[:1]):
             used = self._proxy_bytes(self.rest)
             if used is None:
-                return Verdict.MORE
+                return Detected.MORE
             self.rest = self.rest[used:]
         if self.rest:
-            self.verdict = Verdict.TLS if self.rest[0] == TLS_HELLO else Verdict.PLAIN
-        return self.verdict
+            self.detected = Detected.TLS if self.rest[0] == TLS_HELLO else Detected.PLAIN
+        return self.detected
 
     def _proxy_bytes(self, seen: bytes) -> int | None:
         if self.proxy is not None:

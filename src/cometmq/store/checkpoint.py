@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.ports.disk import Disk, DiskFile
-from cometmq.store.tables.files import move_away
+from cometmq.store.tables.files import make_file, move_away
 
 log = logging.getLogger("cometmq.store")
 
@@ -69,19 +69,12 @@ def _open(disk: Disk, path: Path) -> DiskFile:
     found = next((entry for entry in disk.entries(path.parent) if entry.name == path.name), None)
     if found is None or (found.size == 0 and not found.is_folder):
         disk.remove(path)  # an empty file is left by a crash
-        file = _make(disk, path)
+        file = make_file(disk, path, CHECKPOINT_SIZE)
     elif found.is_folder or found.size < CHECKPOINT_SIZE:
         log.warning("%s cannot be read, and is made again; the whole log is recovered", path)
         move_away(disk, path)
-        file = _make(disk, path)
+        file = make_file(disk, path, CHECKPOINT_SIZE)
     else:
         file = disk.open(path)
     file.reserve(0, CHECKPOINT_SIZE)
-    return file
-
-
-def _make(disk: Disk, path: Path) -> DiskFile:
-    file = disk.create(path, CHECKPOINT_SIZE)
-    file.sync()
-    disk.sync_folder(path.parent)
     return file

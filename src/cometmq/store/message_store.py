@@ -4,7 +4,7 @@ Rules kept here:
 - Puts and reads return in the same turn of the loop. Whatever blocks runs on worker threads: one syncs the
   log, one makes its files, one does cold reads, and one does all the rest, in order, with help for the syncs
   of queues, of which there may be thousands.
-- A message is safe when `wait_flushed` says so; with asynchronous flush nobody has to wait.
+- A message is safe when `Flusher.wait_flushed` says so; with asynchronous flush nobody has to wait.
 - Work that fails on a full disk is repeated until there is room; reads continue meanwhile. After a failed
   sync of the log nothing is accepted any more.
 - After `stop` the directory tells whether it was left in order.
@@ -20,9 +20,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-import msgspec
-
-from cometmq.model.message_properties import WAIT
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
@@ -36,8 +33,6 @@ from cometmq.store.read.reader import MAX_READ_BYTES, BulkReader, GetResult, Mes
 from cometmq.store.recovery.recovery import Recovered
 from cometmq.store.retention import Retention
 from cometmq.store.status import PutStatus, RunningFlags, Trouble
-from cometmq.wire.record.codec import Record
-from cometmq.wire.record.properties import find_property
 
 log = logging.getLogger("cometmq.store")
 
@@ -48,7 +43,6 @@ Workers = Callable[[str], Executor]
 FIRST_RETENTION_S: Final = 60
 QUEUE_SYNCS: Final = 8
 """How many queues are synced in parallel."""
-_NO_WAIT: Final = f"{WAIT}\x01false".encode()
 USUAL_MEMORY: Final = 8 * 1024**3
 
 
@@ -86,7 +80,6 @@ class MessageStore:
         )
         self.put: Final = self.writer.put
         self.put_group: Final = self.writer.put_group
-        self.put_bulk: Final = self.writer.put_bulk
         self.put_batch: Final = self.writer.put_batch
         self.skipped: Final = self.files.skipped
         """Messages that could not be served."""
@@ -103,7 +96,7 @@ class MessageStore:
             config,
             on_begin=self.writer.unconfirmed.close_group,
             on_flushed=self._flushed,
-            on_failure=lambda _: self._cannot_flush(),
+            on_failure=lambda _: self.flags.set(Trouble.NOT_WRITABLE),
         )
         self.retention = Retention(disk, clock, config, self.files, self.flags, self._on_worker)
         self._waits_for_flush = config.flush_disk_type == "SYNC_FLUSH"
@@ -146,23 +139,6 @@ class MessageStore:
     def when_flushed(self, result: PutResult, done: Done) -> None:
         """Call back with the flush status of a put."""
         self.flusher.when_flushed(result.end_offset, done)
-
-    async def put_safely(self, record: Record) -> PutResult:
-        """Put a message, and wait for the flush if the configuration and the message ask for it."""
-        result = self.put(record)
-        if (
-            self._waits_for_flush
-            and result.status is PutStatus.PUT_OK
-            # A quick look first: hardly any message says that its sender does not wait.
-            and (
-                _NO_WAIT not in bytes(record.properties_block)
-                or find_property(record.properties_block, WAIT) != "false"
-            )
-        ):
-            status = await self.flusher.wait_flushed(result.end_offset)
-            if status is not PutStatus.PUT_OK:
-                return msgspec.structs.replace(result, status=status)
-        return result
 
     async def get(
         self,
@@ -270,9 +246,6 @@ class MessageStore:
         if self._is_lagging:
             self._is_lagging = False
             self.writer.show_confirmed()
-
-    def _cannot_flush(self) -> None:
-        self.flags.set(Trouble.NOT_WRITABLE)
 
     async def _on_worker(self, work: Callable[[], T]) -> T:
         # Work that has begun is finished, even if the caller is cancelled: nothing is deleted by half.

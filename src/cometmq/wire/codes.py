@@ -274,7 +274,6 @@ V3_0_11: Final = 37  # from here REGISTER_BROKER carries filter servers beside t
 V3_1_8_SNAPSHOT: Final = 62  # from here a client can report what it runs and consume one message on demand
 V3_4_9: Final = 121  # from here maxReconsumeTimes of a send counts
 V4_1_0_SNAPSHOT: Final = 232  # from here a broker can filter by SQL92
-V4_9_3: Final = 399  # up to here _UNIQUE_KEY_QUERY is no part of the signed content
 V4_9_4: Final = 401  # from here routes are answered as standard JSON
 V5_0_0: Final = 413  # from here the compressed REGISTER_BROKER body has a queue-mapping section
 V5_3_1: Final = 475  # above it GO_AWAY is understood

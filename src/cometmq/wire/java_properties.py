@@ -65,20 +65,15 @@ def _unescape(text: str) -> str:
 
 def format_properties(values: Mapping[str, str]) -> str:
     """One `key=value` a line, sorted, in the form that RocketMQ writes and `parse_properties` reads."""
-    return "".join(f"{_escape_key(key)}={_escape(values[key])}\n" for key in sorted(values))
+    return "".join(
+        f"{_SPECIAL_IN_KEY.sub(_escaped, key)}={_SPECIAL.sub(_escaped, values[key])}\n"
+        for key in sorted(values)
+    )
 
 
 _SPECIAL: Final = re.compile(r"[\\\n\r\f]|^[ \t]")
 _SPECIAL_IN_KEY: Final = re.compile(r"[\\\n\r\f =:\t]|^[#!]")
 _ESCAPED: Final = {"\n": r"\n", "\r": r"\r", "\f": r"\f", "\t": r"\t"}
-
-
-def _escape(text: str) -> str:
-    return _SPECIAL.sub(_escaped, text)
-
-
-def _escape_key(text: str) -> str:
-    return _SPECIAL_IN_KEY.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -53,8 +53,9 @@ class Writer:
             body = f"message {number} ".encode() + b"m" * next(BODY_SIZES)
             message = a_message(BAZAAR, body, KEYS=f"{self._key}-{number}", UNIQ_KEY=self._next_id())
             message = changed(message, queue_id=queue_id)
-            result = await self._store.put_safely(message)
+            result = self._store.put(message)
             assert result.status is PutStatus.PUT_OK, result
+            assert await self._store.flusher.wait_flushed(result.end_offset) is PutStatus.PUT_OK
             _tell([as_stored(message, self._host, self._broker_name)])
 
     async def write_batches(self) -> None:

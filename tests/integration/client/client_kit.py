@@ -16,7 +16,7 @@ from cometmq.remoting.server import RemotingServer
 from cometmq.wire.bodies.heartbeat import HeartbeatData, decode_heartbeat
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.frame.command import Command
+from cometmq.wire.frame.command import ONEWAY_FLAG, Command
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from cometmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
 from cometmq.wire.headers.send import EndTransactionRequest, SendMessageRequestV2, SendMessageResponse
@@ -130,7 +130,7 @@ class FakeBroker(FakeServer):
     @handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
     def send(self, header: SendMessageRequestV2, request: Command, connection: Connection) -> Result:
         self.received.append(
-            Received(header, bytes(request.body), request.code, request.is_oneway, request.fields())
+            Received(header, bytes(request.body), request.code, request.flag == ONEWAY_FLAG, request.fields())
         )
         reaction = self.reactions.popleft() if self.reactions else self.always
         if reaction == HANG_UP:

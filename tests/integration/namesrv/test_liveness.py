@@ -12,7 +12,7 @@ from cometmq.remoting.handler import Answer, HandlerTable
 from cometmq.remoting.server import RemotingServer
 from cometmq.testing import VirtualClock
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.frame.command import Command
+from cometmq.wire.frame.command import ONEWAY_FLAG, Command
 from cometmq.wire.headers.namesrv import NotifyMinBrokerIdChangeRequest
 from tests.integration.namesrv.namesrv_kit import A1, A2, CLUSTER, NAME, OK, Visit, running_namesrv
 from tests.waiting import eventually
@@ -175,7 +175,7 @@ class Members:
         handlers = HandlerTable()
 
         def notice(header: NotifyMinBrokerIdChangeRequest, request: Command, _: Connection) -> Answer:
-            self.notices.append((number, header, request.is_oneway))
+            self.notices.append((number, header, request.flag == ONEWAY_FLAG))
             return Answer()
 
         handlers.add(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequest, notice)

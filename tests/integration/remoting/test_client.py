@@ -13,7 +13,6 @@ import pytest
 
 from cometmq.model.errors import (
     CallTimeoutError,
-    CometError,
     ConnectError,
     ConnectionLostError,
     MessageError,
@@ -409,44 +408,19 @@ async def test_a_one_way_request_arrives_and_is_not_waited_for() -> None:
 
 
 @both_loops
-async def test_a_callback_gets_the_answer_or_the_error() -> None:
-    """P4: asynchronously with callback."""
-    async with serving() as server, calling() as client:
-        results: list[Command | CometError] = []
-        client.call_async(address_of(server), ECHO, body=b"hello", callback=results.append)
-        await eventually(lambda: results)
-        client.call_async(f"{HOST}:{unused_port()}", ECHO, callback=results.append)
-        await eventually(lambda: len(results) == 2)
-        answer, error = results
-        assert isinstance(answer, Command)
-        assert bytes(answer.body) == b"hello"
-        assert isinstance(error, ConnectError)
-
-
-@both_loops
-async def test_a_callback_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving() as server, calling() as client:
-        task = client.call_async(address_of(server), ECHO, callback=lambda result: 1 / 0)
-        await soon(task)
-        assert (await client.call(address_of(server), ECHO)).code == 0
-    assert any(record.exc_info and "callback" in record.message for record in caplog.records)
-
-
-@both_loops
-async def test_a_stop_fails_what_is_in_flight_and_every_callback_hears_of_it() -> None:
+async def test_a_stop_fails_what_is_in_flight_and_what_still_connects() -> None:
     handlers = Handlers()
     async with serving(handlers) as server, black_hole() as nowhere:
         client = RemotingClient()
         await client.call_ok(address_of(server), ECHO)
-        results: list[Command | CometError] = []
-        client.call_async(address_of(server), WAIT, callback=results.append)
-        client.call_async(nowhere, ECHO, callback=results.append)
+        connecting = asyncio.ensure_future(client.call(nowhere, ECHO))
         call = asyncio.ensure_future(client.call(address_of(server), WAIT))
-        await eventually(lambda: handlers.waiting == 2)
+        await eventually(lambda: handlers.waiting == 1)
         await soon(client.stop())
         with pytest.raises(ConnectionLostError):
             await call
-        assert {type(result) for result in results} == {ConnectionLostError, ConnectError}
+        with pytest.raises(ConnectError):
+            await connecting
         assert client.calls_in_flight == 0
         with pytest.raises(ConnectError, match="the client is stopped"):
             await client.call(address_of(server), ECHO)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 import pytest
 
 from cometmq.remoting.metrics import status_server
-from cometmq.remoting.metrics.status_server import TEXT, Page, Pages, StatusServer, verdict
+from cometmq.remoting.metrics.status_server import TEXT, Page, Pages, StatusServer, health_page
 from tests.waiting import wait_until
 
 PATIENCE_S = 30
@@ -46,7 +46,7 @@ def server(slow: Slow) -> Iterator[StatusServer]:
 
     pages: Pages = {
         "/slow": slow,
-        "/ok": lambda _: verdict(None),
+        "/ok": lambda _: health_page(None),
         "/broken": broken,
         "/large": lambda _: Page(HTTPStatus.OK, TEXT, b"x" * 8_000_000),
         "/accept": lambda accept: Page(HTTPStatus.OK, TEXT, accept.encode()),

@@ -40,9 +40,10 @@ async def write(store: MessageStore, queue_id: int, round_name: str) -> None:
     while True:
         body = f"{round_name}-{queue_id}-{number}".ljust(100 + number % 400, ".")
         record = Record("orders", body.encode(), b"KEYS\x01k\x02", queue_id=queue_id, born_host=HOST)
-        result = await store.put_safely(record)
-        if result.status is not PutStatus.PUT_OK:
-            raise SystemExit(f"a put ended with {result.status}")
+        result = store.put(record)
+        status = await store.flusher.wait_flushed(result.end_offset)
+        if not result.status is status is PutStatus.PUT_OK:
+            raise SystemExit(f"a put ended with {result.status}, its flush with {status}")
         print(queue_id, result.queue_offset, body.rstrip("."), flush=True)
         number += 1
 

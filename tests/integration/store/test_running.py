@@ -19,6 +19,7 @@ from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import decode_record
 from tests.unit.store.log_kit import STORE_HOST
 from tests.unit.store.store_kit import a_message, messages_in, small
+from tests.waiting import eventually
 
 QUEUES = 4
 MESSAGES = 6000
@@ -91,10 +92,7 @@ async def test_everything_at_once(
     consumers = [asyncio.ensure_future(consume(store, queue_id)) for queue_id in range(QUEUES)]
     await asyncio.gather(*(produce(store, queue_id) for queue_id in range(QUEUES)))
     missed = await asyncio.gather(*consumers)
-    async with asyncio.timeout(20):
-        while not store.log.min_offset:  # noqa: ASYNC110 - nothing tells of a deletion
-            await asyncio.sleep(0.002)
-    first_kept = store.log.min_offset
+    first_kept = await eventually(lambda: store.log.min_offset, "a file is deleted")
     assert await store.stop()
 
     assert caplog.text == ""

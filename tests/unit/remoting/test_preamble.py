@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.errors import FramingError
-from cometmq.remoting.preamble import Preamble, Verdict
+from cometmq.remoting.preamble import Detected, Preamble
 
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 V1_HEADER = b"PROXY TCP4 192.0.2.7 198.51.100.1 12345 9876\r\n"
@@ -37,9 +37,9 @@ def test_any_chunking_gives_the_same_verdict_address_and_rest(
     fed = 0
     for start, end in pairwise(edges):
         fed = end
-        if preamble.feed(data[start:end]) is not Verdict.MORE:
+        if preamble.feed(data[start:end]) is not Detected.MORE:
             break
-    assert preamble.verdict is (Verdict.TLS if first == b"\x16" else Verdict.PLAIN)
+    assert preamble.detected is (Detected.TLS if first == b"\x16" else Detected.PLAIN)
     assert preamble.rest + data[fed:] == first + rest
     if header:
         assert preamble.proxy is not None
@@ -55,22 +55,22 @@ def test_arbitrary_bytes_give_a_verdict_or_a_framing_error(data: bytes) -> None:
     preamble = Preamble()
     try:
         for position in range(len(data)):
-            if preamble.feed(data[position : position + 1]) is not Verdict.MORE:
+            if preamble.feed(data[position : position + 1]) is not Detected.MORE:
                 break
     except FramingError:
         assert data[:1] in (b"P", b"\r")
 
 
 def test_a_frame_is_plain_from_its_first_byte_on() -> None:
-    assert Preamble().feed(b"\x00") is Verdict.PLAIN
+    assert Preamble().feed(b"\x00") is Detected.PLAIN
 
 
 def test_a_tls_hello_is_known_by_its_first_byte() -> None:
-    assert Preamble().feed(b"\x16") is Verdict.TLS
+    assert Preamble().feed(b"\x16") is Detected.TLS
 
 
 def test_no_byte_is_no_verdict() -> None:
-    assert Preamble().feed(b"") is Verdict.MORE
+    assert Preamble().feed(b"") is Detected.MORE
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "+80", "8_0", "²", ""])

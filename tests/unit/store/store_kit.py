@@ -7,12 +7,14 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from msgspec import structs
+
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import StoreFiles
 from cometmq.store.message_store import MessageStore, one_thread
-from cometmq.store.put.writer import MessageWriter
+from cometmq.store.put.writer import MessageWriter, PutResult
 from cometmq.store.status import RunningFlags
 from cometmq.testing.clock import VirtualClock
 from cometmq.wire.record.codec import Record, decode_record
@@ -106,6 +108,12 @@ async def running(
         yield store
     finally:
         await store.stop()
+
+
+async def put_safely(store: MessageStore, record: Record) -> PutResult:
+    """Put a message and wait until it is on the disk; the status is that of the flush."""
+    result = store.put(record)
+    return structs.replace(result, status=await store.flusher.wait_flushed(result.end_offset))
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -23,13 +23,13 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.send.exactly_once import OnceRefused, WriterSequence
+from cometmq.broker.send.send import PutSend
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import ONCE
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, handles
 from cometmq.store.index.arrays import arrays_are_loaded, has_arrays, load_arrays
 from cometmq.store.put.bulk import RecordBulk, can_take
-from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.exactly_once import (
@@ -43,6 +43,7 @@ from cometmq.wire.exactly_once import (
 )
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.preencoded import read_description
 
 log = logging.getLogger("cometmq.broker")
@@ -60,7 +61,7 @@ class OnceHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._once = context.once
-        self._sending = context.sending
+        self._sender = context.sender
 
     @handles(OwnRequestCode.GET_STANDING, StandingRequest)
     async def sequence_state(self, header: StandingRequest) -> Answer:
@@ -90,7 +91,7 @@ class OnceHandlers:
         step = _step_of(header)
         first = sequences.missing_from(sequence, step)
         if first is None:
-            return self._nothing_to_store(sequence) if self._sending.waits_for_flush else _state_of(sequence)
+            return self._nothing_to_store(sequence) if self._sender.waits_for_flush else _state_of(sequence)
         body, digest = request.body, header.digest_before
         if first > step.first:
             known, body = without_first(body, first - step.first)
@@ -98,7 +99,7 @@ class OnceHandlers:
         sequences.check_digest(sequence, step, digest)
         step = msgspec.structs.replace(step, first=first, count=step.end - first)
         command = msgspec.structs.replace(request, body=body)
-        return self._sending.send(
+        return self._sender.send(
             _plain_send(header),
             command,
             connection,
@@ -110,30 +111,24 @@ class OnceHandlers:
         self,
         sequence: WriterSequence,
         step: OnceStep,
-        result: PutResult,
+        send: PutSend,
         request: Command,
         connection: Connection,
-        *,
-        waits: bool,
-        topic_made: bool,
-        **_: object,
     ) -> Answer | Deferred:
         """Let a sequence go on with its messages, and answer when they are safe."""
-        sending = self._sending
+        sender, result = self._sender, send.result
         if result.status is not _OK:
-            return sending.answers.not_stored(result.status)
+            return sender.answers.not_stored(result.status)
         self._once.is_dirty = True
         advanced = self._once.sequences.advance(sequence, step, result.end_offset, result.store_timestamp_ms)
-        sending.answers.count(step.count, result.end_offset - result.physical_offset, result.end_offset)
+        sender.answers.count(step.count, result.end_offset - result.physical_offset, result.end_offset)
 
         def answer(status: PutStatus) -> Answer:
             if status is _OK:
                 return _state_of(advanced, step.count)
             return Answer(ResponseCode.FLUSH_DISK_TIMEOUT, remark=_NOT_SAFE)
 
-        return sending.answer_when_safe(
-            result, request, connection, answer, waits=waits, topic_made=topic_made
-        )
+        return sender.answer_when_safe(send, request, connection, answer)
 
     async def _nothing_to_store(self, sequence: WriterSequence) -> Answer:
         if not await self._once.wait_safe(sequence.end_offset):
@@ -195,7 +190,7 @@ class RecordsHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._sending = context.sending
+        self._sender = context.sender
         self._max_size = context.settings.store.max_message_size
         self._waiting: list[_Sent] = []
         """Requests that came before NumPy was loaded; connections bound how many."""
@@ -205,7 +200,7 @@ class RecordsHandlers:
         self, header: SendMessageRequestV2, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Put all of them, or none."""
-        born_host = self._sending.born_host(connection)
+        born_host = self._sender.born_host(connection)
         takes_them = self._context.store.writer.takes_bulks and can_take(born_host, born_host)
         if not takes_them or not has_arrays():
             return _not_supported()
@@ -236,45 +231,38 @@ class RecordsHandlers:
     def _put(
         self, header: SendMessageRequestV2, request: Command, connection: Connection, born_host: bytes
     ) -> Answer | Deferred:
-        sending, answers = self._sending, self._sending.answers
-        if sending.pressure.refusal is not None:
-            return answers.refuse(ResponseCode.SYSTEM_BUSY, sending.pressure.refusal)
+        sender, answers = self._sender, self._sender.answers
+        if sender.pressure.refusal is not None:
+            return answers.refuse(ResponseCode.SYSTEM_BUSY, sender.pressure.refusal)
         topics_before = self._context.topics.generation
         try:
-            target = sending.checks.target(header, connection.remote_address)
+            target = sender.checks.target(header, connection.remote_address)
             if not target.is_plain or target.sys_flag:
                 raise SendRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _SEND_BATCHES)
-            bulk = self._read(header, request)
+            bulk = self._read(header, request, born_host)
         except (SendRefused, MessageError) as refusal:
             return answers.refuse(refusal.code or ResponseCode.MESSAGE_ILLEGAL, refusal.message)
         started = perf_counter()
-        result = self._context.store.put_bulk(header.topic, header.queue_id, bulk, born_host)
+        result = self._context.store.put_batch(bulk)
         if result.status is not PutStatus.PUT_OK:
             return answers.not_stored(result.status)
         seconds, queue_id = perf_counter() - started, header.queue_id
-        self._context.traffic.took(header.topic, bulk.count, bulk.size, seconds)
-        answers.count(bulk.count, bulk.size, result.end_offset)
+        self._context.traffic.took(header.topic, bulk.count, bulk.packed_size, seconds)
+        answers.count(bulk.count, bulk.packed_size, result.end_offset)
 
         def answer(status: PutStatus) -> Answer:
             return answers.stored_alone(status, queue_id, result.queue_offset, result.physical_offset, b"")
 
         topic_made = self._context.topics.generation != topics_before
-        return sending.answer_when_safe(
-            result, request, connection, answer, waits=True, topic_made=topic_made
-        )
+        send = PutSend(result, queue_id, None, waits=True, topic_made=topic_made)
+        return sender.answer_when_safe(send, request, connection, answer)
 
-    def _read(self, header: SendMessageRequestV2, request: Command) -> RecordBulk:
+    def _read(self, header: SendMessageRequestV2, request: Command, born_host: bytes) -> RecordBulk:
         count, keyed = read_description(header.properties)
         if header.queue_id < 0:
             raise MessageError("records have to be for a queue")
-        return RecordBulk(
-            request.body,
-            count,
-            keyed=keyed,
-            topic=header.topic.encode(),
-            queue_id=header.queue_id,
-            max_size=self._max_size,
-        )
+        head = Record(header.topic, b"", queue_id=header.queue_id, born_host=born_host)
+        return RecordBulk(head, request.body, count, keyed=keyed, max_size=self._max_size)
 
 
 def _not_supported() -> Answer:

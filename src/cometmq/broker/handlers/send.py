@@ -73,15 +73,15 @@ class SendHandlers:
     """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._sending = context.sending
-        self._group_sender = GroupSender(context.settings, context.store, context.traffic, context.sending)
+        self._sender = context.sender
+        self._group_sender = GroupSender(context.settings, context.store, context.traffic, context.sender)
 
     @handles(RequestCode.SEND_MESSAGE, SendMessageRequest)
     def send_long(
         self, header: SendMessageRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """The form with long field names, of old clients."""
-        return self._sending.send(header, request, connection)
+        return self._sender.send(header, request, connection)
 
     @handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
     @handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
@@ -94,7 +94,7 @@ class SendHandlers:
         return cast(Answer | Deferred, result)
 
     @handles_groups(RequestCode.SEND_MESSAGE_V2)
-    def send_run(self, requests: Sequence[Command], connection: Connection) -> Sequence[GroupResult]:
+    def send_group(self, requests: Sequence[Command], connection: Connection) -> Sequence[GroupResult]:
         """Put the messages of requests that came together."""
         return self._group_sender.send(requests, connection)
 
@@ -181,8 +181,8 @@ class ReplyHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._sending = context.sending
-        self._answers = context.sending.answers
+        self._sender = context.sender
+        self._answers = context.sender.answers
         self._pending_replies = PendingReplies(context.clients)
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequest)
@@ -197,7 +197,7 @@ class ReplyHandlers:
 
     def _reply(self, header: AnySend, request: Command, connection: Connection) -> Result:
         try:
-            target = self._sending.checks.target(header, connection.remote_address)
+            target = self._sender.checks.target(header, connection.remote_address)
         except SendRefused as refusal:
             return self._answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
         queue_id = _queue_id(header, target)
@@ -263,19 +263,9 @@ class ReplyHandlers:
     ) -> SendMessageResponse | None:
         """Put the reply into its topic; returns its position, None if that failed."""
         try:
-            result = self._context.store.put(
-                Record(
-                    header.topic,
-                    request.body,
-                    (header.properties or "").encode(),
-                    queue_id=queue_id,
-                    flag=header.flag,
-                    sys_flag=header.sys_flag | target.sys_flag,
-                    born_timestamp_ms=header.born_timestamp,
-                    born_host=self._sending.born_host(connection),
-                    reconsume_times=header.reconsume_times or 0,
-                )
-            )
+            block = (header.properties or "").encode()
+            record = self._sender.record(header, target, connection, queue_id, request.body, block)
+            result = self._context.store.put(record)
         except (CometError, UnicodeEncodeError) as error:
             log.warning("a reply was not stored: %s", error)
             return None
@@ -299,14 +289,14 @@ class RecallHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._sending = context.sending
+        self._sender = context.sender
 
     @handles(RequestCode.RECALL_MESSAGE, RecallMessageRequest)
     def recall(
         self, header: RecallMessageRequest, request: Command, connection: Connection
     ) -> Answer | Deferred:
         """Take back the message of a handle."""
-        sending, answers = self._sending, self._context.sending.answers
+        sender, answers = self._sender, self._context.sender.answers
         try:
             self._check_broker(header.topic)
             handle = self._handle(header)
@@ -323,8 +313,8 @@ class RecallHandlers:
         def answer(_: PutStatus) -> Answer:
             return Answer(header=RecallMessageResponse(msg_id=handle.unique_key), fields=answers.fields)
 
-        if sending.waits_for_flush:
-            return sending.answer_when_flushed(result, request, connection, answer)
+        if sender.waits_for_flush:
+            return sender.answer_when_flushed(result, request, connection, answer)
         return answer(result.status)
 
     def _check_broker(self, topic: str) -> None:
@@ -366,7 +356,7 @@ class RecallHandlers:
         if header.producer_group:
             properties[PGROUP] = header.producer_group
         record = Record(
-            handle.topic, b"0", born_timestamp_ms=now_ms, born_host=self._sending.born_host(connection)
+            handle.topic, b"0", born_timestamp_ms=now_ms, born_host=self._sender.born_host(connection)
         )
         self._context.timers.set(record, properties)
         return record

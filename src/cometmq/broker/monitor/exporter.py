@@ -87,7 +87,7 @@ class BrokerExporter(MetricsExporter):
 
     # Readiness
 
-    def unreadiness(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Why clients should not be sent here; None if they should."""
         context = self._context
         if not self.is_serving:
@@ -144,7 +144,7 @@ class BrokerExporter(MetricsExporter):
 
     def _watermarks(self, families: Families) -> Metric:
         waiting = running(self._metrics)
-        waiting[SEND] += self._context.sending.pressure.waiting
+        waiting[SEND] += self._context.sender.pressure.waiting
         samples = [({"processor": name}, count) for name, count in waiting.items()]
         return families.gauge(
             "rocketmq_processor_watermark", "Requests that wait with their answer.", samples

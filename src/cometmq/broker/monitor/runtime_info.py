@@ -102,7 +102,7 @@ def _about_queues(context: BrokerContext) -> dict[str, str]:
     ):
         info[f"{name}ThreadPoolQueueSize"] = info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
-    info["sendThreadPoolQueueSize"] = str(context.sending.pressure.waiting)
+    info["sendThreadPoolQueueSize"] = str(context.sender.pressure.waiting)
     info["sendThreadPoolQueueHeadWaitTimeMills"] = str(int(context.store.flusher.longest_wait_s * 1000))
     return info
 

@@ -28,6 +28,7 @@ from cometmq.model.errors import CometError
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.ports.clock import Clock
+from cometmq.store.log.walk import MarkedWalk
 from cometmq.store.message_store import MessageStore
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import ConfigTable
@@ -131,19 +132,7 @@ class WriterSequences:
         self, sequence: WriterSequence, step: OnceStep, end_offset: int, stored_ms: int
     ) -> WriterSequence:
         """All messages of a step are in the log."""
-        advanced = WriterSequence(
-            step.query,
-            sequence.topic,
-            step.partition,
-            step.batch,
-            step.end,
-            step.digest,
-            step.shards,
-            end_offset,
-            stored_ms,
-        )
-        self._put(advanced)
-        return advanced
+        return self._put(sequence.topic, step, step.end, end_offset, stored_ms)
 
     def found(self, topic: str, step: OnceStep, start_offset: int, end_offset: int, stored_ms: int) -> None:
         """One message of a step was found in the log, in the log's order."""
@@ -156,22 +145,23 @@ class WriterSequences:
             number = sequence.next_sequence  # the next message of the same request
         else:
             return  # a copy: of a delayed message when it is delivered, for example
-        is_last = number + 1 == step.end
-        self._put(
-            WriterSequence(
-                step.query,
-                topic,
-                step.partition,
-                step.batch,
-                number + 1,
-                step.digest if is_last else UNKNOWN_DIGEST,
-                step.shards,
-                end_offset,
-                stored_ms,
-            )
-        )
+        self._put(topic, step, number + 1, end_offset, stored_ms)
 
-    def _put(self, sequence: WriterSequence) -> None:
+    def _put(
+        self, topic: str, step: OnceStep, following: int, end_offset: int, stored_ms: int
+    ) -> WriterSequence:
+        """The messages of a step before the number `following` are in the log."""
+        sequence = WriterSequence(
+            step.query,
+            topic,
+            step.partition,
+            step.batch,
+            following,
+            step.digest if following == step.end else UNKNOWN_DIGEST,
+            step.shards,
+            end_offset,
+            stored_ms,
+        )
         key = sequence.key
         self._sequences.pop(key, None)
         if len(self._sequences) >= MAX_SEQUENCES:
@@ -185,6 +175,7 @@ class WriterSequences:
                 )
             self._forgotten += 1
         self._sequences[key] = sequence
+        return sequence
 
     def forget_idle(self, now_ms: int) -> int:
         """Forget idle sequences; returns how many."""
@@ -233,7 +224,7 @@ class ExactlyOnce:
 
     def _walk(self, start: int) -> bool:
         """Find the messages of sequences from an offset on; False if there is no record at that offset."""
-        walk = self._store.log.walk_marked(start, ONCE_MARKER)
+        walk = MarkedWalk(self._store.log.files, start, ONCE_MARKER)
         for record in walk:
             self._found(record)
             self.is_dirty = True

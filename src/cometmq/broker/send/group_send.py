@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from cometmq.broker.monitor.counters import PLAIN, TRANSACTION, Traffic
 from cometmq.broker.send.checks import SendTarget
-from cometmq.broker.send.properties import HalfMessageLayouts, Stored
-from cometmq.broker.send.send import Sending
+from cometmq.broker.send.properties import HalfMessageLayouts, StoredProperties
+from cometmq.broker.send.send import MessageSender
 from cometmq.broker.settings import Settings
 from cometmq.broker.transactions.half_messages import HALF_QUEUE
 from cometmq.model.names import TRANS_HALF_TOPIC
@@ -26,7 +26,7 @@ from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, GroupResult
 from cometmq.store.message_store import MessageStore
-from cometmq.store.put.writer import Later, PlainMessage, PutGroupResult
+from cometmq.store.put.writer import Later, PlainMessage, PutGroupResult, unique_key_of
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Command
 from cometmq.wire.frame.framing import json_frame
@@ -54,32 +54,34 @@ class _PlainSends:
         self.requests: list[_Send] = []
         self.messages: list[PlainMessage] = []
         self.ranges: list[tuple[SendTarget, str, int]] = []
-        """Target and message_type of messages that have both in common, and which is the first of them."""
+        """Target and type of messages that have both in common, and which is the first of them."""
 
 
 class GroupSender:
     """Puts the messages of requests that came together; belongs to the event loop."""
 
-    def __init__(self, settings: Settings, store: MessageStore, traffic: Traffic, sending: Sending) -> None:
-        self._sending = sending
-        self._targets = sending.checks.targets
-        self._hosts = sending.hosts
-        self._halves = HalfMessageLayouts(settings, sending.layouts.added)
-        self._open_transactions = sending.open_transactions
-        self._find_layout = sending.layouts.find
-        self._pressure = sending.pressure
+    def __init__(
+        self, settings: Settings, store: MessageStore, traffic: Traffic, sender: MessageSender
+    ) -> None:
+        self._sender = sender
+        self._targets = sender.checks.targets
+        self._hosts = sender.hosts
+        self._halves = HalfMessageLayouts(settings, sender.layouts.added)
+        self._open_transactions = sender.open_transactions
+        self._find_layout = sender.layouts.find
+        self._pressure = sender.pressure
         self._traffic = traffic
-        self._put_run = store.put_group
+        self._put_group = store.put_group
         self._flusher = store.flusher
-        self._waits_for_flush = sending.waits_for_flush
-        self._answers = sending.answers
+        self._waits_for_flush = sender.waits_for_flush
+        self._answers = sender.answers
 
     def send(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[GroupResult]:
         """Put the messages of requests that came together; see `_PlainSends` for `framed`."""
         results: list[GroupResult] = []
-        born_host = self._hosts.get(connection) or self._sending.born_host(connection)
+        born_host = self._hosts.get(connection) or self._sender.born_host(connection)
         sends = _PlainSends(connection, framed=framed)
         messages = sends.messages
         target: SendTarget | None = None
@@ -129,9 +131,9 @@ class GroupSender:
     def _send_alone(
         self, header: SendMessageRequestV2, request: Command, connection: Connection
     ) -> Answer | Deferred:
-        """One that fails takes no other of its run along: those before it are put, and have their answers."""
+        """Put one message; if it fails, those of its group before it are put, and have their answers."""
         try:
-            return self._sending.send(header, request, connection)
+            return self._sender.send(header, request, connection)
         except Exception as error:
             return connection.answer_of_error(error, request)
 
@@ -140,7 +142,9 @@ class GroupSender:
         target = self._targets.get(topic)
         return target if target is not None and target.is_plain and self._pressure.refusal is None else None
 
-    def _stored(self, header: SendMessageRequestV2, target: SendTarget, *, is_half: bool) -> Stored | None:
+    def _stored(
+        self, header: SendMessageRequestV2, target: SendTarget, *, is_half: bool
+    ) -> StoredProperties | None:
         """The properties to store of a plain or half message; None if it is neither."""
         text, queue_id = header.properties, header.queue_id
         if text is None or not 0 <= queue_id < target.queues or header.batch or not text.isascii():
@@ -155,44 +159,42 @@ class GroupSender:
                 if layout is not None:
                     stored = layout.read(block)
                     target.layout = layout
-        # Who does not wait for the disk is not answered together with those who do.
-        return stored if stored is None or stored[4] or not self._waits_for_flush else None
+        if stored is not None and self._waits_for_flush:
+            _, _, _, _, waits = stored
+            return stored if waits else None  # who does not wait is not answered together with those who do
+        return stored
 
     def _put(self, sends: _PlainSends, later: Later | None) -> Sequence[GroupResult]:
         """Put the collected messages in one group append, and answer; consumers see them `later`."""
         if not sends.messages:
             return ()
         started = perf_counter()
-        run = self._put_run(sends.messages, later)
-        if run.count:
+        put = self._put_group(sends.messages, later)
+        if put.count:
             seconds = perf_counter() - started
-            self._answers.count(run.count, run.size, run.end_offset)
+            self._answers.count(put.count, put.size, put.end_offset)
             if later is None:
-                self._note(sends, run, seconds)
+                self._note(sends, put, seconds)
             else:
-                later(partial(self._note, sends, run, seconds))
+                later(partial(self._note, sends, put, seconds))
             if self._waits_for_flush:
-                return self._wait(sends, run, started)
-        return self._answers_to(sends, run, _OK)
+                return self._wait(sends, put, started)
+        return self._answers_to(sends, put, _OK)
 
-    def _note(self, sends: _PlainSends, run: PutGroupResult, seconds: float) -> None:
+    def _note(self, sends: _PlainSends, put: PutGroupResult, seconds: float) -> None:
         """Count what was put, topic by topic."""
-        self._traffic.appended(seconds, run.count)
+        self._traffic.appended(seconds, put.count)
         if len(sends.ranges) == 1:
             ((target, message_type, _),) = sends.ranges
-            self._count(target, message_type, run.count, run.size)
+            self._count(target, message_type, put.count, put.size)
             return
-        places, end = run.offsets, len(run.offsets)
+        end = len(put.offsets)
         for target, message_type, first in reversed(sends.ranges):
-            if end - first == 1:
-                place = places[first]
-                count, size = (0, 0) if isinstance(place, PutStatus) else (1, place[2])
-            else:
-                sizes = [place[2] for place in places[first:end] if not isinstance(place, PutStatus)]
-                count, size = len(sizes), sum(sizes)
+            stored = [each for each in put.offsets[first:end] if not isinstance(each, PutStatus)]
             end = first
-            if count:
-                self._count(target, message_type, count, size)
+            if stored:
+                size = sum([size for _, _, size in stored])
+                self._count(target, message_type, len(stored), size)
 
     def _count(self, target: SendTarget, message_type: str, count: int, size: int) -> None:
         if message_type is TRANSACTION:
@@ -204,38 +206,41 @@ class GroupSender:
         target.sizes.observe(size / count, count)
 
     def _answers_to(
-        self, sends: _PlainSends, run: PutGroupResult, status: PutStatus
+        self, sends: _PlainSends, put: PutGroupResult, status: PutStatus
     ) -> Sequence[Answer | bytes]:
         results: list[Answer | bytes] = []
         answers, framed = self._answers, sends.framed and status is _OK
         template, framed_by = answers.template, json_frame
-        for request, message, place in zip(sends.requests, sends.messages, run.offsets, strict=True):
-            unique_key = message[11] or b""
-            if isinstance(place, PutStatus):
-                results.append(answers.not_stored(place))
-            elif framed and unique_key.isalnum() and not request.flag:
-                values = place[1], request.typed.queue_id, place[0], unique_key, request.opaque
+        keys = map(unique_key_of, sends.messages)
+        for request, key, offsets in zip(sends.requests, keys, put.offsets, strict=True):
+            if isinstance(offsets, PutStatus):
+                results.append(answers.not_stored(offsets))
+                continue
+            queue_id, unique_key = request.typed.queue_id, key or b""
+            queue_offset, physical_offset, _ = offsets
+            if framed and unique_key.isalnum() and not request.flag:
+                values = physical_offset, queue_id, queue_offset, unique_key, request.opaque
                 results.append(framed_by(template % values))
             else:
                 results.append(
-                    answers.stored_alone(status, request.typed.queue_id, place[0], place[1], unique_key)
+                    answers.stored_alone(status, queue_id, queue_offset, physical_offset, unique_key)
                 )
         return results
 
-    def _wait(self, sends: _PlainSends, run: PutGroupResult, started: float) -> Sequence[Deferred]:
-        """Answer all of a run when it is on the disk, or when that took too long."""
+    def _wait(self, sends: _PlainSends, put: PutGroupResult, started: float) -> Sequence[Deferred]:
+        """Answer all of a group when it is on the disk, or when that took too long."""
 
         def done(status: PutStatus) -> None:
-            self._pressure.waited(run.count)
-            self._traffic.put_times.took(perf_counter() - started, run.count)
+            self._pressure.waited(put.count)
+            self._traffic.put_times.took(perf_counter() - started, put.count)
             frames: list[bytes] = []
-            for request, result in zip(sends.requests, self._answers_to(sends, run, status), strict=True):
+            for request, result in zip(sends.requests, self._answers_to(sends, put, status), strict=True):
                 if isinstance(result, bytes):
                     frames.append(result)
                 else:
                     sends.connection.answer(request, result)
             sends.connection.answer_group(sends.requests[0], frames)
 
-        self._pressure.waits(run.count)
-        self._flusher.when_flushed(run.end_offset, done)
+        self._pressure.waits(put.count)
+        self._flusher.when_flushed(put.end_offset, done)
         return [DEFERRED] * len(sends.requests)

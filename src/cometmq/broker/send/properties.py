@@ -50,12 +50,12 @@ _BUCKETS: Final = 128
 _MAX_LAYOUTS: Final = 4096
 _MAX_NAMES: Final = 64
 _MAX_NAME_BYTES: Final = 4096
-"""Working out the shape of more takes too long."""
+"""Working out the layout of more takes too long."""
 _MAX_TAGS_LENGTH: Final = 64
 _GAP: Final = "\x02\x01"  # stands in no name and no value
-Stored = tuple[bytes, int, bytes, bytes | None, bool]
+StoredProperties = tuple[bytes, int, bytes, bytes | None, bool]
 """Properties as they are stored, the hash of the tags, unique key, keys, and whether the sender wants to wait
-until the message is safe."""
+until the message is safe. A plain tuple, because it is made and unpacked once a message."""
 _codes: Final[dict[bytes, int]] = {}
 """The hashes of tags."""
 _IS_HALF: Final = f"{TRAN_MSG}\x01true\x02".encode()
@@ -132,7 +132,7 @@ class PropertyLayout:
             and not any(_GAP in name for name in names)
         )
 
-    def read(self, block: bytes) -> Stored | None:
+    def read(self, block: bytes) -> StoredProperties | None:
         """The properties to store; None if they have another layout."""
         found = self.match(block)
         if found is None:
@@ -209,7 +209,7 @@ class HalfMessageLayouts:
         self._layouts: dict[tuple[str, int, bytes], PropertyLayout | None] = {}
         self._met: set[bytes] = set()
 
-    def read(self, topic: str, queue_id: int, block: bytes) -> Stored | None:
+    def read(self, topic: str, queue_id: int, block: bytes) -> StoredProperties | None:
         """The properties to store of a half message; None if it has no layout."""
         if _IS_HALF not in block or self._settings.broker.reject_transaction_message:
             return None

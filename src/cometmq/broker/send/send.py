@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from cometmq.broker.monitor.counters import DELAYED, PLAIN, TRANSACTION, Traffic
 from cometmq.broker.saved_tables import SavedTable
@@ -58,7 +58,7 @@ from cometmq.store.put.writer import PutResult
 from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import TopicTable
 from cometmq.wire.codes import ResponseCode
-from cometmq.wire.frame.command import Command
+from cometmq.wire.frame.command import Body, Command
 from cometmq.wire.record.batch import decode_batch
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.ids import pack_host
@@ -66,28 +66,28 @@ from cometmq.wire.record.properties import parse_properties
 
 _OK: Final = PutStatus.PUT_OK
 _QUEUED_TYPES: Final = (TransactionType.NONE, TransactionType.COMMIT)
-_KINDS: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
+_MESSAGE_TYPES: Final = {DELAY_TOPIC: DELAYED, TIMER_TOPIC: DELAYED, TRANS_HALF_TOPIC: TRANSACTION}
 """The message type by the topic in which it waits."""
 
 
-class Finish(Protocol):
-    """Answers a send whose message was put, or could not be put."""
+class PutSend(NamedTuple):
+    """A send whose message, or batch, was put or could not be put."""
 
-    def __call__(
-        self,
-        result: PutResult,
-        request: Command,
-        connection: Connection,
-        *,
-        queue_id: int,
-        unique_key: str | None,
-        waits: bool,
-        topic_made: bool,
-        handle: str | None = None,
-    ) -> Answer | Deferred: ...
+    result: PutResult
+    queue_id: int
+    unique_key: str | None
+    waits: bool
+    """Whether the sender waits for the disk."""
+    topic_made: bool
+    """Whether the topic was made for it."""
+    recall_handle: str | None = None
 
 
-class Sending:
+Finish = Callable[[PutSend, Command, Connection], Answer | Deferred]
+"""Answers a send."""
+
+
+class MessageSender:
     """Puts the messages of sends; belongs to the event loop."""
 
     def __init__(
@@ -138,6 +138,28 @@ class Sending:
                 self.hosts[connection] = packed
         return packed
 
+    def record(
+        self,
+        header: AnySend,
+        target: SendTarget,
+        connection: Connection,
+        queue_id: int,
+        body: Body,
+        properties_block: bytes = b"",
+    ) -> Record:
+        """The record of a message, or the head of a batch, as its request says."""
+        return Record(
+            header.topic,
+            body,
+            properties_block,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=self.born_host(connection),
+            reconsume_times=header.reconsume_times or 0,
+        )
+
     # One message
 
     def send(
@@ -168,23 +190,15 @@ class Sending:
         started = perf_counter()
         result = self._store.put(record)
         self._count(header.topic, record.topic, result, started)
-        handle = None
+        recall = None
         if record.topic == DELAY_TOPIC:
             self._delays.stored(record)
         elif record.topic == TIMER_TOPIC:
-            handle = recall_handle(properties, self._settings.broker.broker_name)
+            recall = recall_handle(properties, self._settings.broker.broker_name)
         elif record.topic == TRANS_HALF_TOPIC and result.status is _OK:
             self.open_transactions.add(properties[REAL_TOPIC], 1)
-        return (finish or self.finish)(
-            result,
-            request,
-            connection,
-            queue_id=queue_id,
-            unique_key=properties.get(UNIQ_KEY),
-            waits=properties.get(WAIT) != "false",
-            topic_made=self._topics.generation != topics_before,
-            handle=handle,
-        )
+        send = self._put_send(result, queue_id, properties, topics_before, recall)
+        return (finish or self.finish)(send, request, connection)
 
     def _record(
         self,
@@ -196,16 +210,7 @@ class Sending:
         added: Mapping[str, str] | None,
     ) -> tuple[Record, dict[str, str]]:
         properties = self._properties(header, added)
-        record = Record(
-            header.topic,
-            request.body,
-            queue_id=queue_id,
-            flag=header.flag,
-            sys_flag=header.sys_flag | target.sys_flag,
-            born_timestamp_ms=header.born_timestamp,
-            born_host=self.born_host(connection),
-            reconsume_times=header.reconsume_times or 0,
-        )
+        record = self.record(header, target, connection, queue_id, request.body)
         if header.topic.startswith(RETRY_PREFIX):
             self._retries.redirect(header, request.version, record, properties)
         properties.setdefault(UNIQ_KEY, self._ids.next_id())
@@ -275,85 +280,66 @@ class Sending:
         except ProtocolError as error:
             raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, error.message) from None
         refuse_large_batch(items, len(request.body))
-        head = Record(
-            topic,
-            b"",
-            stored_block(properties),
-            queue_id=self._queue_id(header, target),
-            flag=header.flag,
-            sys_flag=header.sys_flag | target.sys_flag,
-            born_timestamp_ms=header.born_timestamp,
-            born_host=self.born_host(connection),
-            reconsume_times=header.reconsume_times or 0,
-        )
+        queue_id, block = self._queue_id(header, target), stored_block(properties)
+        head = self.record(header, target, connection, queue_id, b"", block)
         batch = MessageBatch(head, items, len(request.body))
         started = perf_counter()
         result = self._store.put_batch(batch)
         self._count(topic, topic, result, started)
-        return finish(
-            result,
-            request,
-            connection,
-            queue_id=head.queue_id,
-            unique_key=properties.get(UNIQ_KEY),
-            waits=properties.get(WAIT) != "false",
-            topic_made=self._topics.generation != topics_before,
-        )
+        return finish(self._put_send(result, head.queue_id, properties, topics_before), request, connection)
+
+    def _put_send(
+        self,
+        result: PutResult,
+        queue_id: int,
+        properties: Mapping[str, str],
+        topics_before: int,
+        recall: str | None = None,
+    ) -> PutSend:
+        waits, topic_made = properties.get(WAIT) != "false", self._topics.generation != topics_before
+        return PutSend(result, queue_id, properties.get(UNIQ_KEY), waits, topic_made, recall)
 
     def _count(self, topic: str, stored_in: str, result: PutResult, started: float) -> None:
         if result.status is _OK:
             size = result.end_offset - result.physical_offset
-            kind = _KINDS.get(stored_in, PLAIN)
-            self._traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, kind)
+            message_type = _MESSAGE_TYPES.get(stored_in, PLAIN)
+            self._traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, message_type)
 
     # Answers
 
-    def finish(
-        self,
-        result: PutResult,
-        request: Command,
-        connection: Connection,
-        *,
-        queue_id: int,
-        unique_key: str | None,
-        waits: bool,
-        topic_made: bool,
-        handle: str | None = None,
-    ) -> Answer | Deferred:
+    def finish(self, send: PutSend, request: Command, connection: Connection) -> Answer | Deferred:
         """The answer to a send, now or when the message is safe."""
-        if result.status is not _OK:
-            return self.answers.not_stored(result.status)
+        if send.result.status is not _OK:
+            return self.answers.not_stored(send.result.status)
 
         def answer(status: PutStatus) -> Answer:
-            return self.answers.stored(result, status, queue_id, unique_key, handle)
+            return self.answers.stored(
+                send.result, status, send.queue_id, send.unique_key, send.recall_handle
+            )
 
-        return self.answer_when_safe(result, request, connection, answer, waits=waits, topic_made=topic_made)
+        return self.answer_when_safe(send, request, connection, answer)
 
     def answer_when_safe(
         self,
-        result: PutResult,
+        send: PutSend,
         request: Command,
         connection: Connection,
         answer: Callable[[PutStatus], Answer],
-        *,
-        waits: bool,
-        topic_made: bool,
     ) -> Answer | Deferred:
         """Answer for a message that was put, now or when it, and its new topic, are on the disk."""
-        waits = waits and self.waits_for_flush
-        if topic_made:
-            saved = self._topic_file.when_saved
+        waits = send.waits and self.waits_for_flush
+        if send.topic_made:
 
             def after_save(_: OSError | None) -> None:  # the table is saved later, if not now
                 if waits:
-                    self.answer_when_flushed(result, request, connection, answer)
+                    self.answer_when_flushed(send.result, request, connection, answer)
                 else:
                     connection.answer(request, answer(_OK))
 
-            saved(after_save)
+            self._topic_file.when_saved(after_save)
             return DEFERRED
         if waits:
-            return self.answer_when_flushed(result, request, connection, answer)
+            return self.answer_when_flushed(send.result, request, connection, answer)
         return answer(_OK)
 
     def answer_when_flushed(

@@ -1,4 +1,4 @@
-"""Counters of an endpoint by request code: plain integers on the hot path; readers take a snapshot.
+"""Counters of an endpoint by request code: plain integers on the hot path.
 
 Unknown codes are counted together, so that a peer cannot grow the table by inventing codes. Latencies are
 counted by range; those of deferred answers apart, because most of theirs is waiting. These are dataclasses:
@@ -10,8 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
-
-import msgspec
 
 UNKNOWN_CODE = -1
 LATENCY_BOUNDS_S: Final = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)
@@ -101,7 +99,3 @@ class RemotingMetrics:
 
     def count_closed(self, reason: str) -> None:
         self.closed[reason] = self.closed.get(reason, 0) + 1
-
-    def snapshot(self) -> RemotingMetrics:
-        """A copy that no longer changes."""
-        return msgspec.convert(msgspec.to_builtins(self), RemotingMetrics, strict=False)

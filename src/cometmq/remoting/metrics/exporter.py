@@ -68,12 +68,12 @@ class MetricsExporter:
     def _listen(self) -> None:
         import prometheus_client  # noqa: F401 - so that no scrape has to wait for it
 
-        from cometmq.remoting.metrics.status_server import StatusServer, verdict
+        from cometmq.remoting.metrics.status_server import StatusServer, health_page
 
         pages = {
             "/metrics": self._metrics_page,
-            "/health": lambda _: verdict(self.sickness()),
-            "/ready": lambda _: verdict(self.sickness() or self.unreadiness()),
+            "/health": lambda _: health_page(self.unhealthy_reason()),
+            "/ready": lambda _: health_page(self.unhealthy_reason() or self.unready_reason()),
         }
         try:
             self._server = StatusServer(self._host, self.port, pages)
@@ -95,14 +95,14 @@ class MetricsExporter:
 
     # How the server is
 
-    def sickness(self) -> str | None:
+    def unhealthy_reason(self) -> str | None:
         """Returns why the process should be restarted, or None."""
         silent_s = self.probe.silent_s
         if silent_s > HANGS_AFTER_S:
             return f"the event loop has not answered for {silent_s:.0f} s; something blocks it"
         return None
 
-    def unreadiness(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Returns why the server should get no work, or None."""
         return None if self.is_serving else "not started yet, or about to stop"
 

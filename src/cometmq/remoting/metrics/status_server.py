@@ -54,7 +54,7 @@ class _Request(NamedTuple):
     accept: str
 
 
-def verdict(trouble: str | None) -> Page:
+def health_page(trouble: str | None) -> Page:
     """Returns the page of a check: `ok`, or the problem."""
     if trouble is None:
         return Page(HTTPStatus.OK, TEXT, b"ok\n")

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Buffer, Disk, DiskFile
 from cometmq.store.index.arrays import arrays_are_loaded, lead, load_arrays, pack_entries, seconds_since
+from cometmq.store.log.mapped_files import erase_after
 
 if TYPE_CHECKING:  # NumPy is no requirement of a broker
     from cometmq.store.index.arrays import Columns
@@ -374,7 +375,7 @@ class IndexFile:
         slots, self.used_slots = slots_for(self._file.buffer, self._entries_at, good, self._slots)
         if self._file.buffer[HEADER.size : self._entries_at] != slots:
             self._file.write_through(HEADER.size, slots)
-        self._clear_from(good)
+        erase_after(self._file, self._entries_at + good * ENTRY.size)  # where new entries will be
         if not is_whole:
             self.end_offset = self._physical_offset(good - 1)
             self.end_time_ms = store_time(self.end_offset) or self._time_of(good - 1)
@@ -382,15 +383,6 @@ class IndexFile:
         # Before anything is put: dropped entries could still be on the disk, among new ones.
         self.sync()
         return is_whole
-
-    def _clear_from(self, number: int) -> None:
-        """Zero what is left where new entries will be."""
-        for start, end in self._file.data_ranges(self._entries_at + number * ENTRY.size):
-            for at in range(start, end, _CHUNK):
-                size = min(_CHUNK, end - at)
-                if self._file.buffer[at : at + size] != _ZEROS[:size]:
-                    self._file.reserve(at, at + size)
-                    self._file.write_through(at, _ZEROS[:size])
 
     def _time_of(self, number: int) -> int:
         """The store time of an entry, to the second."""

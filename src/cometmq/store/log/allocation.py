@@ -24,7 +24,7 @@ from typing import Final
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Buffer
-from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.store.log.mapped_files import PAGE, MappedFile, MappedFiles
 
 _POPULATE_WRITE: Final = 23
 
@@ -37,7 +37,6 @@ if _madvise is not None:
 
 log = logging.getLogger("cometmq.store")
 WAIT_MS: Final = 5000
-PAGE: Final = 4096
 _PAGES_AT_ONCE: Final = 64
 WarmUp = Callable[[MappedFile], None]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.store.log.group_walk import RecordGroup
+from cometmq.store.log.group_walk import GroupWalk, RecordGroup
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.log.reader import LogReader
 from cometmq.wire.record.codec import Record, decode_record
@@ -77,7 +77,7 @@ def after_damage(log: LogReader, offset: int) -> int:
 def walk_over_damage(log: LogReader, start: int, limit: int) -> Iterator[RecordGroup | Record]:
     """Walk all readable records of the log from one offset to another."""
     while start < limit:
-        walk = log.walk_groups(start, limit)
+        walk = GroupWalk(log.files, start, limit)
         yield from walk
         if walk.end is not WalkEnd.MALFORMED:
             return

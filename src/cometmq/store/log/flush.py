@@ -27,11 +27,11 @@ from typing import Final, Protocol
 from cometmq.model.histogram import Histogram
 from cometmq.ports.descriptors import NotOpenedError
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.mapped_files import PAGE
 from cometmq.store.status import PutStatus
 
 log = logging.getLogger("cometmq.store")
 
-PAGE: Final = 4096
 _TRY_AGAIN_S: Final = 0.1
 SYNC_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -62,7 +62,7 @@ class Flusher:
         *,
         on_begin: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
-        on_failure: Callable[[BaseException], None] | None = None,
+        on_failure: Callable[[BaseException], object] | None = None,
     ) -> None:
         self._target = target
         self._executor = executor

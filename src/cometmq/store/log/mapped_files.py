@@ -27,6 +27,43 @@ from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Disk, DiskFile, Entry, SystemFile, used_percent
 
 NAME_DIGITS: Final = 20
+PAGE: Final = 4096
+_STEP: Final = 1024 * 1024
+_ZEROS: Final = bytes(_STEP)
+
+
+def erase_after(file: DiskFile, start: int) -> int:
+    """Zero everything in a file from a position on; returns how many bytes were written. Blocks.
+
+    Only pages with content are written, so that it takes no room on the disk.
+    """
+    erased = 0
+    # Before anything is read, because pages that the kernel reads ahead count as written.
+    for at, range_end in file.data_ranges(start):
+        while at < range_end:
+            step_end = min((at // _STEP + 1) * _STEP, range_end)
+            file.fetch(at, step_end)
+            while at < step_end:
+                end = _end_of_pages(file, at, step_end, empty=False)
+                if at < end:
+                    file.reserve(at, end)
+                    file.buffer[at:end] = _ZEROS[: end - at]
+                    file.wrote(at, end)
+                    erased += end - at
+                at = _end_of_pages(file, end, step_end, empty=True)
+    return erased
+
+
+def _end_of_pages(file: DiskFile, at: int, limit: int, *, empty: bool) -> int:
+    """Where the pages from a position on end that are all empty, or all not."""
+    if empty and file.buffer[at:limit] == _ZEROS[: limit - at]:
+        return limit
+    while at < limit:
+        end = min((at // PAGE + 1) * PAGE, limit)
+        if (file.buffer[at:end] == _ZEROS[: end - at]) is not empty:
+            break
+        at = end
+    return at
 
 
 class MappedFile:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from cometmq.store.log.group_walk import GroupWalk
 from cometmq.store.log.mapped_files import MappedFiles
-from cometmq.store.log.walk import RECORD_START, LogWalk, MarkedWalk
+from cometmq.store.log.walk import RECORD_START, LogWalk
 from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek_store_timestamp
 
 _NEAR: Final = 16 * 1024
@@ -102,31 +101,6 @@ class LogReader:
     ) -> LogWalk:
         """Walk the records from an offset to a limit, or to the end; see `FileWalk`."""
         return LogWalk(self.files, start, limit, check_crc=check_crc, verify_record_crc=verify_record_crc)
-
-    def walk_marked(self, start: int, marker: bytes) -> MarkedWalk:
-        """Walk the records whose properties contain certain bytes."""
-        return MarkedWalk(self.files, start, marker)
-
-    def walk_groups(
-        self,
-        start: int,
-        limit: int | None = None,
-        *,
-        check_crc: bool = False,
-        verify_record_crc: bool = False,
-        one_by_one: bool = False,
-        with_arrivals: bool = False,
-    ) -> GroupWalk:
-        """Walk what dispatch needs of the records, many at a time; see `GroupWalk`."""
-        return GroupWalk(
-            self.files,
-            start,
-            limit,
-            check_crc=check_crc,
-            verify_record_crc=verify_record_crc,
-            one_by_one=one_by_one,
-            with_arrivals=with_arrivals,
-        )
 
 
 def _joined(ranges: Iterable[tuple[int, int]], file_size: int) -> Iterator[tuple[int, int]]:

@@ -12,13 +12,10 @@ Rules kept here:
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.ports.disk import Disk
 from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.queue.files import FolderFiles
-from cometmq.store.queue.open_files import OpenFiles
 
 _HEAD: Final = struct.Struct(">hqqh")
 _SIZE: Final = struct.Struct(">h")
@@ -46,27 +43,16 @@ class ExtUnit(NamedTuple):
     filter_bits: bytes
 
 
-class ConsumeQueueExt:
-    """The extensions of one consume queue."""
+class ConsumeQueueExt(FolderFiles):
+    """The extensions of one consume queue, in the folder `<topic>/<queue id>` of all extensions."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        folder: Path,
-        file_size: int,
-        *,
-        writable: bool = True,
-        open_files: OpenFiles | None = None,
-    ) -> None:
-        """The folder is `<topic>/<queue id>` in the folder of all extensions."""
-        self._files = FolderFiles(disk, folder, file_size, writable=writable, open_files=open_files)
-        self._next_start = 0
-        """The earliest start of the next file."""
+    _next_start = 0
+    """The earliest start of the next file."""
 
     def put(self, tags_code: int, store_time_ms: int, filter_bits: bytes) -> int | None:
         """Write an extension; returns its address, or None if it is too long or no address is left."""
         size = _HEAD.size + len(filter_bits)
-        if size > min(MAX_UNIT_SIZE, self._files.file_size - _END_ROOM):
+        if size > min(MAX_UNIT_SIZE, self.file_size - _END_ROOM):
             return None
         mapped = self._with_room(size)
         at = mapped.wrote
@@ -82,15 +68,15 @@ class ConsumeQueueExt:
         return address
 
     def _with_room(self, size: int) -> MappedFile:
-        files = self._files.files
+        files = self.files
         last = files[-1] if files and files[-1].end > self._next_start else None
         if last is not None and not last.is_full:
-            self._files.map(last)
+            self.map(last)
             if size <= last.size - last.wrote - _END_ROOM:
                 return last
             self._end(last)
         start = max(files[-1].end if files else 0, self._next_start)
-        return self._files.add(self._files.create(start))
+        return self.add(self.create(start))
 
     def _end(self, mapped: MappedFile) -> None:
         """Mark the rest of a file as empty."""
@@ -103,7 +89,7 @@ class ConsumeQueueExt:
     def get(self, address: int) -> ExtUnit | None:
         """The extension at an address; None if it does not exist, or no longer."""
         offset = address - _FIRST_ADDRESS
-        mapped = self._files.at(offset) if is_ext_address(address) else None
+        mapped = self.at(offset) if is_ext_address(address) else None
         if mapped is None:
             return None
         at = offset - mapped.start
@@ -118,9 +104,9 @@ class ConsumeQueueExt:
 
     def load(self) -> None:
         """Map the files and find the end; call `cut_after` next."""
-        self._files.load()
-        if self._files.files:
-            last = self._files.map(self._files.files[-1])
+        super().load()
+        if self.files:
+            last = self.map(self.files[-1])
             at = 0
             while size := _size_at(last, at, last.size):
                 at += size
@@ -129,39 +115,28 @@ class ConsumeQueueExt:
     def cut_after(self, address: int | None) -> None:
         """Drop everything after the last address that a queue unit refers to; all, if none does."""
         if address is None:
-            self._files.remove_all()
+            self.remove_all()
             return
         offset = address - _FIRST_ADDRESS
         unit_size = (
             0
-            if (mapped := self._files.at(offset)) is None
+            if (mapped := self.at(offset)) is None
             else _size_at(mapped, offset - mapped.start, mapped.wrote)
         )
         if mapped is None or unit_size == 0:
             # A crash took it. The addresses up to there are in use, so the next file begins after them.
-            self._next_start = (offset // self._files.file_size + 1) * self._files.file_size
+            self._next_start = (offset // self.file_size + 1) * self.file_size
             return
         end = offset + unit_size
-        for later in [each for each in self._files.files if each.start > offset]:
-            self._files.remove(later)
+        for later in [each for each in self.files if each.start > offset]:
+            self.remove(later)
         mapped.wrote = end - mapped.start
         mapped.flushed = 0
 
     def remove_before(self, address: int) -> None:
         """Remove the files that end before an address."""
-        for mapped in [each for each in self._files.files if each.end < address - _FIRST_ADDRESS]:
-            self._files.remove(mapped)
-
-    def sync(self, renamed: list[FolderFiles] | None = None) -> None:
-        """Sync everything written so far; for `renamed` see `FolderFiles.sync`."""
-        self._files.sync(renamed)
-
-    def close(self) -> None:
-        self._files.close()
-
-    def destroy(self) -> None:
-        """Remove the files and the folder."""
-        self._files.destroy()
+        for mapped in [each for each in self.files if each.end < address - _FIRST_ADDRESS]:
+            self.remove(mapped)
 
 
 def _size_at(mapped: MappedFile, at: int, end: int) -> int:

@@ -69,6 +69,14 @@ class _Measured(msgspec.Struct, frozen=True):
     """Why the log ends there."""
 
 
+class _MissingUnits(Exception):  # noqa: N818 - ends a walk, and is no error
+    """A queue lacks units from a physical offset on."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.start = start
+
+
 class Recovery:
     """The recovery of a store whose files are loaded. Blocks."""
 
@@ -96,7 +104,7 @@ class Recovery:
 
     def run(self, *, stopped_orderly: bool, repaired: bool = False) -> Recovered:
         """Recover; `repaired` if the log was changed in its middle."""
-        ends = self._saved_ends()
+        ends = dict(self._tables.queue_ends or {})  # at the last orderly stop
         if not self._log.files.files:
             return self._begin_anew(ends, stopped_orderly=stopped_orderly)
         if self._config.recover_what_is_left:
@@ -110,7 +118,7 @@ class Recovery:
         start = self._orderly_start(built) if stopped_orderly else self._start_before_checkpoint()
         if repaired:
             start = self._log.min_offset
-        measured = self._measure(start) if stopped_orderly else self._replay(start)
+        measured = self._walk_to_end(start) if stopped_orderly else self._replay(start)
         end = measured.end
         if not self._config.recover_what_is_left:
             self._refuse_loss(measured, built if stopped_orderly else -1)
@@ -177,19 +185,21 @@ class Recovery:
 
     # Walk and replay
 
-    def _walk(self, start: int) -> GroupWalk:
-        return self._log.walk_groups(
+    def _walk_to_end(
+        self, start: int, each: Callable[[RecordGroup | Record], None] | None = None
+    ) -> _Measured:
+        """Walk to the end of the log, with a call for each group or record."""
+        walk = GroupWalk(
+            self._log.files,
             start,
             check_crc=self._config.check_crc_on_recover,
             verify_record_crc=self._config.force_verify_prop_crc,
             one_by_one=self._config.enable_multi_dispatch,
         )
-
-    def _measure(self, start: int) -> _Measured:
-        """Walk to the end of the log."""
-        walk = self._walk(start)
         records = last_stored_ms = latest_ms = 0
         for found in walk:
+            if each is not None:
+                each(found)
             count, last_stored_ms = _extent(found)
             latest_ms = max(latest_ms, last_stored_ms)
             records += count
@@ -208,23 +218,18 @@ class Recovery:
         self._queues.truncate(start, self._is_right)
         self._bring_up_index(start)
         checked: set[tuple[str, int]] = set()
-        while isinstance(replayed := self._replay_from(start, checked), int):
-            self._dispatch(min(replayed, start), start)  # missing units come first
-        return replayed
 
-    def _replay_from(self, start: int, checked: set[tuple[str, int]]) -> _Measured | int:
-        """Replay; or, as soon as a queue turns out to lack units, return where they begin."""
-        walk = self._walk(start)
-        records = last_stored_ms = latest_ms = 0
-        for found in walk:
+        def dispatch(found: RecordGroup | Record) -> None:
             gap = self._gap_before(found, checked)
             if gap is not None:
-                return gap
+                raise _MissingUnits(gap)
             self._must(self._dispatcher.dispatch_found(found))
-            count, last_stored_ms = _extent(found)
-            latest_ms = max(latest_ms, last_stored_ms)
-            records += count
-        return _Measured(walk.position, records, last_stored_ms, latest_ms, walk.error)
+
+        while True:
+            try:
+                return self._walk_to_end(start, dispatch)
+            except _MissingUnits as missing:
+                self._dispatch(min(missing.start, start), start)  # they come first
 
     def _gap_before(self, found: RecordGroup | Record, checked: set[tuple[str, int]]) -> int | None:
         """Where missing units begin that should precede those of a group; None if none are missing.
@@ -320,10 +325,6 @@ class Recovery:
                 self._log.max_offset,
                 f"they are cut off with all that follows, because of what is {measured.error.message}",
             )
-
-    def _saved_ends(self) -> dict[QueueName, int]:
-        """Where queues ended at the last orderly stop."""
-        return {} if self._tables.queue_ends is None else dict(self._tables.queue_ends)
 
     def _is_known(self, topic: str) -> bool:
         known = self._tables.known_topics

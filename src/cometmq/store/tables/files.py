@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from cometmq.model.errors import CometError, HeaderError, StoreError
-from cometmq.ports.disk import Disk
+from cometmq.ports.disk import Disk, DiskFile
 from cometmq.store.tables.tables import ConfigTable, TopicTable
 from cometmq.wire.json.pretty import dumps_table, loads_table
 
@@ -35,6 +35,14 @@ def move_away(disk: Disk, path: Path) -> None:
     names = (f"{path.name}.unreadable{number}" for number in ("", *range(2, 100)))
     disk.rename(path, next(name for name in names if name not in taken))
     disk.sync_folder(path.parent)
+
+
+def make_file(disk: Disk, path: Path, size: int) -> DiskFile:
+    """Create a file of a fixed size; its name is on the disk when this returns."""
+    file = disk.create(path, size)
+    file.sync()
+    disk.sync_folder(path.parent)
+    return file
 
 
 class ConfigFile(Generic[Table]):
@@ -91,7 +99,7 @@ class ConfigFile(Generic[Table]):
         if not data:
             return None, _EMPTY
         try:
-            return self._decode(data), None
+            return loads_table(self._kind, data), None
         except HeaderError as error:
             return None, error.message
 
@@ -109,9 +117,6 @@ class ConfigFile(Generic[Table]):
             f"{path} cannot be read ({trouble or backup_trouble}), and has no back-up; "
             "repair it, or move it away to begin with an empty table"
         )
-
-    def _decode(self, data: bytes) -> Table:
-        return loads_table(self._kind, data)
 
 
 def known_topics(disk: Disk, root: Path) -> frozenset[str] | None:

@@ -205,18 +205,3 @@ class TransactionMetricsTable(ConfigTable):
 
     data_version: DataVersion | None = None
     transaction_count: dict[str, Metric] = msgspec.field(default_factory=dict)
-
-
-CONFIG_TABLES: Final[tuple[type[ConfigTable], ...]] = (
-    TopicTable,
-    TopicQueueMappingTable,
-    ConsumerOffsetTable,
-    LmqConsumerOffsetTable,
-    SubscriptionGroupTable,
-    DelayOffsetTable,
-    MessageRequestModeTable,
-    ConsumerFilterTable,
-    ConsumerOrderTable,
-    TimerMetricsTable,
-    TransactionMetricsTable,
-)

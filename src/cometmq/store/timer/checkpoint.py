@@ -15,6 +15,7 @@ import msgspec
 from cometmq.model.errors import StoreError
 from cometmq.model.topic import DataVersion
 from cometmq.ports.disk import Disk, DiskFile
+from cometmq.store.tables.files import make_file
 
 FILE_SIZE: Final = 4096
 
@@ -37,25 +38,14 @@ class TimerProgress(msgspec.Struct, frozen=True):
 
     def pack(self) -> bytes:
         """Encode for the file and for a slave."""
-        version = self.data_version
-        return _PROGRESS.pack(
-            self.last_read_time_ms,
-            self.last_timer_log_flush_pos,
-            self.last_timer_queue_offset,
-            self.master_timer_queue_offset,
-            version.state_version,
-            version.timestamp,
-            version.counter,
-        )
+        *numbers, version = msgspec.structs.astuple(self)
+        return _PROGRESS.pack(*numbers, *msgspec.structs.astuple(version))
 
     @classmethod
     def unpack(cls, data: bytes) -> TimerProgress:
         """Decode; the answer of an older master may end before the version."""
-        read_time_ms, flush_pos, offset, master_offset, state_version, timestamp, counter = _PROGRESS.unpack(
-            data.ljust(_PROGRESS.size, b"\0")
-        )
-        version = DataVersion(state_version, timestamp, counter)
-        return cls(read_time_ms, flush_pos, offset, master_offset, version)
+        numbers = _PROGRESS.unpack(data.ljust(_PROGRESS.size, b"\0"))
+        return cls(*(*numbers[:4], DataVersion(*numbers[4:])))
 
 
 class TimerCheckpoint:
@@ -89,22 +79,15 @@ class TimerCheckpoint:
         try:
             file = self._disk.open(self._path)
         except FileNotFoundError:
-            return self._create()
+            file = make_file(self._disk, self._path, FILE_SIZE)
         except IsADirectoryError:
             raise StoreError(f"{self._path} is a folder, and has to be a file; {_MOVE_AWAY}") from None
         if file.size == 0:  # left by a crash
             file.close()
             self._disk.remove(self._path)
-            return self._create()
+            file = make_file(self._disk, self._path, FILE_SIZE)
         if file.size < _PROGRESS.size:
             file.close()
             raise StoreError(f"{self._path} has {file.size} bytes, expected {FILE_SIZE}; {_MOVE_AWAY}")
         file.reserve(0, _PROGRESS.size)
-        return file
-
-    def _create(self) -> DiskFile:
-        file = self._disk.create(self._path, FILE_SIZE)
-        file.reserve(0, FILE_SIZE)
-        file.sync()
-        self._disk.sync_folder(self._path.parent)
         return file

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk
-from cometmq.store.log.mapped_files import MappedFile, MappedFiles
+from cometmq.store.log.mapped_files import MappedFile, MappedFiles, erase_after
 from cometmq.store.timer.wheel import TimerWheel
 from cometmq.wire.record.layout import MAGIC_FILLER
 
@@ -39,8 +39,6 @@ MAGIC_DELETE: Final = 4
 _MAGIC_BITS: Final = 0xF
 _FILLER_SIZE: Final = 16
 _RESERVE_STEP: Final = 64 * 1024
-_PAGE_SIZE: Final = 4096
-_ZEROS: Final = bytes(_PAGE_SIZE)
 _NO_END: Final = 2**63
 
 _SIZE: Final = Struct(">i")
@@ -197,7 +195,7 @@ class TimerLog:
         if last is not None:
             last.wrote = min(last.wrote, max(end - last.start, 0))
             last.flushed = min(last.flushed, last.wrote)
-            if _erase(last, last.wrote):
+            if erase_after(last.file, last.wrote):
                 last.file.sync()
                 last.flushed = last.wrote
 
@@ -274,22 +272,6 @@ class TimerLogScan:
 
 def _is_record(size: int, magic: int, message_size: int) -> bool:
     return size == RECORD_SIZE and magic | _MAGIC_BITS == _MAGIC_BITS and message_size > 0
-
-
-def _erase(mapped: MappedFile, start: int) -> bool:
-    """Zero everything from a position on; returns whether something was there.
-
-    Only pages with content are written, so that it takes no room on the disk.
-    """
-    erased = False
-    for first in range(start - start % _PAGE_SIZE, mapped.size, _PAGE_SIZE):
-        at, end = max(first, start), min(first + _PAGE_SIZE, mapped.size)
-        if mapped.buffer[at:end] != _ZEROS[: end - at]:
-            mapped.file.reserve(at, end)
-            mapped.buffer[at:end] = _ZEROS[: end - at]
-            mapped.file.wrote(at, end)
-            erased = True
-    return erased
 
 
 def recover_timers(log: TimerLog, wheel: TimerWheel, start: int, message_end: int | None = None) -> int:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import Disk, DiskFile
-from cometmq.store.tables.files import move_away
+from cometmq.store.tables.files import make_file, move_away
 
 log = logging.getLogger("cometmq.store")
 
@@ -28,7 +28,6 @@ SLOT_SIZE: Final = 32
 PRECISION_MS: Final = 1000
 
 _SLOT: Final = Struct(">qqqii")
-_TIME: Final = Struct(">q")
 _BLOCK_SLOTS: Final = 128
 _BLOCK_SIZE: Final = _BLOCK_SLOTS * SLOT_SIZE
 _RESERVE_STEP: Final = 16 * _BLOCK_SIZE
@@ -76,7 +75,7 @@ class TimerWheel:
         """Read the file, or make it; returns whether it was made."""
         self._file = self._open()
         if self._file is None:
-            self._file = self._create()
+            self._file = make_file(self._disk, self._path, self._size)
             return True
         for start in range(0, self._size, _BLOCK_SIZE):
             block = self._file.buffer[start : start + _BLOCK_SIZE]
@@ -106,12 +105,6 @@ class TimerWheel:
         )
         move_away(self._disk, self._path)
         return None
-
-    def _create(self) -> DiskFile:
-        file = self._disk.create(self._path, self._size)
-        file.sync()
-        self._disk.sync_folder(self._path.parent)
-        return file
 
     def get(self, time_ms: int) -> Slot | None:
         """The timers of a moment."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -44,13 +45,11 @@ def dump_topic(
     """The messages of a topic, queue by queue in the order of their offsets, at most `limit` of them."""
     survey = survey_store(disk, root, config)
     log = open_log(disk, survey)
-    try:
+    with closing(log.files):
         for number, message in enumerate(_messages(disk, survey, log, topic, queue_id, from_offset)):
             if number == limit:
                 return
             yield message
-    finally:
-        log.files.close()
 
 
 def _messages(
@@ -66,13 +65,10 @@ def _messages(
         there = ", ".join(str(found.queue_id) for found in of_topic)
         raise StoreError(f"topic {topic!r} has no queue {queue_id} in {survey.root}, but {there}")
     for found in wanted:
-        queue = open_queue(disk, survey, found)
-        try:
+        with closing(open_queue(disk, survey, found)) as queue:
             for queue_offset, unit in _units(queue, from_offset):
                 if unit[0] >= log.min_offset:
                     yield _message(log, found.topic, found.queue_id, queue_offset, unit)
-        finally:
-            queue.close()
 
 
 def _units(queue: ConsumeQueue, from_offset: int) -> Iterator[tuple[int, Unit]]:

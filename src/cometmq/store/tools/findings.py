@@ -42,6 +42,12 @@ class Findings:
         if len(self._kept) < MAX_FINDINGS:
             self._kept.append(Finding(file, offset, expected, str(found)))
 
+    def expect_nothing(self, file: Path, buffer: Buffer, start: int, end: int, expected: str) -> None:
+        """Add the first byte of a range that is not 0."""
+        at = first_set_byte(buffer, start, end)
+        if at is not None:
+            self.add(file, at, expected, f"{buffer[at]:#04x}")
+
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._kept)
 

@@ -6,6 +6,7 @@ read. Only the last file of the log is walked, so that a large store is shown at
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -94,7 +95,7 @@ def inspect_store(
     """Look at a store directory."""
     survey = survey_store(disk, root, config)
     log = open_log(disk, survey)
-    try:
+    with closing(log.files):
         return StoreSummary(
             root=str(root),
             in_use=in_use,
@@ -109,8 +110,6 @@ def inspect_store(
             checkpoint=_checkpoint(disk, root),
             misplaced=[str(path) for path in survey.misplaced],
         )
-    finally:
-        log.files.close()
 
 
 def _log(survey: Survey, log: LogReader) -> LogSummary:
@@ -150,11 +149,8 @@ def _queue(disk: Disk, survey: Survey, log: LogReader, found: FoundQueue) -> Que
 
 
 def _index(disk: Disk, found: FoundFile) -> IndexSummary:
-    file = disk.open(found.path, writable=False, scattered=True)
-    try:
+    with closing(disk.open(found.path, writable=False, scattered=True)) as file:
         header = read_header(file.buffer)
-    finally:
-        file.close()
     return IndexSummary(
         found.path.name,
         max(header.next_number - 1, 0),

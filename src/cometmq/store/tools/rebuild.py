@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -91,10 +92,8 @@ def rebuild_store(
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
             folders.remove_tree(root / (name + NEW))  # left by an interrupted rebuild
         log = open_log(disk, survey)
-        try:
+        with closing(log.files):
             rebuilt = _Rebuild(disk, clock, survey, log, config).run(progress)
-        finally:
-            log.files.close()
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
             exchange(disk, folders, root, name)
         return rebuilt

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -218,11 +218,8 @@ def _usual_size(files: Sequence[FoundFile]) -> int:
 def _index_layout(disk: Disk, files: Sequence[FoundFile], config: StoreConfig | None) -> IndexLayout | None:
     likely = [] if config is None else [IndexLayout(config.max_hash_slot_num, config.max_index_num)]
     for found in files:
-        file = disk.open(found.path, writable=False, scattered=True)
-        try:
+        with closing(disk.open(found.path, writable=False, scattered=True)) as file:
             layout = find_layout(file.buffer, found.size, likely)
-        finally:
-            file.close()
         if layout is not None:
             return layout
     return likely[0] if likely else None

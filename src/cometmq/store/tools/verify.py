@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -176,11 +177,8 @@ def _index_check(disk: Disk, survey: Survey, log_start: int, findings: Findings)
 
 
 def _has_entries(disk: Disk, found: FoundFile) -> bool:
-    file = disk.open(found.path, writable=False, scattered=True)
-    try:
+    with closing(disk.open(found.path, writable=False, scattered=True)) as file:
         return first_set_byte(file.buffer, 0, file.size) is not None
-    finally:
-        file.close()
 
 
 def _check_checkpoint(disk: Disk, survey: Survey, log_check: LogCheck, findings: Findings) -> None:

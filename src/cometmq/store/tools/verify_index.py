@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from cometmq.ports.disk import Buffer, Disk
 from cometmq.store.dispatch_rules import index_keys, is_indexed
 from cometmq.store.index.file import ENTRY, HEADER, SLOT, IndexHeader, IndexLayout, read_header
 from cometmq.store.index.key_hash import key_hashes
-from cometmq.store.tools.findings import Findings, first_set_byte
+from cometmq.store.tools.findings import Findings
 from cometmq.store.tools.survey import FoundFile
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.codec import Record
@@ -80,7 +81,7 @@ class IndexCheck:
         self._pass_over(record.physical_offset)
         if not is_indexed(record.sys_flag):
             return
-        self._compare(record, _hashes(record))
+        self._compare(record, key_hashes(java_hash(f"{record.topic}#"), *index_keys(record)))
 
     def _compare(self, record: Record, hashes: list[int]) -> None:
         """Compare the entries of a record, and note missing ones."""
@@ -162,20 +163,16 @@ class IndexCheck:
         # The first file ever counts from 0; the end of an expired file is unknown.
         end_ms = 0 if self._log_start == 0 else None
         for found in self._files:
-            file = self._disk.open(found.path, writable=False)
-            try:
+            with closing(self._disk.open(found.path, writable=False)) as file:
                 header = read_header(file.buffer)
                 for number, position, (key_hash, offset, seconds, _) in _entries(
                     file.buffer, self._layout, header
                 ):
                     yield IndexEntry(offset, key_hash, found.path, position, number, seconds, header, end_ms)
                 end_ms = header.end_time_ms
-            finally:
-                file.close()
 
     def _check_structure(self, found: FoundFile) -> None:
-        file = self._disk.open(found.path, writable=False)
-        try:
+        with closing(self._disk.open(found.path, writable=False)) as file:
             header = read_header(file.buffer)
             if not 0 <= header.next_number <= self._layout.entries:
                 expected = f"a number of entries up to {self._layout.entries}"
@@ -187,12 +184,8 @@ class IndexCheck:
                 (self._layout.entries_at, self._layout.entries_at + ENTRY.size),
                 (end_of_entries, file.size),
             ):
-                found_at = first_set_byte(file.buffer, start, min(end, file.size))
-                if found_at is not None:
-                    what = f"{file.buffer[found_at]:#04x}"
-                    self._findings.add(found.path, found_at, "nothing where no entry is", what)
-        finally:
-            file.close()
+                expected = "nothing where no entry is"
+                self._findings.expect_nothing(found.path, file.buffer, start, min(end, file.size), expected)
 
     def _check_chains(self, path: Path, buffer: Buffer, header: IndexHeader) -> array[int]:
         """Follow the entries in order; returns the expected slots."""
@@ -263,7 +256,3 @@ def _in_order(entries: Iterator[IndexEntry]) -> Iterator[IndexEntry]:
             last_offset = current.physical_offset
             yield current
         current = following
-
-
-def _hashes(record: Record) -> list[int]:
-    return key_hashes(java_hash(f"{record.topic}#"), *index_keys(record))

@@ -74,13 +74,9 @@ class LogCheck:
         path, rest = mapped.file.path, mapped.size - position
         if size != rest:
             self._findings.add(path, position, f"a filler of the {rest} bytes that are left", size)
-        self._expect_nothing(mapped, position + HEAD.size)
-
-    def _expect_nothing(self, mapped: MappedFile, position: int) -> None:
-        found_at = first_set_byte(mapped.buffer, position, mapped.size)
-        if found_at is not None:
-            found = f"{mapped.buffer[found_at]:#04x}"
-            self._findings.add(mapped.file.path, found_at, "nothing after the end of the log", found)
+        after = position + HEAD.size
+        expected = "nothing after the end of the log"
+        self._findings.expect_nothing(path, mapped.buffer, after, mapped.size, expected)
 
     def _after_damage(self, mapped: MappedFile, position: int, error: RecordError) -> int | None:
         """Report damage; returns the position of the next record, or None without one."""
@@ -89,9 +85,6 @@ class LogCheck:
             return None
         if mapped.size - position < HEAD.size and not is_last:
             return None  # the log of another broker may leave too little for a filler
-        self._findings.add(mapped.file.path, error.offset, error.expected, _found(error))
+        found = error.message.rpartition(", found ")[2]
+        self._findings.add(mapped.file.path, error.offset, error.expected, found)
         return next_in_file(mapped, position + 1)
-
-
-def _found(error: RecordError) -> str:
-    return error.message.rpartition(", found ")[2]

@@ -14,6 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -209,16 +210,13 @@ class QueueCheck:
         for each in found.files:
             if not each.size:
                 continue
-            file = disk.open(each.path, writable=False, scattered=True)
-            try:
+            with closing(disk.open(each.path, writable=False, scattered=True)) as file:
                 start = int(each.path.name)
                 wrote = min(max(end - start, 0), file.size)
                 for at in range(0, wrote, _BYTES_AT_ONCE):
                     chunk = file.buffer[at : min(at + _BYTES_AT_ONCE, wrote)]
                     yield from enumerate(UNIT.iter_unpack(chunk), (start + at) // UNIT_SIZE)
                 self._expect_nothing(each.path, file.buffer, wrote, file.size)
-            finally:
-                file.close()
 
     def _expect_nothing(self, path: Path, buffer: Buffer, start: int, end: int) -> None:
         found_at = first_set_byte(buffer, start, end)

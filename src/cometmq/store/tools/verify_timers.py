@@ -9,6 +9,7 @@ Rules kept here:
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,7 @@ def check_timers(disk: Disk, root: Path, log_end: int, findings: Findings) -> No
 
 def _check_file(disk: Disk, found: FoundFile, log_end: int, findings: Findings, *, is_last: bool) -> int:
     """Check the records of one file; returns the position after the last one."""
-    file = disk.open(found.path, writable=False)
-    try:
+    with closing(disk.open(found.path, writable=False)) as file:
         start, at = int(found.path.name), 0
         while at + RECORD_SIZE <= file.size and _is_record(file.buffer, at, start, log_end):
             at += RECORD_SIZE
@@ -66,8 +66,6 @@ def _check_file(disk: Disk, found: FoundFile, log_end: int, findings: Findings, 
                     found.path, at, "a timer record, or nothing from here on", _head(file.buffer, at)
                 )
         return end
-    finally:
-        file.close()
 
 
 def _is_record(buffer: Buffer, at: int, start: int, log_end: int) -> bool:
@@ -85,8 +83,7 @@ def _is_record(buffer: Buffer, at: int, start: int, log_end: int) -> bool:
 def _check_wheel(disk: Disk, path: Path, log_end: int, findings: Findings) -> None:
     if all(entry.name != path.name for entry in disk.entries(path.parent)):
         return
-    file = disk.open(path, writable=False)
-    try:
+    with closing(disk.open(path, writable=False)) as file:
         slots, rest = divmod(file.size, SLOT_SIZE)
         if rest or not slots:
             findings.add(path, file.size, f"a file of whole slots of {SLOT_SIZE} bytes", file.size)
@@ -99,8 +96,6 @@ def _check_wheel(disk: Disk, path: Path, log_end: int, findings: Findings) -> No
                 if any(slot) and not _is_slot(slot, at, slots, log_end):
                     expected = f"a slot of this position with records before {log_end}"
                     findings.add(path, at * SLOT_SIZE, expected, slot)
-    finally:
-        file.close()
 
 
 def _is_slot(slot: tuple[int, ...], index: int, slots: int, log_end: int) -> bool:

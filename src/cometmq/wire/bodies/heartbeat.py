@@ -116,7 +116,7 @@ def decode_heartbeat(body: Body) -> HeartbeatData:
             raise error from None
 
 
-_BY_PLACE: Final = {
+_BY_ORDINAL: Final = {
     "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
     "messageModel": ("BROADCASTING", "CLUSTERING"),
     "consumeFromWhere": (
@@ -137,37 +137,28 @@ def _mended(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     members = {name: _mended(each) for name, each in value.items() if each is not None}
-    for name, names in _BY_PLACE.items():
-        place = members.get(name)
-        if isinstance(place, int) and 0 <= place < len(names):
-            members[name] = names[place]
+    for name, names in _BY_ORDINAL.items():
+        ordinal = members.get(name)
+        if isinstance(ordinal, int) and 0 <= ordinal < len(names):
+            members[name] = names[ordinal]
     return members
 
 
 def heartbeat_fingerprint(data: HeartbeatData) -> int:
     """Returns a hash of groups and subscriptions."""
-    consumers = tuple(
-        _changed(group, subscription_data_set=tuple(_unversioned(each) for each in _sorted(group)))
-        for group in sorted(data.consumer_data_set, key=lambda each: each.group_name)
-    )
+    consumers = []
+    for group in sorted(data.consumer_data_set, key=lambda each: each.group_name):
+        read = sorted(group.subscription_data_set, key=lambda each: each.topic)
+        unversioned = tuple(msgspec.structs.replace(each, sub_version=0) for each in read)
+        consumers.append(msgspec.structs.replace(group, subscription_data_set=unversioned))
     producers = tuple(sorted(data.producer_data_set, key=lambda each: each.group_name))
-    plain = HeartbeatData("", producers, consumers)
+    plain = HeartbeatData("", producers, tuple(consumers))
     return java_hash(encode_heartbeat(plain).decode())
 
 
 def short_heartbeat(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
     """Returns a heartbeat without subscriptions, for a broker that knows its fingerprint."""
-    consumers = tuple(_changed(group, subscription_data_set=()) for group in data.consumer_data_set)
+    consumers = tuple(
+        msgspec.structs.replace(group, subscription_data_set=()) for group in data.consumer_data_set
+    )
     return HeartbeatData(data.client_id, data.producer_data_set, consumers, fingerprint, without_sub=True)
-
-
-def _sorted(group: ConsumerData) -> list[SubscriptionData]:
-    return sorted(group.subscription_data_set, key=lambda each: each.topic)
-
-
-def _unversioned(subscription: SubscriptionData) -> SubscriptionData:
-    return msgspec.structs.replace(subscription, sub_version=0)
-
-
-def _changed(group: ConsumerData, **members: Any) -> ConsumerData:
-    return msgspec.structs.replace(group, **members)

@@ -74,14 +74,6 @@ class Command(msgspec.Struct, gc=False):
     is_held: bool = False
     """Whether the request waits for a message."""
 
-    @property
-    def is_response(self) -> bool:
-        return self.flag & RESPONSE_FLAG != 0
-
-    @property
-    def is_oneway(self) -> bool:
-        return self.flag & ONEWAY_FLAG != 0
-
     def fields(self) -> dict[str, str | None]:
         """Returns the custom fields as text, in received order."""
         received = self.received_fields

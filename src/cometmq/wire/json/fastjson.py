@@ -79,7 +79,7 @@ def loads(
     if reader.pos != len(text):
         raise reader.error("end of text")
     if reader.has_refs:
-        return _Unfolding(value, max(len(text), _MIN_UNFOLDED)).unfold(value, max_depth)
+        return _ReferenceResolver(value, max(len(text), _MIN_UNFOLDED)).unfold(value, max_depth)
     return value
 
 
@@ -247,7 +247,7 @@ def bean_key(members: Mapping[str, Any]) -> BeanKey:
     return tuple(sorted(members.items(), key=lambda item: str(item[0])))
 
 
-class _Unfolding:
+class _ReferenceResolver:
     """Replaces back references by their targets.
 
     A few references to references can stand for billions of values, so their sum is bounded.

@@ -90,16 +90,16 @@ def _decompress_lz4(body: Body, max_size: int) -> bytes | None:
 
 def _decompress_zstd(body: Body, max_size: int) -> bytes | None:
     view = memoryview(body)
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     size = position = 0
     stream = None
     while position < len(view):
         if stream is None:
             stream = zstandard.ZstdDecompressor().decompressobj()
-        piece = stream.decompress(view[position : position + _ZSTD_SLICE])
+        chunk = stream.decompress(view[position : position + _ZSTD_SLICE])
         position += min(_ZSTD_SLICE, len(view) - position)
-        pieces.append(piece)
-        size += len(piece)
+        chunks.append(chunk)
+        size += len(chunk)
         if size > max_size:
             break
         if stream.eof:
@@ -108,7 +108,7 @@ def _decompress_zstd(body: Body, max_size: int) -> bytes | None:
     else:
         if stream is not None or not len(view):
             return None
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 _DECOMPRESSORS: Final[dict[CompressionType, Callable[[Body, int], bytes | None]]] = {

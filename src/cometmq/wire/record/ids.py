@@ -21,7 +21,6 @@ from cometmq.model.message import Host
 
 _PORT: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
-_UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _UNIQUE_FIXED: Final = struct.Struct(">HI")
 _PORT_MAX: Final = 65535
 _IPV4_LENGTH: Final = 4
@@ -35,16 +34,6 @@ PACKED_IPV6_LENGTH: Final = _IPV6_LENGTH + _PORT.size
 
 class IdError(ProtocolError):
     """A text that is not a message id, or bytes that are not a host."""
-
-
-class UniqueId(NamedTuple):
-    """The parts of a unique id. `month_ms` counts from the first of the month in the producer's time."""
-
-    ip: str
-    pid: int
-    process_constant: int
-    month_ms: int
-    counter: int
 
 
 class OffsetId(NamedTuple):
@@ -87,12 +76,6 @@ def decode_offset_id(text: str) -> OffsetId:
     if offset < 0:
         raise IdError(f"{text!r} is not an offset id: the offset {offset} is negative")
     return OffsetId(unpack_host(data[: -_OFFSET.size]), offset)
-
-
-def parse_unique_id(text: str) -> UniqueId:
-    data = _id_bytes(text, "a unique id")
-    address, tail = data[: -_UNIQUE_TAIL.size], data[-_UNIQUE_TAIL.size :]
-    return UniqueId(str(ip_address(address)), *_UNIQUE_TAIL.unpack(tail))
 
 
 def _id_bytes(text: str, what: str) -> bytes:

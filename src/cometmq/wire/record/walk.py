@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cometmq.model.message import StoredMessage
 from cometmq.wire.record.codec import Record, decode_record
-from cometmq.wire.record.compression import MAX_BODY_SIZE
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import FillerError, RecordError
 
@@ -43,15 +42,11 @@ class RecordWalk:
         offset: int = 0,
         limit: int | None = None,
         *,
-        check_crc: bool = False,
         decompress_body: bool = False,
-        max_body_size: int = MAX_BODY_SIZE,
     ) -> None:
         self._view = memoryview(buffer)
         self._limit = len(self._view) if limit is None else limit
-        self._check_crc = check_crc
         self._decompress_body = decompress_body
-        self._max_body_size = max_body_size
         self.position = offset
         self.end: WalkEnd | None = None
         self.error: RecordError | None = None
@@ -60,12 +55,7 @@ class RecordWalk:
         while self.position != self._limit:
             try:
                 record = decode_record(
-                    self._view,
-                    self.position,
-                    self._limit,
-                    check_crc=self._check_crc,
-                    decompress_body=self._decompress_body,
-                    max_body_size=self._max_body_size,
+                    self._view, self.position, self._limit, decompress_body=self._decompress_body
                 )
             except RecordError as error:
                 self.error = error

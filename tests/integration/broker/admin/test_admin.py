@@ -422,7 +422,7 @@ async def test_sends_that_wait_for_the_disk_are_the_queue_of_sends(monkeypatch: 
 
         monkeypatch.setattr(flusher._target, "sync", slow_sync)
         waiting = [asyncio.ensure_future(kit.send(body=b"%d" % number)) for number in range(3)]
-        await eventually(lambda: kit.broker.context.sending.pressure.waiting == 3, "they wait")
+        await eventually(lambda: kit.broker.context.sender.pressure.waiting == 3, "they wait")
         await eventually(lambda: flusher.longest_wait_s > 0.002, "for some time")
         table = await runtime_info(kit)
         assert table["sendThreadPoolQueueSize"] == "3"

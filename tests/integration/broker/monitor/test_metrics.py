@@ -237,7 +237,7 @@ async def test_what_a_processor_waits_with_is_counted() -> None:
             assert value(idle, "rocketmq_processor_watermark", {"processor": name}) == 0
         kit.broker.server.metrics.of(RequestCode.PULL_MESSAGE).running = 2
         kit.broker.fast_server.metrics.of(RequestCode.GET_BROKER_CONFIG).running = 1
-        kit.broker.context.sending.pressure.waits(3)
+        kit.broker.context.sender.pressure.waits(3)
         busy = await scraped(kit)
         counts = {
             name: value(busy, "rocketmq_processor_watermark", {"processor": name})

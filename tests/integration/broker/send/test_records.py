@@ -164,7 +164,7 @@ async def test_a_broker_that_is_busy_refuses_records() -> None:
     """B5"""
     async with running_broker() as kit:
         await kit.embedded.create_topic("orders", queues=1)
-        kit.broker.context.sending.pressure.refusal = (
+        kit.broker.context.sender.pressure.refusal = (
             "[REJECTREQUEST]system busy, start flow control for a while"
         )
         assert (await send(kit, request(MESSAGES))).code == ResponseCode.SYSTEM_BUSY

@@ -164,7 +164,7 @@ async def test_what_is_not_on_the_disk_yet_takes_a_bounded_share_of_the_memory()
     """B7: beyond it sends are refused until the disk has caught up."""
     async with running_broker() as kit:
         await kit.send()
-        pressure = kit.broker.context.sending.pressure
+        pressure = kit.broker.context.sender.pressure
         assert pressure.max_unflushed_bytes == physical_memory() // UNFLUSHED_SHARE
         pressure.max_unflushed_bytes, pressure.limit_offset = 3000, 0
         with Hold(kit):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.send.send import Sending
+from cometmq.broker.send.send import MessageSender
 from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.remoting.connection import Connection
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -166,7 +166,7 @@ async def test_a_broker_that_is_busy_refuses_a_run_at_once() -> None:
         await kit.embedded.create_topic("Orders", queues=4)
         data = b"".join(frame(number, plain(number)) for number in range(4))
         await send_together(kit, data, 4)
-        kit.broker.context.sending.pressure.refusal = (
+        kit.broker.context.sender.pressure.refusal = (
             "[REJECTREQUEST]system busy, start flow control for a while"
         )
         answers = await send_together(kit, data, 4)
@@ -181,16 +181,16 @@ async def test_a_send_that_fails_takes_no_other_of_its_run_along(
     """B6: those around it are stored, and each is answered once, with what became of it."""
     async with running_broker(tmp_path, {"flushDiskType": flush}) as kit:
         await kit.send()
-        send = Sending.send
+        send = MessageSender.send
 
         def fail_on(
-            self: Sending, header: SendMessageRequestV2, request: Command, connection: Connection
+            self: MessageSender, header: SendMessageRequestV2, request: Command, connection: Connection
         ) -> object:
             if header.sys_flag == 1 << 20:
                 raise ZeroDivisionError("a defect")
             return send(self, header, request, connection)
 
-        monkeypatch.setattr(Sending, "send", fail_on)
+        monkeypatch.setattr(MessageSender, "send", fail_on)
         sends = [
             plain(0),
             plain(1),

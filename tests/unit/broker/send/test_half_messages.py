@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.send import properties as half_sends
-from cometmq.broker.send.properties import HalfMessageLayouts, Stored, stored_block
+from cometmq.broker.send.properties import HalfMessageLayouts, StoredProperties, stored_block
 from cometmq.broker.settings import Settings
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.properties import format_properties, parse_properties
@@ -19,7 +19,9 @@ def half_sends_of(*, rejects: bool = False) -> HalfMessageLayouts:
     return HalfMessageLayouts(Settings(BrokerConfig(reject_transaction_message=rejects)), ADDED)
 
 
-def read(halves: HalfMessageLayouts, text: str, topic: str = "Orders", queue_id: int = 0) -> Stored | None:
+def read(
+    halves: HalfMessageLayouts, text: str, topic: str = "Orders", queue_id: int = 0
+) -> StoredProperties | None:
     """What is stored of the second one of its kind."""
     halves.read(topic, queue_id, text.encode())
     return halves.read(topic, queue_id, text.encode())

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from cometmq.broker.send.unique_ids import UniqueIds
 from cometmq.testing import VirtualClock
-from cometmq.wire.record.ids import parse_unique_id
+from tests.unique_ids import parse_unique_id
 
 
 def test_ids_are_different_and_name_the_broker() -> None:

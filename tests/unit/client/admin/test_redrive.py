@@ -12,7 +12,7 @@ from cometmq.client.admin.redrive import (
     redriven,
 )
 from cometmq.model.message import Host, StoredMessage
-from cometmq.wire.record.ids import parse_unique_id
+from tests.unique_ids import parse_unique_id
 
 DEAD = StoredMessage(
     topic="%DLQ%billing",

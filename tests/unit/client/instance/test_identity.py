@@ -12,7 +12,7 @@ from cometmq.client.instance.identity import MessageIds, client_id, local_ip, mo
 from cometmq.client.settings import ClientSettings
 from cometmq.model.errors import SettingsError
 from cometmq.testing.clock import VirtualClock
-from cometmq.wire.record.ids import parse_unique_id
+from tests.unique_ids import parse_unique_id
 
 
 def test_the_id_has_the_address_the_name_and_the_unit() -> None:

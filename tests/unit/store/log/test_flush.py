@@ -17,7 +17,8 @@ import pytest
 from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.config import StoreConfig
-from cometmq.store.log.flush import PAGE, Flusher
+from cometmq.store.log.flush import Flusher
+from cometmq.store.log.mapped_files import PAGE
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import SimulatedDisk
 from tests.unit.store.log_kit import ROOT, a_log, config, message

@@ -14,7 +14,7 @@ from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import TransactionType
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.group_walk import RecordGroup
+from cometmq.store.log.group_walk import GroupWalk, RecordGroup
 from cometmq.store.status import PutStatus
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
@@ -111,7 +111,7 @@ def log_of(messages: list[Record]) -> CommitLog:
 def test_groups_tell_of_every_record_what_the_record_does(messages: list[Record], limit: int) -> None:
     """B4: whatever is in the log, and however far one looks."""
     log = log_of(messages)
-    groups = log.walk_groups(0, min(limit, log.max_offset), check_crc=True, with_arrivals=True)
+    groups = GroupWalk(log.files, 0, min(limit, log.max_offset), check_crc=True, with_arrivals=True)
     records = log.walk(0, min(limit, log.max_offset), check_crc=True)
 
     assert told_in(groups) == [told_by(record) for record in records]
@@ -129,7 +129,7 @@ def test_a_damaged_byte_ends_both_at_the_same_place(messages: list[Record], data
     mapped = log.files.files[data.draw(st.integers(0, len(log.files.files) - 1))]
     at = data.draw(st.integers(0, max(mapped.wrote - 1, 0)))
     mapped.buffer[at] ^= 1 << data.draw(st.integers(0, 7))
-    groups, records = log.walk_groups(0, check_crc=True, with_arrivals=True), log.walk(0, check_crc=True)
+    groups, records = GroupWalk(log.files, 0, check_crc=True, with_arrivals=True), log.walk(0, check_crc=True)
 
     assert told_in(groups) == [told_by(record) for record in records]
     assert (groups.position, groups.end, str(groups.error)) == (
@@ -144,7 +144,7 @@ def test_plain_messages_come_in_one_group_and_others_alone() -> None:
     log = log_of([message(queue_offset=number) for number in range(5)])
     log.append(message(sys_flag=TransactionType.PREPARED))
     log.append(message(queue_offset=5))
-    found = [each.count if isinstance(each, RecordGroup) else each for each in log.walk_groups(0)]
+    found = [each.count if isinstance(each, RecordGroup) else each for each in GroupWalk(log.files, 0)]
 
     assert [found[0], found[2]] == [5, 1]
     assert isinstance(found[1], Record)

@@ -92,24 +92,26 @@ def test_a_run_leaves_the_same_bytes_and_answers_as_its_messages_one_by_one(
     config = small(flush_disk_type=flush)
     one, other = Engine(together, config), Engine(alone, config)
     for first in range(0, 40, 20):
-        run = one.writer.put_group(messages[first : first + 20])
+        result = one.writer.put_group(messages[first : first + 20])
         results = [other.put(as_record(each)) for each in messages[first : first + 20]]
         stored = [result for result in results if result.status is PutStatus.PUT_OK]
-        assert run.offsets == [
+        assert result.offsets == [
             (each.queue_offset, each.physical_offset, each.end_offset - each.physical_offset)
             if each.status is PutStatus.PUT_OK
             else each.status
             for each in results
         ]
-        assert run.end_offset == stored[-1].end_offset
-        assert run.size == sum(each.end_offset - each.physical_offset for each in stored)
+        assert result.end_offset == stored[-1].end_offset
+        assert result.size == sum(each.end_offset - each.physical_offset for each in stored)
     for engine in (one, other):
         engine.sync_log()
         engine.writer.show_confirmed()
     found = messages_in(one.files)
     assert found == messages_in(other.files)
     assert sum(map(len, found.values())) > 30
-    assert one.files.index.find("orders", "order-39", 10, 0, 2**62).physical_offsets == [run.offsets[-1][1]]  # type: ignore[index]
+    last = result.offsets[-1]
+    assert not isinstance(last, PutStatus)
+    assert one.files.index.find("orders", "order-39", 10, 0, 2**62).physical_offsets == [last[1]]
     assert one.close()
     assert other.close()
     assert contents(together, tmp_path / "together") == contents(alone, tmp_path / "alone")
@@ -121,13 +123,13 @@ def test_what_consumers_see_of_a_run_may_follow_later() -> None:
     engine.writer.put_group([plain(0)])
     left: list[Callable[[], None]] = []
     messages = [plain(1), plain(2), plain(3, body=b""), plain(4), plain(5)]
-    run = engine.writer.put_group(messages, left.append)
-    assert [place[0] for place in run.offsets if isinstance(place, tuple)] == [1, 2, 3, 4, 5]
+    result = engine.writer.put_group(messages, left.append)
+    assert [place[0] for place in result.offsets if isinstance(place, tuple)] == [1, 2, 3, 4, 5]
     assert bodies_in(engine.files) == [b"body-0", b"body-1", b"body-2", b""]
     (show,) = left
     show()
     assert bodies_in(engine.files)[4:] == [b"body-4", b"body-5"]
-    assert engine.files.dispatcher.position == run.end_offset == engine.files.log.max_offset
+    assert engine.files.dispatcher.position == result.end_offset == engine.files.log.max_offset
 
 
 def test_with_synchronous_flush_a_run_is_not_shown_before_it_is_safe() -> None:
@@ -166,9 +168,9 @@ def test_a_run_goes_on_in_the_next_file() -> None:
     """B4"""
     engine = Engine(SimulatedDisk())
     messages = [plain(number, body=bytes(1000)) for number in range(3 * LOG_FILE_SIZE // 1000)]
-    run = engine.writer.put_group(messages)
+    result = engine.writer.put_group(messages)
 
-    assert [place[0] for place in run.offsets if isinstance(place, tuple)] == list(range(len(messages)))
+    assert [place[0] for place in result.offsets if isinstance(place, tuple)] == list(range(len(messages)))
     assert len(engine.files.log.files.files) >= 3
     assert len(bodies_in(engine.files)) == len(messages)
 
@@ -177,10 +179,10 @@ def test_a_store_that_takes_nothing_takes_no_run() -> None:
     """B5"""
     engine = Engine(SimulatedDisk())
     engine.flags.set(Trouble.NOT_WRITABLE)
-    run = engine.writer.put_group([plain(1), plain(2)])
+    result = engine.writer.put_group([plain(1), plain(2)])
 
-    assert run.offsets == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
-    assert (run.end_offset, run.size, engine.files.log.max_offset) == (-1, 0, 0)
+    assert result.offsets == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
+    assert (result.end_offset, result.size, engine.files.log.max_offset) == (-1, 0, 0)
 
 
 def test_consumers_see_a_run_when_it_is_on_the_disk() -> None:
@@ -226,36 +228,36 @@ def test_units_that_found_no_room_are_written_later(monkeypatch: pytest.MonkeyPa
         raise OSError("no space left")
 
     monkeypatch.setattr(engine.files.index, "put_all", full)
-    run = engine.writer.put_group([plain(number) for number in range(3, 9)])
-    assert len([place for place in run.offsets if isinstance(place, tuple)]) == 6
+    result = engine.writer.put_group([plain(number) for number in range(3, 9)])
+    assert len([place for place in result.offsets if isinstance(place, tuple)]) == 6
     refused = engine.writer.put_group([plain(9)])
     assert refused.offsets == [PutStatus.SERVICE_NOT_AVAILABLE]
     monkeypatch.setattr(engine.files.index, "put_all", put_all)
     engine.writer.show_confirmed()
 
     assert len(bodies_in(engine.files)) == 9
-    places = [place[1] for place in run.offsets if isinstance(place, tuple)]
+    places = [place[1] for place in result.offsets if isinstance(place, tuple)]
     for number, place in enumerate(places, 3):
         assert engine.files.index.find("orders", f"order-{number}", 9, 0, 2**62).physical_offsets == [place]
 
 
-def killed_runs(config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> list[SimulatedDisk]:
+def killed_groups(config: StoreConfig, groups: Sequence[Sequence[PlainMessage]]) -> list[SimulatedDisk]:
     """The disk after every point of the run at which the process can be killed."""
     complete = SimulatedDisk()
-    _put_runs(complete, config, runs)
+    _put_groups(complete, config, groups)
     disks = []
     for point in range(1, complete.points + 1):
         disk = SimulatedDisk(point, stop_at=point)
         try:
-            _put_runs(disk, config, runs)
+            _put_groups(disk, config, groups)
         except SimulatedCrash:
             disks.append(disk)
     return disks
 
 
-def _put_runs(disk: Disk, config: StoreConfig, runs: Sequence[Sequence[PlainMessage]]) -> None:
+def _put_groups(disk: Disk, config: StoreConfig, groups: Sequence[Sequence[PlainMessage]]) -> None:
     engine = Engine(disk, config)
-    for messages in runs:
+    for messages in groups:
         engine.writer.put_group(messages)
 
 
@@ -263,15 +265,15 @@ def test_a_kill_leaves_whole_runs() -> None:
     """B4, B5: one that was not finished is not there at all, and the store goes on behind the others."""
     sizes = (1, 4, 5, 6)  # the first message makes the queue, and is put alone
     numbers = iter(range(100))
-    runs = [[plain(next(numbers)) for _ in range(size)] for size in sizes]
+    groups = [[plain(next(numbers)) for _ in range(size)] for size in sizes]
     whole = {0, 1, 5, 10, 16}
     seen = set()
-    for disk in killed_runs(small(), runs):
+    for disk in killed_groups(small(), groups):
         engine = Engine(disk.crash(CrashMode.KEEP), small(), VirtualClock(START_MS + 1000))
         found = bodies_in(engine.files)
         assert found == [b"body-%d" % number for number in range(len(found))]
         assert len(found) in whole
         seen.add(len(found))
-        run = engine.writer.put_group([plain(99)])
-        assert run.offsets[0][0] == len(found)  # type: ignore[index]
+        result = engine.writer.put_group([plain(99)])
+        assert result.offsets[0][0] == len(found)  # type: ignore[index]
     assert seen == whole

@@ -81,8 +81,7 @@ def test_a_json_command_comes_back_as_it_was(
     assert command.fields() == (fields or {})
     assert list(command.fields()) == list(fields or {})
     assert (command.received_fields is None) == (fields is None)
-    assert command.is_response == bool(flag & RESPONSE_FLAG)
-    assert command.is_oneway == bool(flag & ONEWAY_FLAG)
+    assert command.flag == flag
 
 
 @settings(max_examples=200)

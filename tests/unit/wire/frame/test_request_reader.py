@@ -20,9 +20,10 @@ from cometmq.wire.frame.request_reader import (
     request_reader,
     start_of_request,
 )
-from cometmq.wire.header.schema import REQUEST_HEADERS, Header
+from cometmq.wire.header.schema import Header
 from cometmq.wire.headers.pull import PullMessageRequest
 from cometmq.wire.headers.send import SendMessageRequestV2
+from tests.all_headers import REQUEST_HEADERS
 
 BODY = memoryview(b"body")
 SEND = {

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cometmq.model.errors import HeaderError
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.schema import (
-    REQUEST_HEADERS,
     Header,
     Int32,
     Int64,
@@ -24,6 +23,7 @@ from cometmq.wire.header.schema import (
     request_header,
 )
 from cometmq.wire.headers.namesrv import GetKVConfigRequest
+from tests.all_headers import REQUEST_HEADERS
 
 
 class Kinds(Header, kw_only=True):

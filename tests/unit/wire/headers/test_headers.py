@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from cometmq.model.errors import HeaderError
-from cometmq.wire import headers
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.header.schema import (
-    REQUEST_HEADERS,
-    RESPONSE_HEADERS,
     Header,
     decode_fields,
     decode_json_header,
@@ -24,6 +21,9 @@ from cometmq.wire.header.schema import (
     json_fields,
 )
 from cometmq.wire.headers import common
+from cometmq.wire.headers.send import SendMessageRequest, SendMessageRequestV2
+from cometmq.wire.headers.topic import CreateTopicRequest
+from tests.all_headers import HEADER_MODULES, REQUEST_HEADERS, RESPONSE_HEADERS
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -130,8 +130,7 @@ def _java_headers() -> dict[str, JavaHeader]:
 
 
 def _structs() -> dict[str, type[Header]]:
-    modules = (common, *(getattr(headers, name) for name in headers.__all__))
-    members = (member for module in modules for member in vars(module).values())
+    members = (member for module in HEADER_MODULES for member in vars(module).values())
     return {
         member.__name__: member
         for member in members
@@ -262,12 +261,12 @@ def test_the_cpp_client_may_leave_out_whether_a_topic_is_ordered() -> None:
         "perm": "6",
         "topicFilterType": "SINGLE_TAG",
     }
-    assert decode_fields(headers.topic.CreateTopicRequest, fields).order is False
+    assert decode_fields(CreateTopicRequest, fields).order is False
 
 
 def test_both_forms_of_a_send_read_the_same() -> None:
     """One handler serves SEND_MESSAGE and SEND_MESSAGE_V2."""
-    long, short = headers.send.SendMessageRequest, headers.send.SendMessageRequestV2
+    long, short = SendMessageRequest, SendMessageRequestV2
     assert set(short.__struct_fields__) - set(long.__struct_fields__) == {"broker_name"}
     assert set(long.__struct_fields__) <= set(short.__struct_fields__)
 

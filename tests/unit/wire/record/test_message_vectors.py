@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from cometmq.wire.record.codec import Record, decode_record, encode_record
-from cometmq.wire.record.ids import decode_offset_id, encode_offset_id, parse_unique_id
+from cometmq.wire.record.crc import checksum
+from cometmq.wire.record.ids import decode_offset_id, encode_offset_id
 from cometmq.wire.record.properties import encode_properties, find_property
 from cometmq.wire.record.walk import RecordWalk, WalkEnd, to_stored_message
+from tests.unique_ids import parse_unique_id
 
 DATA = Path(__file__).parents[3] / "data"
 RECORDS_IN_LOG = 153
@@ -36,11 +38,12 @@ def consumed() -> list[dict[str, Any]]:
 
 def test_the_whole_log_is_read_with_right_checksums(commit_log: bytes) -> None:
     """B4"""
-    walk = RecordWalk(commit_log, check_crc=True)
+    walk = RecordWalk(commit_log)
     positions = []
     for record in walk:
         positions.append(walk.position - record.total_size)
         assert record.physical_offset == positions[-1]
+        assert checksum(record.body) == record.body_crc
 
     assert len(positions) == RECORDS_IN_LOG
     assert (walk.end, walk.position) == (WalkEnd.LIMIT, len(commit_log))

@@ -21,7 +21,7 @@ def log_of(bodies: list[bytes]) -> bytearray:
 
 
 def test_a_walk_gives_all_records_and_ends_at_the_limit() -> None:
-    walk = RecordWalk(log_of(BODIES), check_crc=True)
+    walk = RecordWalk(log_of(BODIES))
 
     assert [bytes(record.body) for record in walk] == BODIES
     assert (walk.end, walk.error, walk.position) == (WalkEnd.LIMIT, None, len(log_of(BODIES)))
@@ -104,7 +104,7 @@ def test_damage_ends_a_walk_and_never_breaks_it(place: int, change: bytes) -> No
     at = place % len(log)
     log[at : at + len(change)] = change
 
-    walk = RecordWalk(log, check_crc=True, decompress_body=True, max_body_size=1000)
+    walk = RecordWalk(log, decompress_body=True)
 
     assert len(list(walk)) <= 3
     assert walk.end is not None
