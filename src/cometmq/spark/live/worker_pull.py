@@ -82,7 +82,7 @@ class WorkerClient:
         self._loop.close()
 
 
-worker_clients: Final = ProcessCache[WorkerClient]()
+worker_clients: Final = ProcessCache(WorkerClient.close)
 
 
 def worker_client(settings: ClientSettings) -> WorkerClient:

@@ -116,7 +116,7 @@ class LogFileReader:
         stop = min(stop, self.file.limit)
         while position < stop:
             buffer = self._read_shared(position, size)
-            scan = scan_records(buffer, 0, stop - position)
+            scan = scan_records(buffer, stop - position)
             if len(scan.starts):
                 yield LogChunk(buffer, scan.starts, scan.starts + position)
                 position += scan.position

@@ -144,16 +144,16 @@ def _task() -> TaskContext:
 def _write(plan: _Plan, write: WriteId | None, batches: Iterator[pa.RecordBatch]) -> Written:
     options, by_queue_id = plan.options, "queueId" in plan.columns
     encoder = RowEncoder(plan.columns, options.topic, options.max_message_size)
-    worker = worker_producer(options)
+    producer = worker_producer(options)
     sends: AtLeastOnceSends | ExactlyOnceSends
     if write is None:
-        sends = AtLeastOnceSends(worker, options, by_queue_id=by_queue_id)
+        sends = AtLeastOnceSends(producer, options, by_queue_id=by_queue_id)
     else:
-        sends = ExactlyOnceSends(worker, options, write, by_queue_id=by_queue_id)
+        sends = ExactlyOnceSends(producer, options, write, by_queue_id=by_queue_id)
     rows = 0
     try:
         for batch in paced(batches, options.max_rows_per_second):
-            for request in encoder.requests(batch, sends):
+            for request in encoder.requests(batch, sends.topic):
                 sends.send(request)
             rows += batch.num_rows
         return Written(rows, sends.finish())

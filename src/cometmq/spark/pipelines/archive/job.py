@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql import Observation
@@ -83,28 +83,13 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     )
     files = Files(spark)
     checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
-    file_writer = _writer_for(spark, files, job)
+    folder = local_folder(files.whole_path(job.output))
+    file_writer = _SparkFiles(spark, job) if folder is None else TaskFiles(spark, folder, job.compression)
     writing = _Writing(files, job, files.whole_path(checkpoint), file_writer)
     stream = file_writer.stream(options)
     writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
     done = run_stream(trigger(writer, once=not job.follow, every_s=job.every_s), report)
     return Archived(output=job.output, **msgspec.structs.asdict(done))
-
-
-class _Writer(Protocol):
-    """Writes batches of a stream to files."""
-
-    def stream(self, options: Mapping[str, str]) -> DataFrame: ...
-
-    def write(self, frame: DataFrame, number: int) -> Written:
-        """Write or repeat a batch."""
-
-
-def _writer_for(spark: SparkSession, files: Files, job: ArchiveJob) -> _Writer:
-    folder = local_folder(files.whole_path(job.output))
-    if folder is None:
-        return _SparkFiles(spark, job)
-    return TaskFiles(spark, folder, job.compression)
 
 
 class _SparkFiles:
@@ -144,7 +129,9 @@ class _SparkFiles:
 class _Writing:
     """Writes batches and their manifests."""
 
-    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, writer: _Writer) -> None:
+    def __init__(
+        self, files: Files, job: ArchiveJob, checkpoint: str, writer: TaskFiles | _SparkFiles
+    ) -> None:
         self._files = files
         self._job = job
         self._checkpoint = checkpoint
