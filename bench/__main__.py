@@ -1,7 +1,7 @@
-"""`python -m bench`: run the benchmarks, show figure, ratio and target, and keep the results.
+"""`python -m bench`: run the benchmarks, show figures, ratios and targets, and keep the results.
 
-Rules kept here: a full run of a benchmark replaces what was kept of it, and the page and the plot are then
-made from all that is kept. A quick run is shown and not kept, unless it is told where.
+Rules kept here: a full run replaces the kept result of its benchmark; page and plot are then made from all
+kept results. A quick run is only shown, unless `--into` names a folder.
 """
 
 from __future__ import annotations

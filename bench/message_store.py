@@ -1,13 +1,13 @@
-"""The store as a broker uses it, on one core: puts with queue entry and index, reads, recovery, memory.
+"""Message store on one core: puts with queue entry and index, reads, recovery, memory.
 
 Rules kept here:
 
-- Every round has a directory of its own on a real disk, with files of the default sizes and asynchronous
-  flush going on beside: what a broker has, page faults included.
-- Messages have the properties that clients give them, where it matters: every client sets a unique key.
-- What is timed is checked: every put is accepted, every message comes back, every wait ends well.
-- The best round counts for rates on one core, because everything that disturbs them is somebody else. Where
-  the disk is waited for, all rounds do.
+- Every round has its own directory on a real disk, with files of the default sizes and asynchronous flush, as
+  in a broker.
+- Messages have the properties that clients set, where these matter: every client sets a unique key.
+- Results are checked: every put is accepted, every message comes back, every wait succeeds.
+- The best round counts for rates on one core: slower ones were disturbed by other processes. If something
+  waits for the disk, all rounds count.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The broker beside Apache's: sends, pulls, synchronous flush, latency through a Java client, cold reads.
+"""Broker beside Apache's: sends, pulls, synchronous flush, latency through a Java client, cold reads.
 
 Rules kept here:
 
-- Measurements take turns between the two brokers in one run; the rules of that are in `contest`.
-- Raw frames measure the broker alone; for the way of a message from end to end both get the same Java client,
-  in one and the same JVM.
-- Ready means that a request is answered, whatever the log says.
+- Both brokers take turns in one run; see `contest.py`.
+- Raw frames measure the broker alone. For latency from end to end, one Java client in one JVM uses both.
+- A broker is ready when it answers a request, whatever its log says.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEffort(Effort):
-    """How long to measure."""
+    """How long to measure; a number of 0 leaves its measurement out."""
 
     starts: int
     probes: int
     cold_mib: int
-    """The log of the cold reader; 0 leaves cold reads out."""
+    """The log of the cold reader."""
     cold_seconds: float = 4.0
 
 
@@ -88,10 +87,10 @@ FULL = BrokerEffort(
 QUICK = BrokerEffort(
     rounds=1,
     seconds=0.5,
-    starts=1,
+    starts=0,
     jvm_warm_up_seconds=3.0,
     warm_up_seconds=1.0,
-    probes=100,
+    probes=0,
     cold_mib=0,
 )
 
@@ -102,18 +101,22 @@ def run(effort: BrokerEffort, say: Say) -> Section:
     section = Section("Broker", notes=[about, *busy_note()])
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
         root = Path(folder)
-        section.figures += _starts(root / "starts", effort, say)
-        section.figures += _broker_starts(root / "broker-starts", effort, say)
+        if effort.starts:
+            section.figures += _starts(root / "starts", effort, say)
+            section.figures += _broker_starts(root / "broker-starts", effort, say)
         with both(root / "plain") as contestants:
             section.figures += _plain(contestants, effort, say)
-            section.figures += _latencies(contestants, root / "probe", effort, say)
+            if effort.probes:
+                section.figures += _latencies(contestants, root / "probe", effort, say)
             section.notes += [contestant.cpu_note() for contestant in contestants]
         with both(root / "flushed", {"flushDiskType": "SYNC_FLUSH"}) as contestants:
             section.figures += _flushed(contestants, effort, say)
         if effort.cold_mib:
             section.figures += _cold(root / "cold", effort, section.notes, say)
     if effort is QUICK:
-        section.notes.append(f"{QUICK_NOTE}; it has no cold reads")
+        section.notes.append(
+            f"{QUICK_NOTE}; it has no starts, no latencies through Java clients and no cold reads"
+        )
     return section
 
 

@@ -3,8 +3,8 @@
 Rules kept here:
 
 - Both run at the same time with the same settings; the one that begins changes from round to round.
-- A JVM is measured after half a minute of load, because before that it is still compiling itself.
-- A request answered with an error is not a request: any such answer ends the benchmark.
+- A JVM is measured after half a minute of load, when it has compiled its hot code.
+- Any answer with an error ends the benchmark.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Our Python client beside the binding of the C++ client, PyPI's `rocketmq`.
+"""CometMQ's Python client beside the binding of the C++ client (`rocketmq` on PyPI).
 
 Rules kept here:
 
-- Both talk to our broker, in a process of their own each, and take turns; the one that begins changes.
-- The same 128-byte messages with a tag and a key; sends are awaited; what is consumed is there before.
-- What was consumed is checked: every message of every queue, each once.
+- Both use a CometMQ broker, each in its own process, and take turns; the one that begins changes.
+- Both send the same 128-byte messages with a tag and a key and await each send. Messages to be consumed are
+  there before.
+- Consumed messages are checked: every message of every queue, once.
 - Client and broker share the machine: a figure is the client's only as long as the broker keeps up.
 """
 

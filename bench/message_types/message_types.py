@@ -1,10 +1,10 @@
-"""Transactions and pops beside Apache's broker, and a million timers in ours.
+"""Transactions and pops beside Apache's broker, and a million timers in CometMQ's.
 
 Rules kept here:
 
-- Measurements take turns between the two brokers in one run; the rules of that are in `contest`.
-- Both get the same dialogues from the same generator; what counts is what a broker has finished.
-- Timers are measured in ours alone: their targets are absolute.
+- Both brokers take turns in one run; see `contest.py`.
+- Both get the same dialogues from the same generator. Only work that the broker has finished counts.
+- Timers are measured in CometMQ's broker alone: their targets are absolute.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Topics as Spark tables and streams, beside Spark's own Kafka source and sink on Kafka.
+"""Spark source and sink of CometMQ beside Spark's own for Kafka.
 
 Rules kept here:
-- One Spark on two threads of this machine, with the brokers beside it on the same cores, asks both sides the
-  same, in turns; the one that begins changes from round to round. The first time does not count.
-- What is read was written by the sinks; every figure is of rows that were counted.
-- Where a query needs only bodies, Kafka's source makes all columns, and so does ours unless it is told which
-  are wanted: both are shown.
+- One Spark session with two threads queries both sides in turns, with the brokers on the same cores. The side
+  that begins changes from round to round, and the first round does not count.
+- The sinks write what the sources read; every figure is of counted rows.
+- Kafka's source always makes all columns. CometMQ's is shown with all columns, and with those that the query
+  needs.
 """
 
 from __future__ import annotations

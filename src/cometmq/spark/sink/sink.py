@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -67,13 +68,13 @@ def paced(
             sent += chunk.num_rows
 
 
+@dataclass
 class Written(WriterCommitMessage):
     """The result of a task."""
 
-    def __init__(self, rows: int, known: int) -> None:
-        self.rows = rows
-        self.known = known
-        """Rows that an earlier attempt had stored."""
+    rows: int
+    known: int
+    """Rows that an earlier attempt had stored."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
