@@ -60,8 +60,8 @@ FULL = GrowthEffort(
 )
 QUICK = GrowthEffort(
     topics=(1, 1_000),
-    connections=(),
-    backlog=(SMALLEST_BACKLOG, 100_000),
+    connections=(1, 1_000),
+    backlog=(),
     rounds=1,
     seconds=0.3,
     jvm_warm_up_seconds=2.0,
@@ -104,7 +104,7 @@ def run(effort: GrowthEffort, say: Say) -> Section:
         "all, each on the next connection, so that every one comes alone",
     ]
     if effort is QUICK:
-        section.notes.append("a quick run: short rounds, no connections, and the JVM is not warm yet")
+        section.notes.append("a quick run: short rounds, no backlog, and the JVM is not warm yet")
     return section
 
 
