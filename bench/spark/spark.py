@@ -127,7 +127,10 @@ def _run(effort: Effort, say: Say) -> Section:
         memory = stack.enter_context(WorkerMemory())
         contest = _Sides(spark, Comet(spark, comet), Kafka(spark, kafka), home, effort, say)
         contest.fill()
-        for each in (contest.counts(), contest.all_columns(), contest.archives()):
+        contests = [contest.counts()]
+        if effort is not QUICK:
+            contests += [contest.all_columns(), contest.archives()]
+        for each in contests:
             each.take_turns(effort.rounds, say)
             section.figures += each.figures(effort.rows)
             section.notes.append(each.note(effort.rows))
@@ -141,7 +144,8 @@ def _run(effort: Effort, say: Say) -> Section:
     section.figures.append(Figure("Python worker, most resident", "MB", [memory.most_mb], target=WORKER_MB))
     if effort is QUICK:
         section.notes.append(
-            "a quick run: what queries take to begin and end outweighs the rows, so its ratios say little"
+            "a quick run, without all columns and Parquet: the start and end of a query outweigh its rows, "
+            "so ratios say little"
         )
     else:
         section.notes.append(_SINKS_NOTE)
