@@ -66,7 +66,7 @@ docs: $(SITE) ## build the documentation site in build/site
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 	@echo "open build/site/index.html"
 
-format: $(SETUP) ## rewrite the sources in the house format
+format: $(SETUP) ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -1,7 +1,7 @@
-"""`python -m bench`: run the benchmarks, show figure, ratio and target, and keep the results.
+"""`python -m bench`: run the benchmarks, show figures, ratios and targets, and keep the results.
 
-Rules kept here: a full run of a benchmark replaces what was kept of it, and the page and the plot are then
-made from all that is kept. A quick run is shown and not kept, unless it is told where.
+Rules kept here: a full run replaces the kept result of its benchmark; page and plot are then made from all
+kept results. A quick run is only shown, unless `--into` names a folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -19,79 +20,26 @@ from bench.report import figures as report
 from bench.report import page, results
 from bench.report.figures import Section
 from bench.report.results import Result
-
-Benchmark = Callable[[bool, Callable[[str], None]], Section]
-
-
-# Imported when they run: `--only codec` then needs neither Java nor the servers.
-def _namesrv(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.namesrv import namesrv
-
-    return namesrv.run(namesrv.QUICK if quick else namesrv.FULL, say)
-
-
-def _codec(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import codec
-
-    return codec.run(codec.QUICK if quick else codec.FULL, say)
-
-
-def _store(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import store
-
-    return store.run(store.QUICK if quick else store.FULL, say)
-
-
-def _message_store(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench import message_store
-
-    return message_store.run(message_store.QUICK if quick else message_store.FULL, say)
-
-
-def _broker(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.broker import broker
-
-    return broker.run(broker.QUICK if quick else broker.FULL, say)
-
-
-def _message_types(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.message_types import message_types
-
-    return message_types.run(message_types.QUICK if quick else message_types.FULL, say)
-
-
-def _client(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.client import client
-
-    return client.run(client.QUICK if quick else client.FULL, say)
-
-
-def _spark(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.spark import spark
-
-    return spark.run(spark.QUICK if quick else spark.FULL, say)
-
-
-def _growth(quick: bool, say: Callable[[str], None]) -> Section:
-    from bench.growth import growth
-
-    return growth.run(growth.QUICK if quick else growth.FULL, say)
-
+from tests.compat.apache import JavaError, ServerError
 
 WIDTH_IN_FILES = 140
 HOME = Path(__file__).resolve().parent
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "codec": _codec,
-    "namesrv": _namesrv,
-    "store": _store,
-    "message-store": _message_store,
-    "broker": _broker,
-    "kinds": _message_types,
-    "growth": _growth,
-    "client": _client,
-    "spark": _spark,
+BENCHMARKS = {
+    "codec": "bench.codec",
+    "namesrv": "bench.namesrv.namesrv",
+    "store": "bench.store",
+    "message-store": "bench.message_store",
+    "broker": "bench.broker.broker",
+    "kinds": "bench.message_types.message_types",
+    "growth": "bench.growth.growth",
+    "client": "bench.client.client",
+    "spark": "bench.spark.spark",
 }
+"""The module of each benchmark, with `run(effort, say)` and the efforts `FULL` and `QUICK`.
+
+They are imported when they run: `--only codec` needs neither Java nor the servers.
+"""
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -101,7 +49,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="A full run takes some forty minutes, best on a machine with nothing else to do.",
     )
     parser.add_argument("--only", choices=sorted(BENCHMARKS), help="run one benchmark")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: to try a change out")
+    parser.add_argument(
+        "--quick", action="store_true", help="under a minute a benchmark: to try a change out"
+    )
     parser.add_argument(
         "--into",
         type=Path,
@@ -152,11 +102,16 @@ def _measure(name: str, quick: bool, against: Path | None, say: Callable[[str], 
 
 
 def _section(name: str, quick: bool, against: Path | None, say: Callable[[str], None]) -> Section:
-    if against is None:
-        return BENCHMARKS[name](quick, say)
-    from bench.broker import before_after
+    try:
+        if against is None:
+            benchmark = import_module(BENCHMARKS[name])
+            section: Section = benchmark.run(benchmark.QUICK if quick else benchmark.FULL, say)
+            return section
+        from bench.broker import before_after
 
-    return before_after.run(name, against, quick, say)
+        return before_after.run(name, against, quick, say)
+    except (ServerError, JavaError) as problem:
+        raise BenchmarkError(str(problem)) from problem
 
 
 def _publish(home: Path, say: Callable[[str], None]) -> None:

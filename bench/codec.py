@@ -1,11 +1,11 @@
-"""The codec on one core: how many frames and records a second, with no socket and no file in the way.
+"""Codec on one core: frames and records a second, without sockets and files.
 
 Rules kept here:
 
 - The input is what a broker sees most: sends with 128-byte bodies and the properties that a Java client
-  sets, read in pieces of 256 KiB as a busy socket gives them, frames cut at the seams.
-- A step does all that a handler would need of the bytes, and its outcome is checked before it is timed.
-- The best of several repeats counts: everything else is the machine doing something else.
+  sets, read in chunks of 256 KiB as from a busy socket, with frames cut at the edges.
+- A step decodes all that a handler needs, and its result is checked before it is timed.
+- The best of several repeats counts: slower ones were disturbed by other processes.
 """
 
 from __future__ import annotations

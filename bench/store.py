@@ -1,12 +1,12 @@
-"""The commit log on one core: appends, reads, group commit, and what a flush does to the event loop.
+"""Commit log on one core: appends, reads, group commit, and the delay that a flush causes on the event loop.
 
 Rules kept here:
 
-- The log is on a real disk, in files that are made and mapped as a broker's are; its pages are in memory when
-  a rate is taken, because everything else would measure the machine.
-- The messages are those of the codec benchmark: 128-byte bodies with the properties that a Java client sets.
-- What is timed is checked: the number of messages that came through, or the answer to each wait.
-- The best of several repeats counts where nothing waits for the disk; where something does, all rounds do.
+- The log is on a real disk, in files that are created and mapped like a broker's. Its pages are in memory
+  before a rate is measured.
+- Messages are those of the codec benchmark: 128-byte bodies with the properties that a Java client sets.
+- Results are checked: the number of messages, or the answer to each wait.
+- The best of several repeats counts if nothing waits for the disk; otherwise all rounds do.
 """
 
 from __future__ import annotations

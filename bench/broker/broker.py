@@ -1,27 +1,36 @@
-"""The broker beside Apache's: sends, pulls, synchronous flush, latency through a Java client, cold reads.
+"""Broker beside Apache's: sends, pulls, synchronous flush, latency through a Java client, cold reads.
 
 Rules kept here:
 
-- Measurements take turns between the two brokers in one run; the rules of that are in `contest`.
-- Raw frames measure the broker alone; for the way of a message from end to end both get the same Java client,
-  in one and the same JVM.
-- Ready means that a request is answered, whatever the log says.
+- Both brokers take turns in one run; see `contest.py`.
+- Raw frames measure the broker alone. For latency from end to end, one Java client in one JVM uses both.
+- A broker is ready when it answers a request, whatever its log says.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.broker import cold
-from bench.broker.contest import HEAP, SETTINGS, Contestant, Load, busy_note, cluster, figures, take_turns
+from bench.broker.contest import (
+    HEAP,
+    QUICK_NOTE,
+    SETTINGS,
+    Contestant,
+    Effort,
+    Load,
+    Requests,
+    both,
+    busy_note,
+    cluster,
+    contest,
+)
 from bench.broker.load import BATCH, GET_MAX_OFFSET, GET_ROUTE, create_topic, fill, pull_frames, send_frames
 from bench.broker.starts import start_once
-from bench.errors import BenchmarkError
 from bench.load.frames import json_request
 from bench.report.figures import Figure, Section, Target
 from tests.compat.apache import (
@@ -30,9 +39,7 @@ from tests.compat.apache import (
     Broker,
     CometBroker,
     CometNamesrv,
-    JavaError,
     Server,
-    ServerError,
     free_port,
     run_java,
 )
@@ -57,21 +64,18 @@ READY_SECONDS, IDLE_MB = Target(below=1), Target(below=90)
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long to measure."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEffort(Effort):
+    """How long to measure; a number of 0 leaves its measurement out."""
 
-    rounds: int
-    seconds: float
     starts: int
-    jvm_warm_up_seconds: float
-    warm_up_seconds: float
     probes: int
     cold_mib: int
-    cold_seconds: float
+    """The log of the cold reader."""
+    cold_seconds: float = 4.0
 
 
-FULL = Effort(
+FULL = BrokerEffort(
     rounds=5,
     seconds=2.0,
     starts=3,
@@ -79,91 +83,64 @@ FULL = Effort(
     warm_up_seconds=4.0,
     probes=2_000,
     cold_mib=4_096,
-    cold_seconds=4.0,
 )
-QUICK = Effort(
-    rounds=3,
-    seconds=1.0,
-    starts=1,
-    jvm_warm_up_seconds=12.0,
-    warm_up_seconds=2.0,
-    probes=500,
-    cold_mib=1_024,
-    cold_seconds=2.0,
+QUICK = BrokerEffort(
+    rounds=1,
+    seconds=0.5,
+    starts=0,
+    jvm_warm_up_seconds=3.0,
+    warm_up_seconds=1.0,
+    probes=0,
+    cold_mib=0,
 )
 
 
-def run(effort: Effort, say: Say) -> Section:
+def run(effort: BrokerEffort, say: Say) -> Section:
     """Measure both brokers and compare them."""
-    try:
-        return _run(effort, say)
-    except (ServerError, JavaError) as problem:
-        raise BenchmarkError(str(problem)) from problem
-
-
-def _run(effort: Effort, say: Say) -> Section:
     about = "128-byte bodies; connections × requests in flight on each"
     section = Section("Broker", notes=[about, *busy_note()])
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
         root = Path(folder)
-        section.figures += _starts(root / "starts", effort, say)
-        section.figures += _broker_starts(root / "broker-starts", effort, say)
-        with _both(root / "plain") as contestants:
+        if effort.starts:
+            section.figures += _starts(root / "starts", effort, say)
+            section.figures += _broker_starts(root / "broker-starts", effort, say)
+        with both(root / "plain") as contestants:
             section.figures += _plain(contestants, effort, say)
-            section.figures += _latencies(contestants, root / "probe", effort, say)
+            if effort.probes:
+                section.figures += _latencies(contestants, root / "probe", effort, say)
             section.notes += [contestant.cpu_note() for contestant in contestants]
-        with _both(root / "flushed", {"flushDiskType": "SYNC_FLUSH"}) as contestants:
+        with both(root / "flushed", {"flushDiskType": "SYNC_FLUSH"}) as contestants:
             section.figures += _flushed(contestants, effort, say)
-        section.figures += _cold(root / "cold", effort, section.notes, say)
+        if effort.cold_mib:
+            section.figures += _cold(root / "cold", effort, section.notes, say)
     if effort is QUICK:
-        section.notes.append("a quick run: the JVM is not warm yet, so these ratios flatter us")
+        section.notes.append(
+            f"{QUICK_NOTE}; it has no starts, no latencies through Java clients and no cold reads"
+        )
     return section
 
 
-@contextmanager
-def _both(home: Path, settings: Mapping[str, str] = {}) -> Iterator[list[Contestant]]:
-    """Apache's cluster and ours, running at the same time."""
-    with (
-        cluster(home / "apache", comet=False, settings=settings) as apache,
-        cluster(home / "comet", comet=True, settings=settings) as comet,
-    ):
-        yield [apache, comet]
-
-
-def _plain(contestants: Sequence[Contestant], effort: Effort, say: Say) -> Iterator[Figure]:
+def _plain(contestants: Sequence[Contestant], effort: BrokerEffort, say: Say) -> Iterator[Figure]:
     """Sends and pulls of raw frames."""
     for contestant in contestants:
         for topic in (SENT, PULLED):
             create_topic(contestant.address, contestant.namesrv, topic)
         fill(contestant.address, PULLED, PULLED_BATCHES)
-    loads: dict[Load, Sequence[bytes]] = dict.fromkeys(SENDS, send_frames(SENT))
+    loads: dict[Load, Requests] = dict.fromkeys(SENDS, send_frames(SENT))
     loads |= dict.fromkeys(PULLS, pull_frames(PULLED, PULLED_BATCHES))
-    _warm_up(contestants, loads, effort, say)
-    take_turns(contestants, loads, effort.rounds, effort.seconds, say)
-    yield from figures(*contestants)
+    return contest(contestants, loads, effort, say)
 
 
-def _flushed(contestants: Sequence[Contestant], effort: Effort, say: Say) -> Iterator[Figure]:
+def _flushed(contestants: Sequence[Contestant], effort: BrokerEffort, say: Say) -> Iterator[Figure]:
     """Sends that are answered when they are on the disk."""
     for contestant in contestants:
         create_topic(contestant.address, contestant.namesrv, SENT)
-    loads: dict[Load, Sequence[bytes]] = dict.fromkeys(FLUSHED, send_frames(SENT))
-    _warm_up(contestants, loads, effort, say)
-    take_turns(contestants, loads, effort.rounds, effort.seconds, say)
-    yield from figures(*contestants)
+    return contest(contestants, dict.fromkeys(FLUSHED, send_frames(SENT)), effort, say)
 
 
-def _warm_up(
-    contestants: Sequence[Contestant], loads: Mapping[Load, Sequence[bytes]], effort: Effort, say: Say
-) -> None:
-    for contestant in contestants:
-        seconds = effort.jvm_warm_up_seconds if contestant.is_a_jvm else effort.warm_up_seconds
-        say(f"warming up {contestant.name} for {seconds:g} s")
-        for load, frames in loads.items():
-            contestant.run(load, frames, seconds / len(loads))
-
-
-def _latencies(contestants: Sequence[Contestant], home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
+def _latencies(
+    contestants: Sequence[Contestant], home: Path, effort: BrokerEffort, say: Say
+) -> Iterator[Figure]:
     """From a Java producer's send to a Java consumer's listener, one message at a time."""
     for contestant in contestants:
         create_topic(contestant.address, contestant.namesrv, PROBED, queues=4)
@@ -177,12 +154,12 @@ def _latencies(contestants: Sequence[Contestant], home: Path, effort: Effort, sa
         yield Figure(f"send to listener, {name}", "ms", ours, theirs, target)
 
 
-def _cold(home: Path, effort: Effort, notes: list[str], say: Say) -> Iterator[Figure]:
+def _cold(home: Path, effort: BrokerEffort, notes: list[str], say: Say) -> Iterator[Figure]:
     """The 99th percentile of sends beside a reader from the disk, over the same without one."""
     runs: list[cold.ColdRun] = []
     for name, is_ours in (("apache", False), ("comet", True)):
         with cluster(home / name, comet=is_ours, settings=cold.SETTINGS) as contestant:
-            warm_up_seconds = effort.jvm_warm_up_seconds if contestant.is_a_jvm else effort.warm_up_seconds
+            warm_up_seconds = effort.warm_up_of(contestant)
             run = cold.measure(
                 contestant, effort.cold_mib, effort.rounds, effort.cold_seconds, warm_up_seconds, say
             )
@@ -213,7 +190,7 @@ class Standalone(Server):
         return [*program, "--data", str(self.home / "data"), *ports, *bind]
 
 
-def _starts(home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
+def _starts(home: Path, effort: BrokerEffort, say: Say) -> Iterator[Figure]:
     """A name server and a broker in one process: until both answer, and their memory then."""
     measured = []
     for number in range(effort.starts):
@@ -229,7 +206,7 @@ def _starts(home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
     yield Figure("standalone, resident when idle", "MB", megabytes, target=IDLE_MB)
 
 
-def _broker_starts(home: Path, effort: Effort, say: Say) -> Iterator[Figure]:
+def _broker_starts(home: Path, effort: BrokerEffort, say: Say) -> Iterator[Figure]:
     """A broker alone, its name server being there: until it answers, and its memory then."""
     apache: list[tuple[float, float]] = []
     comet: list[tuple[float, float]] = []

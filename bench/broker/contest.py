@@ -3,8 +3,8 @@
 Rules kept here:
 
 - Both run at the same time with the same settings; the one that begins changes from round to round.
-- A JVM is measured after half a minute of load, because before that it is still compiling itself.
-- A request answered with an error is not a request: any such answer ends the benchmark.
+- A JVM is measured after half a minute of load, when it has compiled its hot code.
+- Any answer with an error ends the benchmark.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.errors import BenchmarkError
 from bench.load.generator import run_load
@@ -25,6 +26,8 @@ from tests.compat.apache import ApacheBroker, ApacheNamesrv, Broker, CometBroker
 
 Say = Callable[[str], None]
 Measure = Callable[[LoadResult], float]
+Requests = Sequence[bytes] | tuple[str, str]
+"""Frames, or the name of a dialogue and its topic."""
 
 # As brokers run outside of tests. A request that waits is measured as such, not refused.
 SETTINGS = {
@@ -80,29 +83,40 @@ class Contestant:
     def is_a_jvm(self) -> bool:
         return isinstance(self.broker, ApacheBroker)
 
-    def run(self, load: Load, frames: Sequence[bytes], seconds: float) -> LoadResult:
-        result = run_load(self.address, frames, load.shape, seconds, watched=self.broker.pid)
+    def run(self, load: Load, what: Requests, seconds: float) -> LoadResult:
+        result = run_load(self.address, what, load.shape, seconds, watched=self.broker.pid)
         if result.errors:
             raise BenchmarkError(f"{self.name}, {load}: {result.errors} errors: {result.first_error}")
         return result
 
-    def measure(self, load: Load, frames: Sequence[bytes], seconds: float) -> LoadResult:
-        return self.keep(load, lambda: self.run(load, frames, seconds))
-
-    def keep(self, load: Load, run: Callable[[], LoadResult]) -> LoadResult:
-        """Run a load, and keep its result."""
-        result = run()
-        self.results.setdefault(load, []).append(result)
-        return result
-
     def cpu_note(self) -> str:
-        """Who was busy: a figure is the broker's only where the generator was not."""
-        shares = (
-            f"{load}: {median(r.server_cpu_share for r in results):.2f}"
-            f" and {median(r.cpu_share for r in results):.2f}"
-            for load, results in self.results.items()
-        )
-        return f"cores used by {self.name} and by the load generator: {'; '.join(shares)}"
+        return cpu_note(self.name, self.results)
+
+
+def cpu_note(name: str, results: Mapping[Any, Sequence[LoadResult]]) -> str:
+    """Who was busy: a figure is the server's only where the generator was not."""
+    shares = (
+        f"{load}: {median(r.server_cpu_share for r in found):.2f}"
+        f" and {median(r.cpu_share for r in found):.2f}"
+        for load, found in results.items()
+    )
+    return f"cores used by {name} and by the load generator: {'; '.join(shares)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long to measure."""
+
+    rounds: int
+    seconds: float
+    jvm_warm_up_seconds: float
+    warm_up_seconds: float
+
+    def warm_up_of(self, contestant: Contestant) -> float:
+        return self.jvm_warm_up_seconds if contestant.is_a_jvm else self.warm_up_seconds
+
+
+QUICK_NOTE = "a quick run: the JVM is not warm yet, so these ratios flatter us"
 
 
 @contextmanager
@@ -121,22 +135,36 @@ def cluster(home: Path, *, comet: bool, settings: Mapping[str, str] = {}) -> Ite
             yield Contestant(namesrv, broker)
 
 
-def take_turns(
-    contestants: Sequence[Contestant],
-    loads: Mapping[Load, Sequence[bytes]],
-    rounds: int,
-    seconds: float,
-    say: Say,
-) -> None:
-    for number in range(rounds):
-        for load, frames in loads.items():
+@contextmanager
+def both(home: Path, settings: Mapping[str, str] = {}) -> Iterator[list[Contestant]]:
+    """Apache's cluster and ours, running at the same time."""
+    with (
+        cluster(home / "apache", comet=False, settings=settings) as apache,
+        cluster(home / "comet", comet=True, settings=settings) as comet,
+    ):
+        yield [apache, comet]
+
+
+def contest(
+    contestants: Sequence[Contestant], loads: Mapping[Load, Requests], effort: Effort, say: Say
+) -> Iterator[Figure]:
+    """Warm both up, let them take turns, and compare them."""
+    for contestant in contestants:
+        seconds = effort.warm_up_of(contestant)
+        say(f"warming up {contestant.name} for {seconds:g} s")
+        for load, what in loads.items():
+            contestant.run(load, what, seconds / len(loads))
+    for number in range(effort.rounds):
+        for load, what in loads.items():
             for contestant in contestants if number % 2 == 0 else reversed(contestants):
-                result = contestant.measure(load, frames, seconds)
-                what = f"round {number + 1} of {rounds}, {load}, {contestant.name}"
-                say(f"{what}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
+                result = contestant.run(load, what, effort.seconds)
+                contestant.results.setdefault(load, []).append(result)
+                turn = f"round {number + 1} of {effort.rounds}, {load}, {contestant.name}"
+                say(f"{turn}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
+    yield from _figures(*contestants)
 
 
-def figures(apache: Contestant, comet: Contestant) -> Iterator[Figure]:
+def _figures(apache: Contestant, comet: Contestant) -> Iterator[Figure]:
     """Rates with their targets, then the percentiles, what a message cost, and the memory that it took."""
 
     def compared(name: str, unit: str, loads: Sequence[Load], of: Measure, target: Target) -> Figure:

@@ -1,11 +1,11 @@
-"""Frames for a broker, as a Java client writes them: sends, pulls, and what has to be there before them.
+"""Frames for a broker, as a Java client writes them: sends, pulls, and the requests that prepare them.
 
 Rules kept here:
 
-- Sends have 128-byte bodies and the properties that Apache's producer sets, each with a unique key of its
-  own, because a broker indexes them.
-- A topic to be pulled from is filled first; every pull of a load asks for a whole batch that is there.
-- Whatever was set up is checked with a question before it is used.
+- Sends have 128-byte bodies and the properties that Apache's producer sets, each with its own unique key,
+  because brokers index these.
+- A topic is filled before it is pulled from; every pull asks for a complete batch that is there.
+- Everything that was set up is checked with a request before it is used.
 """
 
 from __future__ import annotations

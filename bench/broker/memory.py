@@ -1,8 +1,8 @@
-"""Memory that is in use, as on a machine that has run for a while.
+"""Memory in use, as on a machine that has run for a while.
 
-Free memory is not what it seems on a virtual machine whose host takes it back: there, the first use of a page
-costs ten times what it costs later, and whoever writes more bytes a message pays more of it. Page cache that
-is given up for new pages belongs to the machine already.
+On a virtual machine whose host reclaims free memory, the first use of a free page costs ten times as much as
+later uses, and a server that writes more bytes per message pays more of it. So free memory is filled with
+page cache first: its pages belong to the machine already.
 """
 
 from __future__ import annotations

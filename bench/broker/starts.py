@@ -1,7 +1,7 @@
 """Start-up time and idle memory of a server process.
 
-Rules kept here: ready means that a request is answered, whatever the log says; memory is that of the whole
-family of processes; a server may have files of an earlier run, and then its start reads them.
+Rules kept here: a server is ready when it answers a request, whatever its log says. Memory is that of the
+process and its children. A server may have files of an earlier run, which its start then reads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Our Python client beside the binding of the C++ client, PyPI's `rocketmq`.
+"""CometMQ's Python client beside the binding of the C++ client (`rocketmq` on PyPI).
 
 Rules kept here:
 
-- Both talk to our broker, in a process of their own each, and take turns; the one that begins changes.
-- The same 128-byte messages with a tag and a key; sends are awaited; what is consumed is there before.
-- What was consumed is checked: every message of every queue, each once.
+- Both use a CometMQ broker, each in its own process, and take turns; the one that begins changes.
+- Both send the same 128-byte messages with a tag and a key and await each send. Messages to be consumed are
+  there before.
+- Consumed messages are checked: every message of every queue, once.
 - Client and broker share the machine: a figure is the client's only as long as the broker keeps up.
 """
 
@@ -23,7 +24,6 @@ from bench.broker.contest import Contestant, busy_note, cluster
 from bench.broker.load import create_topic, fill
 from bench.errors import BenchmarkError
 from bench.report.figures import Figure, Section, Target
-from tests.compat.apache import ServerError
 from tests.compat.jvm import PEERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,16 +77,13 @@ def run(effort: Effort, say: Say) -> Section:
     """Measure both clients against our broker."""
     about = "128-byte bodies; the peer is the C++ client's binding for Python"
     section = Section("Python client", notes=[about, *busy_note()], peer="C++ binding")
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder,
-            cluster(Path(folder) / "cluster", comet=True) as broker,
-        ):
-            _set_up(broker)
-            works = _works(effort)
-            rates = _take_turns(broker, works, Path(folder), effort.rounds, say)
-    except ServerError as problem:
-        raise BenchmarkError(str(problem)) from problem
+    with (
+        tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder,
+        cluster(Path(folder) / "cluster", comet=True) as broker,
+    ):
+        _set_up(broker)
+        works = _works(effort)
+        rates = _take_turns(broker, works, Path(folder), effort.rounds, say)
     for work in works:
         ours, theirs = rates[work]
         section.figures.append(Figure(work.name, "a second", ours, theirs, work.target))

@@ -1,10 +1,10 @@
-"""Many topics and large backlogs in a broker, put there quickly: topics by the list, messages by the batch.
+"""Many topics and large backlogs, created quickly: topics by the list, messages by the batch.
 
 Rules kept here:
 
-- Every message is stored and indexed as if it had been sent alone; batches only save the way.
-- Names have the same length whatever the number of topics, so that requests have it, too.
-- Whatever was set up is checked with a question before it is used.
+- Every message is stored and indexed as if it had been sent alone.
+- Topic names have the same length at all sizes, so that requests have it, too.
+- Everything that was set up is checked with a request before it is used.
 """
 
 from __future__ import annotations

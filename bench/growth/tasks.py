@@ -1,10 +1,9 @@
-"""What grows: topics, connections, the backlog. Each brings a broker to a size and tells what to ask of it.
+"""What grows: topics, connections, the backlog. Each class brings a broker to a size and has its requests.
 
 Rules kept here:
 
-- The number in flight is the same at all sizes, and so is the amount of messages that pulls go through: what
-  changes is only what the kind is about.
-- A broker only ever grows: a size finds what the sizes before it have left.
+- The number in flight and the messages that pulls read are the same at all sizes; only the size changes.
+- A broker only grows: each size starts from the one before it.
 """
 
 from __future__ import annotations

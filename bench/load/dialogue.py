@@ -1,13 +1,7 @@
 """Load generator for dialogues: requests that depend on earlier answers, such as commits and acks.
 
-It runs in a process of its own with one thread. Every slot of a connection has one dialogue: it sends
-requests, waits for all their answers, and uses them in the next requests.
-
-As a program:
-
-    python -m bench.load.dialogue 127.0.0.1:10911 transactions TOPIC --connections 4 --in-flight 8 --seconds 5
-
-The result is one JSON object on standard output. As a library: `run_dialogues`, which starts that program.
+Every slot of a connection has one dialogue: it sends requests, waits for all their answers, and uses them in
+the next requests. `bench.load.generator` is the program that runs them.
 
 Rules kept here: a dialogue counts if it ends before the time is over. Dialogues that are then open are
 finished, so that nothing is left half done, but are part of no figure. An answer with an error ends the run.
@@ -16,24 +10,17 @@ A result has the processor time of the generator and of the watched process.
 
 from __future__ import annotations
 
-import argparse
 import selectors
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
-from pathlib import Path
 
-import msgspec
-
-from bench.errors import BenchmarkError, LoadError
+from bench.errors import LoadError
 from bench.load.frames import Answer, read_answer
 from bench.load.results import LoadResult, Shape, Window, load_result
 from bench.load.usage import Usage, usage_of
 from cometmq.cli.bench.figures import Latencies
 
-ROOT = Path(__file__).resolve().parents[2]
 SILENCE_SECONDS = 10.0
 READ_BYTES = 1 << 18
 OPAQUES_OF_A_SLOT = 64
@@ -171,45 +158,3 @@ def dialogues_in_this_process(
         return load_result(shape, load.run(seconds))
     finally:
         load.close()
-
-
-def run_dialogues(
-    address: tuple[str, int], what: str, topic: str, shape: Shape, seconds: float, watched: int | None = None
-) -> LoadResult:
-    """Run the load in a process of its own and wait for its result."""
-    command = [sys.executable, "-m", "bench.load.dialogue", f"{address[0]}:{address[1]}", what, topic]
-    command += ["--connections", str(shape.connections), "--in-flight", str(shape.in_flight)]
-    command += ["--seconds", str(seconds)]
-    command += ["--watch", str(watched)] if watched else []
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if finished.returncode != 0:
-        raise LoadError(finished.stderr.strip() or "the load generator died")
-    return msgspec.json.decode(finished.stdout, type=LoadResult)
-
-
-def main() -> int:
-    from bench.message_types.load import DIALOGUES  # it needs what is above
-
-    parser = argparse.ArgumentParser(prog="python -m bench.load.dialogue")
-    parser.add_argument("address", help="HOST:PORT of the broker")
-    parser.add_argument("what", choices=sorted(DIALOGUES))
-    parser.add_argument("topic")
-    parser.add_argument("--connections", type=int, default=1)
-    parser.add_argument("--in-flight", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--watch", type=int, metavar="PID")
-    wanted = parser.parse_args()
-    host, _, port = wanted.address.rpartition(":")
-    try:
-        begin = DIALOGUES[wanted.what](wanted.topic)
-        shape = Shape(wanted.connections, wanted.in_flight)
-        result = dialogues_in_this_process((host, int(port)), begin, shape, wanted.seconds, wanted.watch)
-    except (BenchmarkError, OSError) as problem:
-        print(f"load failed: {problem}", file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(result).decode())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,8 @@ As a program:
     python -m bench.load.generator 127.0.0.1:9876 --frames FILE --connections 8 --in-flight 64 --seconds 5
 
 FILE holds request frames one after the other, length prefixes included (`-` is standard input); they are
-sent in turn, with opaques of the generator's own. The result is one JSON object on standard output.
+sent in turn, with opaques of the generator's own. `--dialogue NAME TOPIC` runs dialogues instead
+(`bench/load/dialogue.py`). The result is one JSON object on standard output.
 As a library: `run_load`, which starts that program.
 
 `Shape` has the number of connections and of requests in flight. With `--in-turn` the latter is that of all
@@ -40,6 +41,7 @@ import msgspec
 
 from bench.errors import BenchmarkError, LoadError
 from bench.load.connection import RECEIVE_BUFFER_BYTES, Cycle, LoadConnection, Tally
+from bench.load.dialogue import dialogues_in_this_process
 from bench.load.frames import split
 from bench.load.results import LoadResult, Shape, Window, load_result
 from bench.load.usage import usage_of
@@ -226,15 +228,17 @@ def load_in_this_process(
 
 def run_load(
     address: tuple[str, int],
-    frames: Sequence[bytes],
+    what: Sequence[bytes] | tuple[str, str],
     shape: Shape,
     seconds: float,
     silence_seconds: float = 10.0,
     watched: int | None = None,
 ) -> LoadResult:
-    """Run the load in a process of its own and wait for its result."""
+    """Send frames, or run a dialogue on a topic, in a process of its own, and wait for the result."""
     host, port = address
-    command = [sys.executable, "-m", "bench.load.generator", f"{host}:{port}", "--frames", "-"]
+    command = [sys.executable, "-m", "bench.load.generator", f"{host}:{port}"]
+    frames = [each for each in what if isinstance(each, bytes)]
+    command += ["--frames", "-"] if frames else ["--dialogue", *map(str, what)]
     command += ["--connections", str(shape.connections), "--in-flight", str(shape.in_flight)]
     command += ["--in-turn"] if shape.in_turn else []
     command += ["--idle", str(shape.idle)]
@@ -265,7 +269,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench.load.generator", description="Load a remoting server with pre-encoded frames."
     )
     parser.add_argument("address", type=_address, help="HOST:PORT of the server")
-    parser.add_argument("--frames", required=True, help="file of request frames, or - for standard input")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--frames", help="file of request frames, or - for standard input")
+    what.add_argument("--dialogue", nargs=2, metavar=("NAME", "TOPIC"), help="transactions, pops, …")
     parser.add_argument("--connections", type=_count, default=1, help="default: %(default)s")
     parser.add_argument("--in-flight", type=_count, default=1, help="per connection; default: %(default)s")
     parser.add_argument(
@@ -285,21 +291,28 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _result(wanted: argparse.Namespace) -> LoadResult:
+    shape = Shape(wanted.connections, wanted.in_flight, wanted.in_turn, wanted.idle)
+    if wanted.dialogue:
+        from bench.message_types.load import DIALOGUES  # frames need no dialogues
+
+        name, topic = wanted.dialogue
+        begin = DIALOGUES[name](topic)
+        return dialogues_in_this_process(wanted.address, begin, shape, wanted.seconds, wanted.watch)
+    stream = sys.stdin.buffer.read() if wanted.frames == "-" else Path(wanted.frames).read_bytes()
+    frames = list(split(stream))
+    return load_in_this_process(
+        wanted.address, frames, shape, wanted.seconds, wanted.silence_seconds, wanted.watch
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     wanted = _arguments(argv)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        stream = sys.stdin.buffer.read() if wanted.frames == "-" else Path(wanted.frames).read_bytes()
-        result = load_in_this_process(
-            wanted.address,
-            list(split(stream)),
-            Shape(wanted.connections, wanted.in_flight, wanted.in_turn, wanted.idle),
-            wanted.seconds,
-            wanted.silence_seconds,
-            wanted.watch,
-        )
+        result = _result(wanted)
     except (BenchmarkError, OSError) as problem:
         print(f"load failed: {problem}", file=sys.stderr)
         return 1

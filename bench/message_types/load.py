@@ -1,12 +1,12 @@
-"""What producers of transactions and pop consumers say to a broker, as Apache's client says it.
+"""Dialogues of transaction producers and pop consumers, as in Apache's client.
 
 Rules kept here:
 
-- A transaction is a half message of 128 bytes and then its end, a commit. It is waited for, although clients
-  send it one-way: what counts is what the broker has done.
-- A pop asks for 32 messages of any queue; each of them is acknowledged, one by one as clients do it or all at
-  once as the proxy does, and counts when that is answered.
-- A group that has popped the whole topic is followed by a new one, which begins at its start.
+- A transaction is a half message of 128 bytes and its commit. The commit is awaited, although clients send it
+  one-way: it counts when the broker has done it.
+- A pop asks for 32 messages of any queue. Each is acknowledged, one by one as clients do, or all at once as
+  the proxy does, and counts when that is answered.
+- When a group has popped the whole topic, a new group starts from the beginning.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Transactions and pops beside Apache's broker, and a million timers in ours.
+"""Transactions and pops beside Apache's broker, and a million timers in CometMQ's.
 
 Rules kept here:
 
-- Measurements take turns between the two brokers in one run; the rules of that are in `contest`.
-- Both get the same dialogues from the same generator; what counts is what a broker has finished.
-- Timers are measured in ours alone: their targets are absolute.
+- Both brokers take turns in one run; see `contest.py`.
+- Both get the same dialogues from the same generator. Only work that the broker has finished counts.
+- Timers are measured in CometMQ's broker alone: their targets are absolute.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from bench.broker.contest import Contestant, Load, busy_note, cluster, figures
+from bench.broker.contest import QUICK_NOTE, Contestant, Effort, Load, both, busy_note, contest
 from bench.broker.load import create_topic, fill
-from bench.errors import BenchmarkError
-from bench.load.dialogue import run_dialogues
-from bench.load.results import LoadResult
 from bench.message_types import timers
 from bench.report.figures import Figure, Section, Target
-from tests.compat.apache import JavaError, ServerError
 
 AS_FAST = Target(ratio_at_least=1.0)
 IN_TRANSACTIONS, POPPED = "bench-transactions", "bench-popped"
@@ -38,19 +33,15 @@ PENDING_MB, LATE_MS, SHARE = Target(below=100), Target(below=1_000), Target(at_l
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long to measure."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypesEffort(Effort):
+    """How long to measure, and how many timers to set."""
 
-    rounds: int
-    seconds: float
-    jvm_warm_up_seconds: float
-    warm_up_seconds: float
     timers: int
     timer_seconds: float
 
 
-FULL = Effort(
+FULL = TypesEffort(
     rounds=5,
     seconds=2.0,
     jvm_warm_up_seconds=32.0,
@@ -58,64 +49,42 @@ FULL = Effort(
     timers=1_000_000,
     timer_seconds=12.0,
 )
-QUICK = Effort(
-    rounds=3,
-    seconds=1.0,
-    jvm_warm_up_seconds=12.0,
-    warm_up_seconds=2.0,
-    timers=100_000,
-    timer_seconds=2.0,
+QUICK = TypesEffort(
+    rounds=1,
+    seconds=0.5,
+    jvm_warm_up_seconds=3.0,
+    warm_up_seconds=1.0,
+    timers=20_000,
+    timer_seconds=1.0,
 )
 
 
-def run(effort: Effort, say: Say) -> Section:
+def run(effort: TypesEffort, say: Say) -> Section:
     """Measure both brokers and compare them, then the timers of ours."""
-    try:
-        return _run(effort, say)
-    except (ServerError, JavaError) as problem:
-        raise BenchmarkError(str(problem)) from problem
-
-
-def _run(effort: Effort, say: Say) -> Section:
     about = (
         "128-byte bodies; connections × dialogues on each: a half and its commit, or a pop of 32 and its acks"
     )
     section = Section("Kinds of messages", notes=[about, *busy_note()])
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
         root = Path(folder)
-        with cluster(root / "apache", comet=False) as apache, cluster(root / "comet", comet=True) as comet:
-            section.figures += _compared([apache, comet], effort, say)
-            section.notes += [apache.cpu_note(), comet.cpu_note()]
+        with both(root) as contestants:
+            section.figures += _compared(contestants, effort, say)
+            section.notes += [contestant.cpu_note() for contestant in contestants]
         section.figures += _timers(root / "timers", effort, section.notes, say)
     if effort is QUICK:
-        section.notes.append("a quick run: the JVM is not warm yet, so these ratios flatter us")
+        section.notes.append(QUICK_NOTE)
     return section
 
 
-def _compared(contestants: Sequence[Contestant], effort: Effort, say: Say) -> Iterator[Figure]:
+def _compared(contestants: Sequence[Contestant], effort: TypesEffort, say: Say) -> Iterator[Figure]:
     for contestant in contestants:
         for topic in (IN_TRANSACTIONS, POPPED):
             create_topic(contestant.address, contestant.namesrv, topic)
         fill(contestant.address, POPPED, POPPED_BATCHES)
-        seconds = effort.jvm_warm_up_seconds if contestant.is_a_jvm else effort.warm_up_seconds
-        say(f"warming up {contestant.name} for {seconds:g} s")
-        for load in LOADS:
-            _run_load(contestant, load, seconds / len(LOADS))
-    for number in range(effort.rounds):
-        for load in LOADS:
-            for contestant in contestants if number % 2 == 0 else reversed(contestants):
-                result = contestant.keep(load, partial(_run_load, contestant, load, effort.seconds))
-                turn = f"round {number + 1} of {effort.rounds}, {load}, {contestant.name}"
-                say(f"{turn}: {result.rate:,.0f}/s, p99 {result.latency_ms.p99:.2f} ms")
-    yield from figures(*contestants)
+    return contest(contestants, LOADS, effort, say)
 
 
-def _run_load(contestant: Contestant, load: Load, seconds: float) -> LoadResult:
-    what, topic = LOADS[load]
-    return run_dialogues(contestant.address, what, topic, load.shape, seconds, contestant.broker.pid)
-
-
-def _timers(home: Path, effort: Effort, notes: list[str], say: Say) -> Iterator[Figure]:
+def _timers(home: Path, effort: TypesEffort, notes: list[str], say: Say) -> Iterator[Figure]:
     run = timers.measure(
         home, effort.timers, effort.rounds, effort.timer_seconds, effort.warm_up_seconds, say
     )

@@ -17,23 +17,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from statistics import median
 
+from bench.broker.contest import QUICK_NOTE, Effort, Say, cpu_note
 from bench.broker.starts import resident_mb, start_once
 from bench.errors import BenchmarkError
 from bench.load.generator import run_load
 from bench.load.results import LoadResult, Shape
 from bench.namesrv.registered_cluster import RegisteredCluster, route_requests, topic_names
 from bench.report.figures import Figure, Section, Target
-from tests.compat.apache import ApacheNamesrv, CometNamesrv, JavaError, Server, ServerError
+from tests.compat.apache import ApacheNamesrv, CometNamesrv, Server
 
 BROKERS = 8
 TOPICS = 1_000
 RATIO = Target(ratio_at_least=1.5)
 READY_SECONDS = Target(below=0.5)
 MEMORY_MB = Target(below=60)
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +50,19 @@ class LookUps:
 SHAPES = (LookUps(1, 1), LookUps(1, 8), LookUps(8, 64), LookUps(8, 64, binary=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvEffort(Effort):
     """How long to measure."""
 
-    rounds: int
-    seconds: float
     starts: int
-    jvm_warm_up_seconds: float
-    warm_up_seconds: float = 2.0
 
 
-FULL = Effort(rounds=7, seconds=1.5, starts=3, jvm_warm_up_seconds=32.0)
-QUICK = Effort(rounds=3, seconds=1.0, starts=1, jvm_warm_up_seconds=8.0, warm_up_seconds=1.0)
+FULL = NamesrvEffort(rounds=7, seconds=1.5, starts=3, jvm_warm_up_seconds=32.0, warm_up_seconds=2.0)
+QUICK = NamesrvEffort(rounds=2, seconds=0.5, starts=1, jvm_warm_up_seconds=4.0, warm_up_seconds=1.0)
 
 
-def run(effort: Effort, say: Say) -> Section:
+def run(effort: NamesrvEffort, say: Say) -> Section:
     """Measure both name servers and compare them."""
-    try:
-        return _run(effort, say)
-    except (ServerError, JavaError) as problem:
-        raise BenchmarkError(str(problem)) from problem
-
-
-def _run(effort: Effort, say: Say) -> Section:
     section = Section(
         "Name server",
         notes=[f"{BROKERS} brokers with {TOPICS:,} topics each; connections × requests in flight on each"],
@@ -93,13 +80,9 @@ def _run(effort: Effort, say: Say) -> Section:
         _take_turns(contestants, effort, say)
         apache, comet = contestants
         section.figures += _look_ups(comet, apache)
-        section.figures.append(
-            Figure("resident, after load", "MB", [comet.resident_mb()], [apache.resident_mb()])
-        )
-        section.figures += _costs(comet, apache)
     section.notes += [contestant.cpu_note() for contestant in contestants]
     if effort is QUICK:
-        section.notes.append("a quick run: the JVM is not warm yet, so these ratios flatter us")
+        section.notes.append(QUICK_NOTE)
     return section
 
 
@@ -130,13 +113,7 @@ class _Contestant:
         return resident_mb(self._server.pid)
 
     def cpu_note(self) -> str:
-        """Who was busy: a figure is the server's only where the generator was not."""
-        shares = (
-            f"{shape}: {median(r.server_cpu_share for r in results):.2f}"
-            f" and {median(r.cpu_share for r in results):.2f}"
-            for shape, results in self.results.items()
-        )
-        return f"cores used by {self.name} and by the load generator: {'; '.join(shares)}"
+        return cpu_note(self.name, self.results)
 
     def _load(self, shape: LookUps, seconds: float) -> LoadResult:
         frames = self._requests[shape.binary]
@@ -164,37 +141,20 @@ def _take_turns(contestants: Sequence[_Contestant], effort: Effort, say: Say) ->
 
 
 def _look_ups(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
-    for shape in SHAPES:
-        ours, theirs = comet.results[shape], apache.results[shape]
-        yield Figure(
-            f"route look-ups, {shape}",
-            "a second",
-            [result.rate for result in ours],
-            [result.rate for result in theirs],
-            RATIO,
-        )
-    for shape in SHAPES:
-        ours, theirs = comet.results[shape], apache.results[shape]
-        yield Figure(
-            f"99th percentile, {shape}",
-            "ms",
-            [result.latency_ms.p99 for result in ours],
-            [result.latency_ms.p99 for result in theirs],
-        )
+    """Rates, latencies, memory and costs."""
+
+    def compared(name: str, unit: str, of: Callable[[LoadResult], float], target: Target) -> Iterator[Figure]:
+        for shape in SHAPES:
+            ours, theirs = ([of(one) for one in side.results[shape]] for side in (comet, apache))
+            yield Figure(f"{name}, {shape}", unit, ours, theirs, target)
+
+    yield from compared("route look-ups", "a second", lambda one: one.rate, RATIO)
+    yield from compared("99th percentile", "ms", lambda one: one.latency_ms.p99, Target())
+    yield Figure("resident, after load", "MB", [comet.resident_mb()], [apache.resident_mb()])
+    yield from compared("CPU a million look-ups", "s", lambda one: one.server_cpu_us, Target())
 
 
-def _costs(comet: _Contestant, apache: _Contestant) -> Iterator[Figure]:
-    for shape in SHAPES:
-        ours, theirs = comet.results[shape], apache.results[shape]
-        yield Figure(
-            f"CPU a million look-ups, {shape}",
-            "s",
-            [result.server_cpu_us for result in ours],
-            [result.server_cpu_us for result in theirs],
-        )
-
-
-def _starts(homes: Iterator[Path], effort: Effort, say: Say) -> Iterator[Figure]:
+def _starts(homes: Iterator[Path], effort: NamesrvEffort, say: Say) -> Iterator[Figure]:
     kinds: Sequence[type[CometNamesrv | ApacheNamesrv]] = (CometNamesrv, ApacheNamesrv)
     seconds: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
     megabytes: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}

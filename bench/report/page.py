@@ -1,4 +1,4 @@
-"""The page of results, `RESULTS.md`: everything that was measured last, on one page."""
+"""`RESULTS.md`: the newest result of every benchmark on one page."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from bench.report.results import Machine, Result
 PLOT_NAME = "results.svg"
 
 _HEAD = """\
-# Results
+# Benchmark results
 
-Written by `make bench`; do not edit. All of it again: `make bench`; one section:
-`.venv/bin/python -m bench --only NAME`, which leaves the other sections as they are.
+CometMQ beside Apache RocketMQ, Kafka and the C++ client's Python binding. `make bench` writes this page; do
+not edit it. `.venv/bin/python -m bench --only NAME` measures one section and leaves the others as they are.
 """
 
 _METHOD = """\
 ## How it was measured
 
-- Both sides of a comparison run on one machine in one run and take turns; the one that begins changes from
-  round to round. A figure is the median of its rounds, with the least and the most in parentheses; the ratio
-  is ours over theirs. A JVM is warmed up for half a minute first.
-- Brokers and name servers get raw frames that were encoded before, from a generator in a process of its own;
+- Both sides of a comparison take turns on one machine in one run; the side that begins changes from round to
+  round. A figure is the median of its rounds, with the smallest and the largest in parentheses. The ratio is
+  CometMQ's figure divided by the peer's. A JVM is warmed up for half a minute.
+- Brokers and name servers get frames that were encoded before, from a load generator in its own process.
   "4 × 64" is 4 connections with 64 requests in flight on each. An answer with an error ends the benchmark.
-- CPU is that of the server process within the measured time. Resident memory counts the pages of mapped
-  files; "not of files" does not. Ready means that a request is answered.
-- Under "Growth" each size is measured beside a new broker of the smallest size, in turns, because
-  machines drift: "10,000 over 1" is the cost of a request at the largest size over that broker's, in
-  processor time.
+- CPU is the processor time of the server process within the measured time. Resident memory includes pages of
+  mapped files; "not of files" does not. A server is ready when it answers a request.
+- Under "Growth" each size takes turns with a new broker of the smallest size, because machines drift:
+  "10,000 over 1" is the processor time of a request at the largest size, divided by that of the small broker.
 """
 
 

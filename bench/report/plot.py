@@ -1,6 +1,6 @@
-"""Draws the plot of results. What it shows is decided in `plot_data`; this is only ink.
+"""Draws the plot of results; `plot_data.py` decides what it shows.
 
-The colours are those of Okabe and Ito, which most people can tell apart; what was missed is hatched, too.
+The colours are those of Okabe and Ito, which most people can tell apart; missed targets are hatched, too.
 """
 
 from __future__ import annotations

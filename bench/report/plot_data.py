@@ -1,9 +1,9 @@
-"""What the plot shows, made ready to be drawn: bars of how much better than the peer, and panels of curves.
+"""Data of the plot: bars of ratios against the peer, and panels of curves.
 
 Rules kept here:
 
-- A bar says how many times better than the peer ours is, whichever way the figure counts: 2 is twice the
-  rate, or half the time. A target is turned the same way.
+- A bar shows how many times better than the peer CometMQ is, for rates and for times: 2 is twice the rate, or
+  half the time. Targets are turned the same way.
 - Percentiles without a target are left out: with a fixed number in flight they follow from the rates.
 """
 

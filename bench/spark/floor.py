@@ -1,7 +1,6 @@
-"""A stream that Spark reads through Python and that does nothing: what a micro-batch costs without a source.
+"""A Python stream source that does nothing: the time of a micro-batch without a source.
 
-Its rows are made on the worker. What its batches take is Spark's own share, which no source in Python is
-without.
+Its rows are made on the worker. Every Python source takes at least this time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The two sides of the Spark benchmark: our sources and sink, and Spark's own for Kafka, asked the same.
+"""The two sides of the Spark benchmark: CometMQ's sources and sink, and Spark's own for Kafka.
 
 Rules kept here:
-- Both have the same rows in as many queues as the other has partitions, and both are asked with the options
-  that anybody would write: which servers, which topic.
-- Everything that is read is counted, and everything that is written is counted where it is read.
+- Both sides have the same rows, in as many queues as partitions, and get only the options that are required:
+  servers and topic.
+- Rows are counted when they are read; written rows are read back and counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a Spark query costs the machine: core seconds of all processes, and the memory of Python workers.
+"""Cost of a Spark query: core seconds of all processes, and the memory of Python workers.
 
 Rules kept here:
-- All servers and workers descend from this process, and whoever is not asked does next to nothing: the core
-  seconds that go by while a query runs are those of the query, wherever they are spent.
-- Memory is looked at while queries run, and what counts is the most that one worker ever had.
+- Servers and workers are children of this process, and idle ones use next to nothing. So the core seconds of
+  all processes during a query are those of the query.
+- Memory is sampled while queries run; the largest sample of any worker counts.
 """
 
 from __future__ import annotations

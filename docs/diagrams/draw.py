@@ -3,7 +3,7 @@
 Rules kept here:
 - A diagram has its own background and follows the reader's colour scheme: it is readable on any page.
 - No fonts, scripts or images from elsewhere.
-- The rooms are those of the import rule in `pyproject.toml`.
+- The packages are those of the import rule in `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Canvas:
         return "\n".join([*self._parts, "</svg>", ""])
 
 
-# The rooms
+# The packages
 
 ABOUT: Final = {
     "cli": "the cometmq command",
@@ -102,23 +102,23 @@ ABOUT: Final = {
 
 
 def layers() -> Iterator[list[str]]:
-    """The rooms from top to bottom; those in parentheses are planned."""
+    """The packages from top to bottom; those in parentheses are planned."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    for layer in next(each for each in contracts if each["name"].startswith("rooms"))["layers"]:
-        yield [room.strip() for room in layer.split("|")]
+    for layer in next(each for each in contracts if each["name"].startswith("packages"))["layers"]:
+        yield [package.strip() for package in layer.split("|")]
 
 
-def rooms() -> str:
+def packages() -> str:
     width, left, row, gap = 760, 28, 46, 14
     rows = list(layers())
     height = 66 + len(rows) * (row + gap) + 14
-    canvas = Canvas(width, height, "The rooms of CometMQ: imports only point down")
-    canvas.text(left, 34, "Imports only point down. Dashed rooms are planned.", "title")
+    canvas = Canvas(width, height, "The packages of CometMQ: imports only point down")
+    canvas.text(left, 34, "Imports only point down. Dashed packages are planned.", "title")
     for number, layer in enumerate(rows):
         y = 56 + number * (row + gap)
         each_width = (width - 2 * left - 34 - 10 * (len(layer) - 1)) / len(layer)
-        for place, room in enumerate(layer):
-            name = room.strip("()").rpartition(".")[2]
+        for place, package in enumerate(layer):
+            name = package.strip("()").rpartition(".")[2]
             x = left + place * (each_width + 10)
             there = (ROOT / "src" / "cometmq" / name).is_dir()
             canvas.box(x, y, each_width, row, "box" if there else "plain planned")
@@ -350,7 +350,7 @@ def record() -> str:
     return canvas.finished()
 
 
-DIAGRAMS: Final = {"rooms": rooms, "message": message, "store": store, "record": record}
+DIAGRAMS: Final = {"packages": packages, "message": message, "store": store, "record": record}
 
 
 def drawn(name: str) -> str:

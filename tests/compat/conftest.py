@@ -17,6 +17,14 @@ from tests.compat.apache import ApacheNamesrv, ApacheServer, CometNamesrv
 from tests.compat.cluster import Cluster, MakeNamesrv, running_cluster
 from tests.compat.jvm import SHORT_LIFE
 
+# The suites are imported by several test modules; their assertions should tell as much as a module's own.
+pytest.register_assert_rewrite(
+    *(
+        f"tests.compat.client.suite_{name}"
+        for name in ("basics", "consuming", "pulling", "queries", "sending")
+    )
+)
+
 # A benchmark has Apache's servers at their best; here they have to start quickly.
 ApacheServer.common_java_opts = SHORT_LIFE
 

@@ -23,15 +23,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
-import pytest
 
 from tests.compat.jvm import java_environment
 from tests.waiting import wait_until
-
-# The suites are imported by several test modules; their assertions should tell as much as a module's own.
-pytest.register_assert_rewrite(
-    *(f"tests.compat.suite_{name}" for name in ("basics", "consuming", "pulling", "queries", "sending"))
-)
 
 CALL_SECONDS = 40.0
 DELIVERY_SECONDS = 45.0

@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -130,8 +130,10 @@ def run_java(
     return done.stdout
 
 
-class AdminShell:
-    """One JVM in which `mqadmin` commands run one after the other, for any number of clusters."""
+class JavaShell:
+    """A JVM that runs commands: a line goes in, and lines come out up to END_OF_COMMAND."""
+
+    program: str
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -141,30 +143,31 @@ class AdminShell:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "stderr.log").open("ab") as errors:
             self._process = subprocess.Popen(
-                java_command("AdminShell", home=self.home),
+                java_command(self.program, home=self.home),
                 env=java_environment(self.home),
                 cwd=self.home,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                text=True,
+                encoding="utf-8",
             )
         return self
 
-    def run(self, *args: str, namesrv: str) -> str:
-        """What `mqadmin ARGS -n NAMESRV` prints, its errors included."""
+    def lines(self, *command: str) -> Iterator[str]:
+        """Run a command; its output while it runs, line by line."""
         process = self._process
         assert process is not None, "not started"
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write("\t".join((*args, "-n", namesrv)) + "\n")
+        process.stdin.write("\t".join(command) + "\n")
         process.stdin.flush()
-        printed: list[str] = []
-        for line in process.stdout:
-            if line.rstrip("\n") == END_OF_COMMAND:
-                return "".join(printed)
-            printed.append(line)
-        raise JavaError(f"mqadmin {' '.join(args)} ended the shell:\n{''.join(printed)}")
+        printed = ""
+        for printed in process.stdout:
+            if printed.rstrip("\n") == END_OF_COMMAND:
+                return
+            yield printed
+        log = (self.home / "stderr.log").read_text()
+        raise JavaError(f"{' '.join(command)} ended the shell:\n{printed}{log}")
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -178,6 +181,16 @@ class AdminShell:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class AdminShell(JavaShell):
+    """`mqadmin` commands, for any number of clusters."""
+
+    program = "AdminShell"
+
+    def run(self, *args: str, namesrv: str) -> str:
+        """What `mqadmin ARGS -n NAMESRV` prints, its errors included."""
+        return "".join(self.lines(*args, "-n", namesrv))
 
 
 def mqadmin(*args: str, namesrv: str, home: Path) -> str:

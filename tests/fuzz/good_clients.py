@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from cometmq.aio import Admin, PopConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
@@ -12,6 +13,7 @@ from cometmq.model.message import Message, StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 from tests.fuzz.plausible import CLUSTER
 from tests.fuzz.watch import Findings
+from tests.waiting import eventually
 
 COME_S: Final = 30.0
 """Within this time a message has come that is due in a second."""
@@ -32,8 +34,8 @@ async def check_service(findings: Findings, namesrv: str, name: str) -> None:
                 await admin.create_topic(topic, queues=2, cluster=CLUSTER)
             await _send(topic, namesrv)
             for kind, got in (
-                ("push", await _pushed(topic, namesrv)),
-                ("pop", await _popped(topic, namesrv)),
+                ("push", await _listened(topic, PushConsumer(f"pushed-{topic}", namesrv=namesrv, **_QUICK))),
+                ("pop", await _listened(topic, PopConsumer(f"popped-{topic}", namesrv=namesrv, **_QUICK))),
                 ("pull", await _pulled(topic, namesrv)),
             ):
                 if sorted(set(got)) != BODIES:
@@ -58,31 +60,17 @@ async def _send(topic: str, namesrv: str) -> None:
 
 
 async def _until_all(bodies: list[str]) -> list[str]:
-    deadline = time.monotonic() + COME_S
-    while set(bodies) != set(BODIES) and time.monotonic() < deadline:  # noqa: ASYNC110 - listeners add them
-        await asyncio.sleep(0.02)
+    with suppress(AssertionError):  # the caller says what is missing
+        await eventually(lambda: set(bodies) == set(BODIES), seconds=COME_S)
     return bodies
 
 
-async def _pushed(topic: str, namesrv: str) -> list[str]:
+async def _listened(topic: str, consumer: PushConsumer | PopConsumer) -> list[str]:
     got: list[str] = []
 
     async def take(message: StoredMessage) -> None:
         got.append(message.body.decode())
 
-    consumer = PushConsumer(f"pushed-{topic}", namesrv=namesrv, **_QUICK)
-    consumer.subscribe(topic, listener=take)
-    async with consumer:
-        return await _until_all(got)
-
-
-async def _popped(topic: str, namesrv: str) -> list[str]:
-    got: list[str] = []
-
-    async def take(message: StoredMessage) -> None:
-        got.append(message.body.decode())
-
-    consumer = PopConsumer(f"popped-{topic}", namesrv=namesrv, **_QUICK)
     consumer.subscribe(topic, listener=take)
     async with consumer:
         return await _until_all(got)

@@ -36,6 +36,7 @@ from cometmq.wire.frame.command import (
 from cometmq.wire.frame.framing import Frame, FrameSplitter
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.settings import SEED, how_to_repeat, share
+from tests.waiting import eventually
 
 FRAMES = share(25)
 BATCH = 40
@@ -264,9 +265,9 @@ async def _attack(defects: Defects) -> None:
     try:
         await Attack(server, defects).run()
         assert server.server.metrics.running == 0
-        async with asyncio.timeout(ANSWER_SECONDS):
-            while server.server.connections:  # noqa: ASYNC110 -- the last ones are still ending
-                await asyncio.sleep(0.01)
+        await eventually(
+            lambda: not server.server.connections, "the last connections end", seconds=ANSWER_SECONDS
+        )
         assert server.server.buffered_bytes == 0
     finally:
         await server.stop()

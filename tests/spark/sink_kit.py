@@ -11,7 +11,7 @@ from cometmq.spark.sink.at_least_once import AtLeastOnceSends
 from cometmq.spark.sink.exactly_once import ExactlyOnceSends, WriteId
 from cometmq.spark.sink.options import SinkOptions, sink_options
 from cometmq.spark.sink.requests import RowEncoder
-from cometmq.spark.sink.worker_producer import WorkerProducer
+from cometmq.spark.sink.worker_producer import start_producer, stop_producer
 from cometmq.store.read.reader import GetStatus
 from cometmq.testing.embedded import EmbeddedBroker
 from cometmq.wire.record.codec import Record, decode_record
@@ -44,12 +44,12 @@ class TaskKit:
     def __init__(self, namesrv: str, given: Mapping[str, str] | None = None) -> None:
         values = {"namesrvAddr": namesrv, "topic": "T", **(given or {})}
         self.options: SinkOptions = sink_options(values, streaming=False)
-        self.worker = WorkerProducer(self.options)
+        self.producer = start_producer(self.options)
 
     def attempt(self, write: WriteId | None, *, by_queue_id: bool = False) -> Sends:
         if write is None:
-            return AtLeastOnceSends(self.worker, self.options, by_queue_id=by_queue_id)
-        return ExactlyOnceSends(self.worker, self.options, write, by_queue_id=by_queue_id)
+            return AtLeastOnceSends(self.producer, self.options, by_queue_id=by_queue_id)
+        return ExactlyOnceSends(self.producer, self.options, write, by_queue_id=by_queue_id)
 
     def write(self, write: WriteId | None, *batches: pa.RecordBatch) -> int:
         """One attempt from beginning to end; how many rows were there before."""
@@ -62,7 +62,7 @@ class TaskKit:
         """What an attempt does with one batch of rows."""
         columns = {name: place for place, name in enumerate(batch.schema.names)}
         encoder = RowEncoder(columns, self.options.topic, self.options.max_message_size)
-        for request in encoder.requests(batch, sends):
+        for request in encoder.requests(batch, sends.topic):
             sends.send(request)
 
 
@@ -72,7 +72,7 @@ def tasks(namesrv: str, given: Mapping[str, str] | None = None) -> Iterator[Task
     try:
         yield kit
     finally:
-        kit.worker.close()
+        stop_producer(kit.producer)
 
 
 def rows(**columns: Sequence[object] | pa.Array) -> pa.RecordBatch:

@@ -11,8 +11,8 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
 
 from cometmq import Message, TransactionProducer, TransactionState
+from cometmq.spark.live.batch import FilteringReader
 from cometmq.spark.live.options import live_options
-from cometmq.spark.live.table import FilteringReader
 from tests.spark.live_kit import Live, numbers
 from tests.waiting import wait_until
 

@@ -73,6 +73,7 @@ def test_a_query_that_is_killed_and_started_again_reads_every_message_once(
             wait_until(
                 lambda: batches(tmp_path) > before or driver.process.poll() is not None,  # noqa: B023
                 "a batch has begun",
+                seconds=120,  # Java, Spark and its Python start first
             )
             time.sleep(chance.uniform(0, LONGEST_S))  # not waiting for anything: a moment like any other
             assert driver.process.poll() is None, (tmp_path / "driver.log").read_text()[-3000:]

@@ -15,6 +15,7 @@ from cometmq.spark.pipelines.archive.job import ArchiveJob, archive
 from cometmq.spark.pipelines.copy import COPIED_FROM
 from cometmq.spark.pipelines.mirror import MirrorJob, mirror
 from cometmq.spark.pipelines.replay import ReplayJob, replay
+from cometmq.spark.pipelines.run.files import Files
 from cometmq.spark.pipelines.run.streams import Progress
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import Live, numbers
@@ -79,11 +80,15 @@ def test_a_step_that_was_sent_and_not_noted_is_not_stored_again(
     archive(live.spark, ArchiveJob(namesrv_addr=live.rocketmq.namesrv, topics=(topic,), output=folder))
     asked = job(live, tmp_path, archive=folder, to_topic=target)
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+    write = Files.write
+
+    def killed(files: Files, path: str, text: str) -> None:
+        if "/done/" in path:
+            raise KeyboardInterrupt
+        write(files, path, text)
 
     with monkeypatch.context() as broken:
-        broken.setattr(module, "_done_path", killed)
+        broken.setattr(Files, "write", killed)
         assert replay(live.spark, asked).interrupted
     assert copied(live, target) == list(range(40))
 

@@ -60,6 +60,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 ARROW_SCHEMA: Final = arrow_schema(SPARK_SCHEMA)
 LOG_SCHEMA: Final = StructType([*SPARK_SCHEMA.fields, *LOG_COLUMNS])
 PERMISSIVE_LOG_SCHEMA: Final = StructType([*LOG_SCHEMA.fields, ERROR_COLUMN])
+ARROW_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
+"""All columns of all sources, by name."""
 
 
 def check_columns(asked: StructType, known: StructType) -> None:

@@ -78,20 +78,17 @@ class Options:
             raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
         return number
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        value = (self.text(name) or str(default)).lower()
+    def flag(self, name: str, choices: str = "true or false") -> bool:
+        """True or false; false if it is missing."""
+        value = (self.text(name) or "false").lower()
         if value not in _YES | _NO:
-            raise SettingsError(f"{name} is {value!r}; it has to be true or false")
+            raise SettingsError(f"{name} is {value!r}; it has to be {choices}")
         return value in _YES
 
     def included_properties(self, name: str) -> IncludeProperties:
         """True for all, `user` for those set by senders, or false for none."""
-        value = (self.text(name) or "false").lower()
-        if value == "user":
-            return "user"
-        if value not in _YES | _NO:
-            raise SettingsError(f"{name} is {value!r}; it has to be true, false or user")
-        return value in _YES
+        is_user = (self.text(name) or "").lower() == "user"
+        return "user" if is_user else self.flag(name, "true, false or user")
 
     def time_ms(self, name: str) -> int | None:
         """Milliseconds since 1970, or ISO 8601, in UTC unless it names a zone."""

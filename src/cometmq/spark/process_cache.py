@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C")
 
 MAX_KEPT: Final = 4
 
@@ -21,7 +16,8 @@ MAX_KEPT: Final = 4
 class ProcessCache(Generic[C]):
     """Up to `MAX_KEPT` clients by their settings; a forked process starts with none."""
 
-    def __init__(self) -> None:
+    def __init__(self, close: Callable[[C], None]) -> None:
+        self._close = close
         self._kept: dict[bytes, C] = {}  # the least recently used first
         os.register_at_fork(after_in_child=self._kept.clear)
 
@@ -34,7 +30,7 @@ class ProcessCache(Generic[C]):
         client = self._kept.pop(key, None)
         if client is None:
             while len(self._kept) >= MAX_KEPT:
-                self._kept.pop(next(iter(self._kept))).close()
+                self._close(self._kept.pop(next(iter(self._kept))))
             client = make()
         self._kept[key] = client
         return client

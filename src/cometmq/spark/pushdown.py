@@ -31,7 +31,8 @@ from cometmq.model.queue import MessageQueue
 CLOCK_SLACK_MS: Final = 60_000
 """The clock of a broker may have been set back by this much."""
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-_FOR_EVER: Final = 2**62
+FOR_EVER: Final = 2**62
+"""No limit, for offsets and times."""
 _VALUES: Final = {
     "topic": ("topics", True),
     "queueId": ("queue_ids", True),
@@ -54,8 +55,8 @@ class Wanted(msgspec.Struct, frozen=True):
     queue_ids: frozenset[int] | None = None
     tags: frozenset[str] | None = None
     msg_ids: frozenset[str] | None = None
-    offsets: tuple[int, int] = (0, _FOR_EVER)
-    times_ms: tuple[int, int] = (0, _FOR_EVER)
+    offsets: tuple[int, int] = (0, FOR_EVER)
+    times_ms: tuple[int, int] = (0, FOR_EVER)
     """Inclusive start, exclusive end."""
 
     def wants(self, queue: MessageQueue) -> bool:
@@ -65,7 +66,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def limits_times(self) -> bool:
-        return self.times_ms != (0, _FOR_EVER)
+        return self.times_ms != (0, FOR_EVER)
 
 
 def push(filters: Iterable[Filter], wanted: Wanted) -> tuple[Wanted, list[Filter]]:
@@ -96,7 +97,7 @@ def _narrow(each: Filter, wanted: Wanted) -> tuple[Wanted, bool]:
             return wanted, False
         if column == "queueOffset":
             return msgspec.structs.replace(wanted, offsets=_both(wanted.offsets, bounds)), True
-        slack = (max(0, bounds[0] - CLOCK_SLACK_MS), min(_FOR_EVER, bounds[1] + CLOCK_SLACK_MS))
+        slack = (max(0, bounds[0] - CLOCK_SLACK_MS), min(FOR_EVER, bounds[1] + CLOCK_SLACK_MS))
         return msgspec.structs.replace(wanted, times_ms=_both(wanted.times_ms, slack)), False
     return wanted, False
 
@@ -121,8 +122,8 @@ def _bounds(each: Filter) -> tuple[int, int] | None:
     ranges = {
         EqualTo: (number, number + 1),
         EqualNullSafe: (number, number + 1),
-        GreaterThan: (number + 1, _FOR_EVER),
-        GreaterThanOrEqual: (number, _FOR_EVER),
+        GreaterThan: (number + 1, FOR_EVER),
+        GreaterThanOrEqual: (number, FOR_EVER),
         LessThan: (0, number),
         LessThanOrEqual: (0, number + 1),
     }

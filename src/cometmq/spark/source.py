@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from cometmq.spark.columns import SPARK_SCHEMA, check_columns
+from cometmq.spark.live.batch import FilteringReader, RocketmqReader
 from cometmq.spark.live.driver_batches import PromptStreamReader
 from cometmq.spark.live.options import live_options
-from cometmq.spark.live.table import FilteringReader, RocketmqReader
 from cometmq.spark.pushdown import filters_are_pushed
 
 if TYPE_CHECKING:

@@ -218,7 +218,7 @@ def _wait_until_idle(process: psutil.Process) -> None:
     last = [_cpu_seconds(process)]
 
     def is_idle() -> bool:
-        time.sleep(0.2)
+        time.sleep(0.2)  # not waiting for anything: the time over which work is measured
         last.append(_cpu_seconds(process))
         return last[-1] - last[-2] < 0.02
 

@@ -1,4 +1,4 @@
-"""Apache's Java client 5.3 sends to our broker and consumes from it, with JSON headers."""
+"""Apache's Java clients 5.3 and 4.9.8 on our broker: sending and consuming, with JSON and binary headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.compat.client.suite_consuming import DeliverySuite, OrderSuite, Retry
 from tests.compat.client.suite_pulling import LitePullSuite, PullSuite
 from tests.compat.client.suite_queries import GroupSuite, LookUpSuite, OffsetSuite
 from tests.compat.client.suite_sending import RefusalSuite, SendingSuite
-from tests.compat.foreign_clients import JavaClient
+from tests.compat.foreign_clients import JavaClient, OldJavaClient
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,19 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         yield running
 
 
+@pytest.fixture(scope="module", params=[JavaClient, OldJavaClient], ids=["5.3", "4.9.8"])
+def release(request: pytest.FixtureRequest) -> type[JavaClient]:
+    client: type[JavaClient] = request.param
+    return client
+
+
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory, subject: Subject) -> Iterator[JavaClient]:
-    with JavaClient(tmp_path_factory.mktemp("client"), subject.namesrv.address) as client:
+def java(
+    tmp_path_factory: pytest.TempPathFactory, subject: Subject, release: type[JavaClient]
+) -> Iterator[JavaClient]:
+    """With JSON headers for 5.3, and binary ones for 4.9.8."""
+    is_binary = release is OldJavaClient
+    with release(tmp_path_factory.mktemp("client"), subject.namesrv.address, binary=is_binary) as client:
         yield client
 
 
@@ -30,12 +40,14 @@ class TestSending(SendingSuite):
     pass
 
 
-class TestSendingWithBinaryHeaders(SendingSuite):
+class TestSendingWithTheOtherHeaders(SendingSuite):
     @pytest.fixture(scope="class")
     @classmethod
-    def java(cls, tmp_path_factory: pytest.TempPathFactory, subject: Subject) -> Iterator[JavaClient]:
-        home = tmp_path_factory.mktemp("binary")
-        with JavaClient(home, subject.namesrv.address, binary=True) as client:
+    def java(
+        cls, tmp_path_factory: pytest.TempPathFactory, subject: Subject, release: type[JavaClient]
+    ) -> Iterator[JavaClient]:
+        home, is_binary = tmp_path_factory.mktemp("headers"), release is JavaClient
+        with release(home, subject.namesrv.address, binary=is_binary) as client:
             yield client
 
 

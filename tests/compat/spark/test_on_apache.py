@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cometmq import Admin, Message, Producer
+from cometmq.spark.live.batch import RocketmqReader
 from cometmq.spark.live.options import live_options
-from cometmq.spark.live.table import RocketmqReader
 from tests.compat.apache import AdminShell, CometBroker, CometNamesrv
 from tests.compat.cluster import Cluster
 from tests.spark import live_driver

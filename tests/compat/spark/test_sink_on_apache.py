@@ -7,8 +7,8 @@ import pytest
 
 from cometmq import Admin
 from cometmq.model.errors import ClientError
+from cometmq.spark.live.batch import RocketmqReader
 from cometmq.spark.live.options import live_options
-from cometmq.spark.live.table import RocketmqReader
 from cometmq.spark.sink.exactly_once import WriteId
 from tests.compat.cluster import Cluster
 from tests.spark.sink_kit import numbered, rows, tasks

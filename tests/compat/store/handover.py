@@ -127,9 +127,9 @@ class Visit(Remote):
 
     async def wait_for(self, topic: str, *bodies: bytes) -> None:
         """Wait until consumers have seen these, at least."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not set(bodies) <= set(await self.bodies(topic)):  # noqa: ASYNC110 - the broker's state
-                await asyncio.sleep(0.2)
+        await eventually(
+            lambda: self.bodies(topic), f"{bodies} in {topic}", set(bodies).issubset, seconds=PATIENCE_S
+        )
 
     async def end_of(self, topic: str) -> int:
         header = GetMaxOffsetRequest(topic=topic, queue_id=0)
@@ -138,10 +138,12 @@ class Visit(Remote):
 
     async def wait_for_operations(self, before: int = 0) -> int:
         """Wait until more ends are noted in the op topic; the answer is how many notes there are."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (noted := await self.end_of(OPERATIONS)) == before:  # noqa: ASYNC110 - the broker's state
-                await asyncio.sleep(0.1)
-        return noted
+        return await eventually(
+            lambda: self.end_of(OPERATIONS),
+            "more ends are noted",
+            lambda end: end != before,
+            seconds=PATIENCE_S,
+        )
 
 
 class House:

@@ -7,16 +7,15 @@ Rules kept here:
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
 from cometmq.model.message import Host, StoredMessage
-from tests.compat.jvm import END_OF_COMMAND, JavaError, java_command, java_environment
+from tests.compat.jvm import JavaError, JavaShell
 from tests.compat.store.store_messages import without_checksum
 
 FAILED = "failed: "
@@ -30,13 +29,14 @@ class Ack(NamedTuple):
     offset_id: str
 
 
-class StoreShell:
-    """One JVM in which a client reads and writes, one command after the other, through one name server."""
+class StoreShell(JavaShell):
+    """A client that reads and writes through one name server."""
+
+    program = "StoreShell"
 
     def __init__(self, home: Path, namesrv: str) -> None:
-        self.home = home
+        super().__init__(home)
         self.namesrv = namesrv
-        self._process: subprocess.Popen[str] | None = None
 
     def read(self, group: str, topics: Iterable[str]) -> list[StoredMessage]:
         """Every message of every queue of these topics."""
@@ -68,51 +68,14 @@ class StoreShell:
         return [_message(line) for line in self._run(command, *args)]
 
     def _run(self, command: str, *args: str) -> Iterator[str]:
-        process = self._process
-        assert process is not None, "not started"
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("\t".join((command, self.namesrv, *args)) + "\n")
-        process.stdin.flush()
         trouble = ""
-        for line in process.stdout:
-            printed = line.rstrip("\n")
-            if printed == END_OF_COMMAND:
-                if trouble:
-                    raise JavaError(f"{command} {args}: {trouble}")
-                return
-            if printed.startswith(FAILED):
-                trouble = printed
+        for line in self.lines(command, self.namesrv, *args):
+            if line.startswith(FAILED):
+                trouble = line
             else:
-                yield printed
-        raise JavaError(f"{command} ended the shell:\n{(self.home / 'stderr.log').read_text()}")
-
-    def start(self) -> Self:
-        self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "stderr.log").open("ab") as errors:
-            self._process = subprocess.Popen(
-                java_command("StoreShell", home=self.home),
-                env=java_environment(self.home),
-                cwd=self.home,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                encoding="utf-8",
-            )
-        return self
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.communicate()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+                yield line.rstrip("\n")
+        if trouble:
+            raise JavaError(f"{command} {args}: {trouble}")
 
 
 def _message(line: str) -> StoredMessage:

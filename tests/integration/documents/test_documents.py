@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from cometmq.cli.reference import reference
 from cometmq.testing import EmbeddedBroker
 from tests.integration.documents import documents
 from tests.integration.documents.documents import ROOT, Snippet, snippets
+from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
 PAGES = ("docs/PYTHON.md",)
@@ -42,11 +42,11 @@ def run_until_joined(program: Path, broker: EmbeddedBroker, group: str) -> None:
     process = subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE, text=True)
     try:
         with Admin(namesrv=broker.namesrv) as admin:
-            deadline = time.monotonic() + PATIENCE_S
-            while process.poll() is None and time.monotonic() < deadline:
-                if admin.group_connection(broker.address, group) is not None:
-                    break
-                time.sleep(0.02)
+            wait_until(
+                lambda: process.poll() is not None or admin.group_connection(broker.address, group),
+                f"a member of {group}, or an end",
+                seconds=PATIENCE_S,
+            )
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE_S)
     finally:

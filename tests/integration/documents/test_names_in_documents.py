@@ -29,10 +29,10 @@ PAGES: Final = (
 )
 WITH_NAMES: Final = ("docs/ARCHITECTURE.md", "CONTRIBUTING.md")
 """Pages for those who read the source."""
-ROOMS: Final = tuple(
+PACKAGES: Final = tuple(
     sorted(each.name for each in SOURCE.iterdir() if each.is_dir() and each.name != "__pycache__")
 )
-FOLDERS: Final = (*ROOMS, "tests", "bench", "docs", "deploy", "examples", "src", ".ci")
+FOLDERS: Final = (*PACKAGES, "tests", "bench", "docs", "deploy", "examples", "src", ".ci")
 TEST_FOLDERS: Final = tuple(sorted(each.name for each in (ROOT / "tests").iterdir() if each.is_dir()))
 
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -65,7 +65,7 @@ def is_there(path: str) -> bool:
 
 def nearest(path: str) -> str:
     """Where a file may have gone: one of the same name, or one with a similar path."""
-    base = SOURCE if path.partition("/")[0] in ROOMS else ROOT / "tests"
+    base = SOURCE if path.partition("/")[0] in PACKAGES else ROOT / "tests"
     files = [str(each.relative_to(base)) for each in base.rglob("*.py")]
     named = [each for each in files if Path(each).name == Path(path).name]
     found = named or get_close_matches(path, files, n=2, cutoff=0.5)
@@ -133,7 +133,7 @@ def test_every_class_and_function_in_a_document_is_there(page: str) -> None:
 
 def test_the_rooms_of_the_page_are_those_of_the_package() -> None:
     table = re.findall(r"^\| `(\w+)/` \|", (ROOT / "docs/ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(each for each in table if each in ROOMS) == sorted(ROOMS)
+    assert sorted(each for each in table if each in PACKAGES) == sorted(PACKAGES)
 
 
 def test_a_wrong_name_would_be_found() -> None:

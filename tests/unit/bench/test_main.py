@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,10 @@ from tests.unit.bench.results_kit import BROKER, GROWTH
 @pytest.fixture(autouse=True)
 def two_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two that have their figures at once; no plot, because drawing needs more than the tests have."""
-    sections = {"broker": BROKER, "growth": GROWTH}
-    runs = {name: (lambda quick, say, found=section: found) for name, section in sections.items()}
-    monkeypatch.setattr(program, "BENCHMARKS", runs)
+    for name, section in {"broker": BROKER, "growth": GROWTH}.items():
+        found = SimpleNamespace(run=lambda effort, say, found=section: found, QUICK=None, FULL=None)
+        monkeypatch.setitem(sys.modules, f"bench.fake.{name}", found)
+    monkeypatch.setattr(program, "BENCHMARKS", {name: f"bench.fake.{name}" for name in ("broker", "growth")})
     monkeypatch.setattr(program, "HOME", tmp_path)
     monkeypatch.setitem(sys.modules, "bench.report.plot", None)
 
@@ -51,10 +53,10 @@ def test_a_benchmark_that_fails_leaves_its_earlier_result_and_is_told(
 ) -> None:
     assert program.main([]) == 0
 
-    def fails(quick: bool, say: object) -> Section:
+    def fails(effort: object, say: object) -> Section:
         raise BenchmarkError("the broker was gone")
 
-    monkeypatch.setitem(program.BENCHMARKS, "growth", fails)
+    monkeypatch.setattr(sys.modules["bench.fake.growth"], "run", fails)
     assert program.main([]) == 1
     assert "growth failed: the broker was gone" in capsys.readouterr().err
     assert titles(tmp_path) == ["## Broker", "## Growth"]

@@ -16,13 +16,13 @@ class Client:
 
 
 def test_the_same_settings_get_the_same_client() -> None:
-    cache = ProcessCache[Client]()
+    cache = ProcessCache(Client.close)
     assert cache.get(("group", 1), Client) is cache.get(("group", 1), Client)
     assert cache.get(("group", 2), Client) is not cache.get(("group", 1), Client)
 
 
 def test_the_least_recently_used_client_is_closed_when_there_are_too_many() -> None:
-    cache = ProcessCache[Client]()
+    cache = ProcessCache(Client.close)
     clients = [cache.get(number, Client) for number in range(MAX_KEPT)]
     cache.get(0, Client)
     cache.get("one more", Client)
@@ -31,7 +31,7 @@ def test_the_least_recently_used_client_is_closed_when_there_are_too_many() -> N
 
 
 def test_a_forked_process_has_none() -> None:
-    cache = ProcessCache[Client]()
+    cache = ProcessCache(Client.close)
     cache.get("settings", Client)
     child = os.fork()
     if child == 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ from cometmq.spark.arrow.properties import (
 )
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.arrow.record_scan import record_starts
-from cometmq.spark.columns import ARROW_SCHEMA, PERMISSIVE_LOG_SCHEMA, arrow_schema
+from cometmq.spark.columns import ARROW_FIELDS, ARROW_SCHEMA
 from cometmq.spark.options import IncludeProperties
 from cometmq.wire.record.batch import decode_batch
 from cometmq.wire.record.codec import decode_record, encode_record
@@ -46,10 +46,6 @@ from cometmq.wire.record.compression import decompress
 from cometmq.wire.record.ids import encode_offset_id, unpack_host
 from cometmq.wire.record.layout import RecordError
 
-if TYPE_CHECKING:
-    pass
-
-_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.dtype("V2"))
 _MS_TO_US: Final = 1000
 _INNER: Final = INNER_BATCH | NEED_UNWRAP
@@ -65,7 +61,7 @@ def to_batch(
     """Records in ascending order as a batch of these columns, or of all."""
     fields.check()
     names = ARROW_SCHEMA.names if columns is None else columns
-    schema = pa.schema([_FIELDS[name] for name in names])
+    schema = pa.schema([ARROW_FIELDS[name] for name in names])
     is_inner = fields.sys_flags & _INNER == _INNER
     if is_inner.any():
         fields = _unwrapped(fields, is_inner)
@@ -159,10 +155,10 @@ class _Columns:
         return self._properties.values(TAGS)
 
     def keys(self) -> pa.Array:
-        return split_keys(self._properties.values(KEYS), _FIELDS["keys"].type)
+        return split_keys(self._properties.values(KEYS), ARROW_FIELDS["keys"].type)
 
     def properties(self) -> pa.Array:
-        kind = _FIELDS["properties"].type
+        kind = ARROW_FIELDS["properties"].type
         if not self._include_properties:
             return pa.nulls(len(self._fields), kind)
         return self._properties.maps(kind, RESERVED if self._include_properties == "user" else ())
@@ -230,7 +226,7 @@ _MAKERS: Final[dict[str, Callable[[_Columns], pa.Array]]] = {
 
 
 def _times(times_ms: npt.NDArray[np.generic]) -> pa.Array:
-    return pa.array(times_ms * _MS_TO_US).view(_FIELDS["storeTimestamp"].type)
+    return pa.array(times_ms * _MS_TO_US).view(ARROW_FIELDS["storeTimestamp"].type)
 
 
 def _host_text(packed: bytes) -> str | None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from cometmq.spark.arrow.gather import Positions
 from cometmq.wire.record.layout import (
     HEAD,
     MAGIC_AT,
@@ -29,8 +29,6 @@ from cometmq.wire.record.layout import (
 
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer
-
-Positions = npt.NDArray[np.int64]
 
 HEAD_DTYPE: Final = np.dtype(numpy_fields("V8")[:2])
 _HEAD_BYTES: Final = np.dtype(f"V{HEAD.size}")
@@ -60,37 +58,34 @@ def record_starts(buffer: ReadableBuffer) -> Positions:
     return scan.starts
 
 
-def scan_records(
-    buffer: ReadableBuffer, start: int = 0, stop: int | None = None, limit: int | None = None
-) -> Scan:
-    """The records that start from `start` to before `stop` and end at or before `limit`."""
-    limit = len(buffer) if limit is None else limit
-    stop = limit if stop is None else min(stop, limit)
-    walked, position, error = _walk(buffer, start, stop, limit, _PROBED)
+def scan_records(buffer: ReadableBuffer, stop: int | None = None) -> Scan:
+    """The complete records that start before `stop`."""
+    stop = len(buffer) if stop is None else min(stop, len(buffer))
+    walked, position, error = _walk(buffer, 0, stop, _PROBED)
     parts = [walked]
     if error is None and position < stop and len(walked) > 1 and len(set(np.diff(walked).tolist())) == 1:
-        found, position = _step(buffer, position, stop, limit, int(walked[1] - walked[0]))
+        found, position = _step(buffer, position, stop, int(walked[1] - walked[0]))
         parts.append(found)
-    if error is None and position < stop and (position - start) // max(sum(map(len, parts)), 1) <= _SHORT:
+    if error is None and position < stop and position // max(sum(map(len, parts)), 1) <= _SHORT:
         while error is None and position < stop:
             window_end = min(position + _WINDOW, stop)
-            found, position = _search(buffer, position, window_end, limit)
+            found, position = _search(buffer, position, window_end)
             parts.append(found)
             if position < window_end:
-                walked, position, error = _walk(buffer, position, window_end, limit)
+                walked, position, error = _walk(buffer, position, window_end)
                 parts.append(walked)
     elif error is None and position < stop:
-        walked, position, error = _walk(buffer, position, stop, limit)
+        walked, position, error = _walk(buffer, position, stop)
         parts.append(walked)
     return Scan(np.concatenate(parts), position, error)
 
 
 def _walk(
-    buffer: ReadableBuffer, position: int, stop: int, limit: int, count: int | None = None
+    buffer: ReadableBuffer, position: int, stop: int, count: int | None = None
 ) -> tuple[Positions, int, RecordError | None]:
     """Walk from record to record."""
     starts: list[int] = []
-    error = None
+    error, limit = None, len(buffer)
     unpack, last = HEAD.unpack_from, min(stop - 1, limit - MIN_RECORD_SIZE)
     while position <= last and len(starts) != count:
         size, magic = unpack(buffer, position)
@@ -101,13 +96,13 @@ def _walk(
         position += size
     else:
         if position < stop and len(starts) != count:
-            error = _too_short(buffer, position, limit)
+            error = _too_short(buffer, position)
     return np.array(starts, np.int64), position, error
 
 
-def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: int) -> tuple[Positions, int]:
+def _step(buffer: ReadableBuffer, position: int, stop: int, size: int) -> tuple[Positions, int]:
     """Check all records of one size at once."""
-    most = min(-(-(stop - position) // size), (limit - position) // size)
+    most = min(-(-(stop - position) // size), (len(buffer) - position) // size)
     if most <= 0:
         return np.empty(0, np.int64), position
     heads = np.ndarray((most,), HEAD_DTYPE, buffer, position, strides=(size,))
@@ -117,10 +112,10 @@ def _step(buffer: ReadableBuffer, position: int, stop: int, limit: int, size: in
     return position + size * np.arange(count, dtype=np.int64), position + size * count
 
 
-def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tuple[Positions, int]:
+def _search(buffer: ReadableBuffer, position: int, stop: int) -> tuple[Positions, int]:
     """Search for magics at once; may return fewer records than there are, or none."""
     # Up to the head of a record that starts just before `stop`.
-    view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, limit) - position, position)
+    view = np.frombuffer(buffer, np.uint8, min(stop - 1 + HEAD.size, len(buffer)) - position, position)
     if len(view) < HEAD.size:
         return np.empty(0, np.int64), position
     found = np.flatnonzero(view[MAGIC_AT:-3] == _FIRST_MAGIC_BYTE)
@@ -133,7 +128,7 @@ def _search(buffer: ReadableBuffer, position: int, stop: int, limit: int) -> tup
     ends = found + sizes
     astray = np.flatnonzero(ends[:-1] != found[1:])
     count = int(astray[0]) + 1 if len(astray) else len(found)
-    if int(ends[count - 1]) > limit - position:
+    if int(ends[count - 1]) > len(buffer) - position:
         count -= 1
     if count == 0:
         return np.empty(0, np.int64), position
@@ -150,9 +145,10 @@ def _no_record(position: int, size: int, magic: int, limit: int) -> RecordError:
     )
 
 
-def _too_short(buffer: ReadableBuffer, position: int, limit: int) -> RecordError:
+def _too_short(buffer: ReadableBuffer, position: int) -> RecordError:
     """The error where fewer bytes are left than a record has."""
-    if limit - position < HEAD.size:
-        return RecordError(position, f"a record of {MIN_RECORD_SIZE} bytes or more", f"{limit - position}")
+    left = len(buffer) - position
+    if left < HEAD.size:
+        return RecordError(position, f"a record of {MIN_RECORD_SIZE} bytes or more", f"{left}")
     size, magic = HEAD.unpack_from(buffer, position)
-    return _no_record(position, size, magic, limit)
+    return _no_record(position, size, magic, len(buffer))

@@ -144,8 +144,6 @@ class GroupOffsets:
             self._committed[queue] = offset
 
 
-log = logging.getLogger("cometmq.spark")
-
 DISCOVERY_PERIOD_S: Final = 1.0
 _PARALLEL: Final = 64
 """Requests in flight."""

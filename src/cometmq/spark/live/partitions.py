@@ -8,6 +8,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -33,16 +34,11 @@ class QueueRange(msgspec.Struct, frozen=True):
         return self.end - self.start
 
 
+@dataclass(eq=False)
 class RangesPartition(InputPartition):
     """The ranges of one task."""
 
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
-        super().__init__(tuple(ranges))
-
-    @property
-    def ranges(self) -> tuple[QueueRange, ...]:
-        ranges: tuple[QueueRange, ...] = self.value
-        return ranges
+    ranges: Sequence[QueueRange]
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:

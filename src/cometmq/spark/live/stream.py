@@ -13,8 +13,8 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.client.blocking.loop import background
+from cometmq.spark.live.batch import read_partition
 from cometmq.spark.live.cluster import Cluster
 from cometmq.spark.live.data_loss import report_loss, report_shrunk
 from cometmq.spark.live.offsets import (
@@ -39,7 +40,6 @@ from cometmq.spark.live.offsets import (
 )
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange, partitions_of, ranges_between
-from cometmq.spark.live.table import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.spark")
 
 SKIPPED: Final = "$skipped"
-
-T = TypeVar("T")
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -69,14 +67,14 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return RocketmqStreamReader(self._options, self._columns).__dict__
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
-        return to_nested(self._run(self._first()))
+        return to_nested(background().run(self._first()))
 
     async def _first(self) -> Offsets:
         cluster = await self._started()
         return await cluster.at_bound(await cluster.queues(), self._options.start)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
-        return to_nested(self._run(self._next(from_nested(start), limit)))
+        return to_nested(background().run(self._next(from_nested(start), limit)))
 
     async def _next(self, start: Offsets, limit: ReadLimit) -> Offsets:
         cluster = await self._started()
@@ -137,7 +135,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark calls it so
-        self._target = self._run(self._all_available())
+        self._target = background().run(self._all_available())
 
     async def _all_available(self) -> Offsets:
         cluster = await self._started()
@@ -153,7 +151,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         ranges = ranges_between(from_nested(start), from_nested(end))
-        return self._partitions_of(self._run(self._existing(ranges)) if ranges else ranges)
+        return self._partitions_of(background().run(self._existing(ranges)) if ranges else ranges)
 
     def _partitions_of(self, ranges: Sequence[QueueRange]) -> Sequence[InputPartition]:
         options = self._options
@@ -184,7 +182,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, partition, self._columns)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        self._run(self._commit(from_nested(end)))
+        background().run(self._commit(from_nested(end)))
 
     async def _commit(self, offsets: Offsets) -> None:
         (await self._started()).commit_soon(offsets)
@@ -192,7 +190,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
-            self._run(cluster.stop())
+            background().run(cluster.stop())
 
     async def _started(self) -> Cluster:
         if self._cluster is None:
@@ -200,7 +198,3 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             await cluster.start()
             self._cluster = cluster
         return self._cluster
-
-    @staticmethod
-    def _run(work: Coroutine[Any, Any, T]) -> T:
-        return background().run(work)

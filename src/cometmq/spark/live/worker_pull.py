@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -82,7 +83,7 @@ class WorkerClient:
         self._loop.close()
 
 
-worker_clients: Final = ProcessCache[WorkerClient]()
+worker_clients: Final = ProcessCache(WorkerClient.close)
 
 
 def worker_client(settings: ClientSettings) -> WorkerClient:
@@ -90,19 +91,17 @@ def worker_client(settings: ClientSettings) -> WorkerClient:
     return worker_clients.get(settings, partial(WorkerClient, settings))
 
 
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """A part of a range, and the pulls that are not handed out yet."""
 
-    __slots__ = ("changed", "end", "pulls", "queue", "start", "task")
-
-    def __init__(self, queue: MessageQueue, start: int, end: int) -> None:
-        self.queue = queue
-        self.start = start
-        self.end = end
-        self.pulls: deque[PulledRecords] = deque()
-        self.changed = asyncio.Event()
-        """Set by a new pull, and at the end of the task."""
-        self.task: asyncio.Task[None]
+    queue: MessageQueue
+    start: int
+    end: int
+    pulls: deque[PulledRecords] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a new pull, and at the end of the task."""
+    task: asyncio.Task[None] = field(init=False)
 
     def ended(self, _: asyncio.Task[None]) -> None:
         self.changed.set()

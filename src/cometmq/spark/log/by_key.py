@@ -19,6 +19,7 @@ from cometmq.ports.clock import SystemClock
 from cometmq.ports.disk import SystemDisk
 from cometmq.spark.log.chunks import LogFile, LogFileReader
 from cometmq.spark.log.store import LogStore, StoreState
+from cometmq.spark.pushdown import FOR_EVER
 from cometmq.store.index.index import Index
 from cometmq.store.tools.survey import INDEX_FOLDER
 from cometmq.wire.record.ids import IdError, decode_offset_id
@@ -26,7 +27,6 @@ from cometmq.wire.record.ids import IdError, decode_offset_id
 _MOST_LOOKUPS: Final = 100_000
 _MOST_RECORDS: Final = 1_000_000
 """With more of either, reading the whole log is faster."""
-_FOR_EVER: Final = 2**62
 
 
 class Indexed(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def look_up(store: LogStore, topics: frozenset[str], keys: frozenset[str]) -> In
         offsets: set[int] = set()
         for topic in topics:
             for key in keys:
-                offsets.update(index.find(topic, key, _MOST_RECORDS, 0, _FOR_EVER).physical_offsets)
+                offsets.update(index.find(topic, key, _MOST_RECORDS, 0, FOR_EVER).physical_offsets)
                 if index.leads_beyond(topic, key):  # the broker is writing now
                     return None
     finally:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -83,9 +82,7 @@ class LogFileReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._handle)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -116,7 +113,7 @@ class LogFileReader:
         stop = min(stop, self.file.limit)
         while position < stop:
             buffer = self._read_shared(position, size)
-            scan = scan_records(buffer, 0, stop - position)
+            scan = scan_records(buffer, stop - position)
             if len(scan.starts):
                 yield LogChunk(buffer, scan.starts, scan.starts + position)
                 position += scan.position

@@ -16,11 +16,11 @@ import msgspec
 
 from cometmq.model.errors import SettingsError
 from cometmq.spark.options import TOPIC_OPTIONS, IncludeProperties, Options, scalar_options
+from cometmq.spark.pushdown import FOR_EVER
 
 DEFAULT_PARTITION_BYTES: Final = 128 * 1024 * 1024
 """As for Spark's files: starting a Python task costs as much as reading a third of this."""
 _USUAL_FOLDER: Final = "store"
-_FOR_EVER: Final = 2**62
 
 
 class StorePath(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Matches whole topic names."""
     keys: frozenset[str] | None = None
     """None for all messages."""
-    times_ms: tuple[int, int] = (0, _FOR_EVER)
+    times_ms: tuple[int, int] = (0, FOR_EVER)
     """Store timestamps: inclusive start, exclusive end."""
     mode: str = "failfast"
     include_properties: IncludeProperties = False
@@ -69,7 +69,7 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
     options = Options(given, LOG_OPTIONS, "the source rocketmq-log")
     topics, _ = options.topics()
     start, end = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
-    times = start or 0, _FOR_EVER if end is None else end
+    times = start or 0, FOR_EVER if end is None else end
     if times[0] >= times[1]:
         raise SettingsError("endingTimestamp is not after startingTimestamp; no message can be between them")
     return LogOptions(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from cometmq.spark.arrow.gather import Mask, Positions, gather
 from cometmq.spark.arrow.properties import common_value
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.arrow.record_scan import HEAD_DTYPE
-from cometmq.spark.columns import PERMISSIVE_LOG_SCHEMA, arrow_schema
+from cometmq.spark.columns import ARROW_FIELDS
 from cometmq.spark.log.chunks import CHUNK_BYTES, Damage, LogChunk, LogFile, LogFileReader
 from cometmq.spark.log.options import LogOptions
 from cometmq.spark.log.partitions import LogOffsets, LogPartition, LogRange, QueueParts, QueueRange
@@ -40,9 +40,6 @@ from cometmq.spark.pushdown import Wanted
 from cometmq.store.queue.files import BLANK_SIZE, UNIT_SIZE
 from cometmq.wire.java_hash import tags_code
 from cometmq.wire.record.layout import HEAD, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, RecordError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Units = npt.NDArray[np.void]
 
@@ -130,7 +127,6 @@ _LARGE: Final = 16 * 1024 * 1024
 _FIRST_COMPRESSED: Final = 8
 _MOST_COMPRESSED: Final = 4096
 """The number of compressed bodies in the first batch, and the limit."""
-_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
 
 
 class LogRows:
@@ -297,13 +293,9 @@ class LogRows:
             "physicalOffset": [offset for offset, _ in errors],
             "error": [error for _, error in errors],
         }
-        arrays = [
-            pa.array(told[name], _FIELDS[name].type)
-            if name in told
-            else pa.nulls(len(errors), _FIELDS[name].type)
-            for name in self._columns
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([_FIELDS[name] for name in self._columns]))
+        schema = pa.schema([ARROW_FIELDS[name] for name in self._columns])
+        nulls = [None] * len(errors)
+        yield pa.RecordBatch.from_pydict({name: told.get(name, nulls) for name in self._columns}, schema)
 
 
 def _error(fields: RecordFields, row: int, offset: int) -> RecordError:

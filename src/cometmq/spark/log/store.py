@@ -79,7 +79,7 @@ def look_at(root: Path, config: StoreConfig | None = None, *, is_alone: bool = F
         LogFile(str(found.path), int(found.path.name), int(found.path.name) + found.size)
         for found in survey.log_files
     ]
-    files = [file for file in files if first_store_time(file) is not None or _has_bytes(file)]
+    files = [file for file in files if _has_bytes(file)]
     dispatched = 0 if state is StoreState.CRASHED or is_alone else _dispatched(survey, files)
     return LogStore(survey, state, _cut(files, state, _safe_ms(root), dispatched))
 

@@ -22,7 +22,7 @@ from pyspark.sql import functions as fn
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import SettingsError
 from cometmq.spark.live.cluster import Cluster
-from cometmq.spark.live.offsets import Nested, Offsets, backlog_of, from_nested, share, to_nested
+from cometmq.spark.live.offsets import Nested, Offsets, advance, backlog_of, from_nested, share, to_nested
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pipelines.archive.job import batches_of, read_archive
 from cometmq.spark.pipelines.copy import copies, in_order
@@ -60,12 +60,6 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
-class StepDone(msgspec.Struct, frozen=True):
-    """A finished step."""
-
-    rows: int
-
-
 class Replayed(Progress, rename="camel", kw_only=True):
     """The result; `rows` includes earlier runs."""
 
@@ -79,12 +73,13 @@ def replay(spark: SparkSession, job: ReplayJob, report: Report = no_report) -> R
     plan = _plan(files, job)
     done = _done(files, job)
     result = Replayed(to_topic=job.to_topic, steps=len(plan.steps))
-    result.rows, result.batches = sum(step.rows for step in done), len(done)
+    result.rows, result.batches = sum(done), len(done)
     began, before = time.monotonic(), result.rows
     try:
         for number in range(len(done), len(plan.steps)):
             rows = _send(spark, job, plan, number)
-            files.write(_done_path(job, number), msgspec.json.encode(StepDone(rows)).decode())
+            path = joined(job.checkpoint, _DONE, f"{number:08}.json")
+            files.write(path, msgspec.json.encode({"rows": rows}).decode())
             result.rows += rows
             result.batches += 1
             result.rows_per_second = round((result.rows - before) / (time.monotonic() - began), 1)
@@ -177,7 +172,7 @@ def _offset_steps(job: ReplayJob) -> list[Step]:
     steps = []
     while backlog := backlog_of(start, end):
         taken = share(backlog, most)
-        following = {queue: offset + taken.get(queue, 0) for queue, offset in start.items()}
+        following = advance(start, taken)
         steps.append(Step(start=to_nested(start), end=to_nested(following)))
         start = following
     return steps
@@ -194,13 +189,8 @@ async def _bounds(job: ReplayJob) -> tuple[Offsets, Offsets]:
         return await cluster.at_bound(queues, options.start), await cluster.at_bound(queues, options.end)
 
 
-def _done_path(job: ReplayJob, number: int) -> str:
-    return joined(job.checkpoint, _DONE, f"{number:08}.json")
-
-
-def _done(files: Files, job: ReplayJob) -> list[StepDone]:
-    found = files.names(joined(job.checkpoint, _DONE))
-    return [
-        msgspec.json.decode(files.read(joined(job.checkpoint, _DONE, name)) or "", type=StepDone)
-        for name in found
-    ]
+def _done(files: Files, job: ReplayJob) -> list[int]:
+    """The number of rows of each finished step."""
+    folder = joined(job.checkpoint, _DONE)
+    texts = [files.read(joined(folder, name)) or "" for name in files.names(folder)]
+    return [msgspec.json.decode(text, type=dict[str, int])["rows"] for text in texts]

@@ -69,7 +69,7 @@ class TraceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def traces(spark: SparkSession, job: TracesJob) -> TraceReport:
     """Report all traces."""
-    options = job.options()
+    options = job.options(topic=job.trace_topic)
     if job.trace_topic not in background().run(topic_names(options)):
         raise NotFoundError(
             f"there are no traces: the cluster has no topic {job.trace_topic}; clients write them with "

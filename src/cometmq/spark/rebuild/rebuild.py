@@ -78,7 +78,9 @@ def rebuild(
     try:
         for folder in unfinished:  # of an unfinished rebuild
             folders.remove_tree(folder)
-        rebuilt = _Rebuild(spark, look_at(root, config, is_alone=True), config, range_bytes).run(progress)
+        rebuilt = _Rebuild(spark, look_at(root, config, is_alone=True), config, range_bytes).run(
+            progress or (lambda done, total: None)
+        )
         for name in (QUEUE_FOLDER, INDEX_FOLDER):
             exchange(disk, folders, root, name)
         folders.remove_tree(root / WORK_FOLDER)
@@ -110,22 +112,22 @@ class _Rebuild:
         self._work = survey.root / WORK_FOLDER
         self._rules = _rules_of(survey, settings, config)
 
-    def run(self, progress: Progress | None) -> Rebuilt:
+    def run(self, progress: Progress) -> Rebuilt:
         _refuse_damage(self._store)
         tasks = self._range_tasks()
         total = 3 * len(tasks)
         rules = self._rules
         ranges = self._done(tasks, lambda task: decode_range(task, rules))
-        _tell(progress, len(tasks), total)
+        progress(len(tasks), total)
         queues = _parts_by_queue(ranges)
         self._done(_grouped(self._queue_tasks(queues)), write_queues)
-        _tell(progress, 2 * len(tasks), total)
+        progress(2 * len(tasks), total)
         self._done(self._index_tasks(ranges), write_index_file)
         disk, survey = SystemDisk(), self._store.survey
         kept = keep_ends(disk, survey, self._queue_folder, self._file_size, queues)
         if disk.entries(self._index_folder):
             disk.sync_folder(self._index_folder)
-        _tell(progress, total, total)
+        progress(total, total)
         return Rebuilt(
             root=str(survey.root),
             messages=sum(done.messages for done in ranges),
@@ -259,8 +261,3 @@ def _divided(ranges: Sequence[RangeDone], most: int) -> Iterator[list[Part]]:
                 parts, room = [], most
     if parts:
         yield parts
-
-
-def _tell(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress(done, total)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -128,44 +129,34 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
 
 def write_queues(tasks: Sequence[QueueTask]) -> None:
     for task in tasks:
-        _QueueWriter(task).write()
-
-
-class _QueueWriter:
-    def __init__(self, task: QueueTask) -> None:
-        self._task = task
-        self._folder = Path(task.folder)
-        ConsumeQueue(SystemDisk(), self._folder, task.file_size).destroy()  # of an unfinished task
-        self._queue = self._new_queue()
-
-    def _new_queue(self) -> ConsumeQueue:
-        return ConsumeQueue(SystemDisk(), self._folder, self._task.file_size)
-
-    def write(self) -> None:
+        new_queue = partial(ConsumeQueue, SystemDisk(), Path(task.folder), task.file_size)
+        new_queue().destroy()  # of an unfinished task
+        queue = new_queue()
         try:
-            for rows in _rows(Path(self._task.source), _UNITS, self._task.parts):
+            for rows in _rows(Path(task.source), _UNITS, task.parts):
                 breaks = np.flatnonzero(np.diff(rows["queue_offset"]) != 1) + 1
-                for consecutive in np.split(rows, breaks):
-                    self._append(consecutive)
-            self._queue.sync()
+                for units in np.split(rows, breaks):
+                    if _is_recreated(queue, units):
+                        queue.destroy()
+                        queue = new_queue()
+                    columns = (units[name].tolist() for name in ("physical_offset", "size", "code"))
+                    queue.append_many(int(units["queue_offset"][0]), *columns)
+            queue.sync()
         finally:
-            self._queue.close()
+            queue.close()
 
-    def _append(self, units: Rows) -> None:
-        """Append units with consecutive offsets."""
-        queue, first = self._queue, int(units["queue_offset"][0])
-        if queue.max_physical_offset >= 0 and first != queue.max_offset:
-            if first != 0:
-                raise StoreError(
-                    f"the record at {units['physical_offset'][0]} of the log has offset {first} in queue "
-                    f"{queue.queue_id} of {queue.topic!r}, expected {queue.max_offset}"
-                )
-            # The topic was deleted and created again: drop the units before that.
-            queue.destroy()
-            queue = self._queue = self._new_queue()
-        queue.append_many(
-            first, units["physical_offset"].tolist(), units["size"].tolist(), units["code"].tolist()
+
+def _is_recreated(queue: ConsumeQueue, units: Rows) -> bool:
+    """Whether the topic was deleted and created again before these units; another gap is an error."""
+    first = int(units["queue_offset"][0])
+    if queue.max_physical_offset < 0 or first == queue.max_offset:
+        return False
+    if first != 0:
+        raise StoreError(
+            f"the record at {units['physical_offset'][0]} of the log has offset {first} in queue "
+            f"{queue.queue_id} of {queue.topic!r}, expected {queue.max_offset}"
         )
+    return True
 
 
 def write_index_file(task: IndexTask) -> None:

@@ -12,35 +12,31 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from ipaddress import ip_address
 from itertools import cycle
-from typing import Final
+from typing import TypeVar
 
 import numpy as np
 
+from cometmq.client.blocking.loop import background
 from cometmq.client.instance.identity import local_ip, month_around
+from cometmq.client.producer.preencoded import PreencodedProducer
 from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import MessageError
-from cometmq.model.message_properties import WAIT
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.sink.encode import Bytes, unique_ids
 from cometmq.spark.sink.options import SinkOptions
-from cometmq.spark.sink.requests import RecordRows, SinkRequest
-from cometmq.spark.sink.worker_producer import Window, WorkerProducer, retry_send
-from cometmq.wire.codes import RequestCode
-from cometmq.wire.exactly_once import OwnRequestCode
-from cometmq.wire.record.preencoded import describe_records
-from cometmq.wire.record.properties import format_properties
+from cometmq.spark.sink.requests import SEND_RECORDS, SinkRequest
+from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, retry_send
 
 log = logging.getLogger("cometmq.spark")
 
-BATCH_PROPERTIES: Final = format_properties({WAIT: "true"})
-_SEND: Final = RequestCode.SEND_MESSAGE_V2.value
-_SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
-_SEND_RECORDS: Final = OwnRequestCode.SEND_RECORDS.value
+T = TypeVar("T")
 
 
 class MessageIds:
@@ -87,24 +83,25 @@ class _Topic:
 class AtLeastOnceSends:
     """The sends of one task."""
 
-    def __init__(self, worker: WorkerProducer, options: SinkOptions, *, by_queue_id: bool) -> None:
-        self._worker = worker
+    def __init__(self, producer: PreencodedProducer, options: SinkOptions, *, by_queue_id: bool) -> None:
+        self._producer = producer
         self._options = options
         self._by_queue_id = by_queue_id
         self._topics: dict[str, _Topic] = {}
         self._ids = MessageIds() if options.unique_keys else None
-        self._window = Window()
+        self._in_flight: deque[Future[None]] = deque()
         self._warned = False
 
     def topic(self, name: str) -> _Topic:
         known = self._topics.get(name)
         if known is None:
-            worker, options = self._worker, self._options
-            queues = worker.run(retry_send(partial(worker.producer.write_queues, name), options))
-            asks = partial(worker.producer.takes_records, name)
-            takes_records = worker.run(retry_send(asks, options))
+            queues = self._retried(partial(self._producer.write_queues, name))
+            takes_records = self._retried(partial(self._producer.takes_records, name))
             known = self._topics[name] = _Topic(queues, self._ids, takes_records=takes_records)
         return known
+
+    def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return background().run(retry_send(ask, self._options))
 
     def send(self, request: SinkRequest) -> None:
         """Start to send; raises the error of an earlier request."""
@@ -112,47 +109,39 @@ class AtLeastOnceSends:
         if request.group is not None:
             topic = self.topic(request.topic)
             queue = topic.with_id(request.group) if self._by_queue_id else topic.queues[request.group]
-        if request.records is not None:
-            self._window.add(self._worker.submit(self._send_records(request, request.records, queue)))
-            return
-        now_ms = time.time_ns() // 1_000_000
-        if request.properties is None:
-            outgoing = SendRequest(request.body, BATCH_PROPERTIES, "", now_ms, code=_SEND_BATCH)
-        else:
-            outgoing = SendRequest(request.body, request.properties, "", now_ms, code=_SEND)
-        self._window.add(self._worker.submit(self._send(request.topic, outgoing, queue)))
+        self._in_flight.append(background().submit(self._send(request, queue)))
+        self._wait(MAX_IN_FLIGHT - 1)
 
-    async def _send(self, topic: str, outgoing: SendRequest, queue: MessageQueue | None) -> None:
-        send = partial(self._worker.producer.send_encoded, topic, outgoing, queue)
-        self._check(await retry_send(send, self._options))
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many requests are in flight; raises the error of a failed one."""
+        while len(self._in_flight) > most:
+            self._in_flight.popleft().result()
 
-    async def _send_records(
-        self, request: SinkRequest, rows: RecordRows, chosen: MessageQueue | None
-    ) -> None:
+    async def _send(self, request: SinkRequest, chosen: MessageQueue | None) -> None:
         """Send to the chosen queue, or round-robin; then a retry goes to the next queue."""
-        topic, records = self.topic(request.topic), rows.all
-        described = describe_records(request.rows, keyed=records.hashes is not None)
+        topic, now_ms = self.topic(request.topic), time.time_ns() // 1_000_000
+        outgoing = SendRequest(request.body, request.properties, "", now_ms, code=request.code)
 
-        async def send() -> SendReceipt:
-            queue = chosen or topic.next_queue()
-            body = records.body(rows.first, rows.end)
-            outgoing = SendRequest(body, described, "", 0, code=_SEND_RECORDS)
-            return await self._worker.producer.send_encoded(request.topic, outgoing, queue)
+        def send() -> Awaitable[SendReceipt]:
+            # The client chooses a queue for ordinary requests only.
+            queue = topic.next_queue() if chosen is None and request.code == SEND_RECORDS else chosen
+            return self._producer.send_encoded(request.topic, outgoing, queue)
 
-        self._check(await retry_send(send, self._options))
-
-    def _check(self, receipt: SendReceipt) -> None:
+        receipt = await retry_send(send, self._options)
         if receipt.status is not SendStatus.SEND_OK and not self._warned:
             self._warned = True
             log.warning("%s stores messages, but: %s", receipt.queue.broker_name, receipt.status)
 
     def finish(self) -> int:
         """Wait until everything is stored. Returns 0: which rows were there before is not known."""
-        self._window.drain()
+        self._wait(0)
         return 0
 
     def abandon(self) -> None:
-        self._window.abandon()
+        """Cancel all requests, because another one failed."""
+        for request in self._in_flight:
+            request.cancel()
+        self._in_flight.clear()
 
 
 def no_such_queue(queue_id: int, queues: Sequence[MessageQueue]) -> MessageError:

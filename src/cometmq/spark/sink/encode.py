@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,19 +58,15 @@ Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Heads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
-class Items:
+class Items(NamedTuple):
     """Encoded items, concatenated."""
 
-    __slots__ = ("data", "ends")
-    beside: Final = 0
+    data: memoryview
+    ends: Integers
+    """The start of the first item, then the end of each."""
 
-    def __init__(self, data: memoryview, ends: Integers) -> None:
-        self.data = data
-        self.ends = ends
-        """The start of the first item, then the end of each."""
-
-    def slice(self, first: int, end: int) -> memoryview:
-        """The items of a range of rows."""
+    def body(self, first: int, end: int) -> memoryview:
+        """The request body for a range of rows."""
         return self.data[self.ends[first] : self.ends[end]]
 
 
@@ -94,10 +90,14 @@ def encode_items(columns: dict[str, pa.Array], ids: Bytes | None) -> Items:
     fixed["size"] = body_lengths + block_lengths + MIN_ITEM_SIZE
     fixed["body"] = body_lengths
     lengths = block_lengths.astype(">i2")
-    items = pc.binary_join_element_wise(rows_of(fixed, 20), body, rows_of(lengths, 2), block, EMPTY)
-    _, ends, data = items.buffers()
-    at = np.frombuffer(ends, np.int64)[items.offset : items.offset + len(items) + 1]
-    return Items(memoryview(data), at)
+    return Items(*_concatenated(rows_of(fixed, 20), body, rows_of(lengths, 2), block))
+
+
+def _concatenated(*columns: pa.Array) -> tuple[memoryview, Integers]:
+    """The columns of all rows in one buffer: the start of the first row, then the end of each."""
+    rows = pc.binary_join_element_wise(*columns, EMPTY)
+    _, ends, data = rows.buffers()
+    return memoryview(data), np.frombuffer(ends, np.int64)[rows.offset : rows.offset + len(rows) + 1]
 
 
 def checked_bodies(column: pa.Array) -> tuple[pa.Array, Integers]:
@@ -220,21 +220,16 @@ def check_blocks(lengths: Integers) -> None:
         )
 
 
-class LogRecords:
+class LogRecords(NamedTuple):
     """Encoded records, concatenated, with the tags code and the key hash of each."""
 
-    __slots__ = ("beside", "codes", "data", "ends", "hashes")
-
-    def __init__(
-        self, data: memoryview, ends: Integers, codes: Integers, hashes: Integers | None, beside: int
-    ) -> None:
-        self.data = data
-        self.ends = ends
-        """The start of the first record, then the end of each."""
-        self.codes = codes
-        self.hashes = hashes
-        self.beside = beside
-        """Bytes that a record has more than an item; size limits apply to items."""
+    data: memoryview
+    ends: Integers
+    """The start of the first record, then the end of each."""
+    codes: Integers
+    hashes: Integers | None
+    beside: int
+    """Bytes that a record has more than an item; size limits apply to items."""
 
     def body(self, first: int, end: int) -> list[Body]:
         """The request body for a range of rows."""
@@ -294,12 +289,7 @@ def _any_sizes(
     body: pa.Array, body_lengths: Integers, block: pa.Array, block_lengths: Integers, name: bytes
 ) -> tuple[memoryview, Integers]:
     heads, between = _frames(body_lengths, block_lengths, name)
-    records = pc.binary_join_element_wise(
-        rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block, EMPTY
-    )
-    _, ends, data = records.buffers()
-    at = np.frombuffer(ends, np.int64)[records.offset : records.offset + len(records) + 1]
-    return memoryview(data), at
+    return _concatenated(rows_of(heads, FIXED_V4.size), body, rows_of(between, between.shape[1]), block)
 
 
 def _frames(body_lengths: Integers, block_lengths: Integers, name: bytes) -> tuple[Heads, Bytes]:

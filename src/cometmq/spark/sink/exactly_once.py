@@ -25,14 +25,16 @@ import msgspec
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
+from cometmq.client.blocking.loop import background
+from cometmq.client.producer.preencoded import PreencodedProducer
 from cometmq.model.errors import ClientError, CometError, MessageError
 from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.spark.retry import is_transient
-from cometmq.spark.sink.at_least_once import BATCH_PROPERTIES, no_such_queue
+from cometmq.spark.sink.at_least_once import no_such_queue
 from cometmq.spark.sink.encode import Bytes, unique_ids
 from cometmq.spark.sink.options import SinkOptions
-from cometmq.spark.sink.requests import SinkRequest
-from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, WorkerProducer, retry_send
+from cometmq.spark.sink.requests import SEND, SinkRequest
+from cometmq.spark.sink.worker_producer import MAX_IN_FLIGHT, retry_send
 from cometmq.wire.exactly_once import (
     UNKNOWN_DIGEST,
     SendOnceRequest,
@@ -67,13 +69,16 @@ class _Sent(NamedTuple):
 class WriterSequence:
     """The rows of one topic: numbers them and sends the rows that the broker lacks."""
 
-    def __init__(self, worker: WorkerProducer, options: SinkOptions, write: WriteId, topic: str) -> None:
-        self._worker = worker
+    def __init__(
+        self, producer: PreencodedProducer, options: SinkOptions, write: WriteId, topic: str
+    ) -> None:
+        self._producer = producer
         self._options = options
         self._write = write
         self._topic = topic
-        standings = worker.run(self._ask_all())
-        queues = worker.run(worker.producer.write_queues(topic))
+        ask = partial(producer.standings, topic, write.query, write.partition)
+        standings = background().run(retry_send(ask, options))
+        queues = background().run(producer.write_queues(topic))
         writable = {queue.broker_name for queue in queues} & standings.keys()
         self._broker, self._before = self._home(standings, sorted(writable))
         self._queues = [queue for queue in sorted(queues) if queue.broker_name == self._broker]
@@ -87,11 +92,6 @@ class WriterSequence:
         self._round_robin = write.partition
         self._in_flight: deque[_Sent] = deque()
         self._failing_since: float | None = None
-
-    async def _ask_all(self) -> dict[str, StandingResponse]:
-        write = self._write
-        ask = partial(self._worker.producer.standings, self._topic, write.query, write.partition)
-        return await retry_send(ask, self._options)
 
     def _home(
         self, standings: Mapping[str, StandingResponse], writable: Sequence[str]
@@ -134,7 +134,9 @@ class WriterSequence:
     def send(self, request: SinkRequest, *, by_queue_id: bool) -> None:
         """Start to send what the broker lacks; raises the error of an earlier request."""
         first, before = self._taken, self._digest
-        content = request.body if request.properties is None else (request.properties.encode() + request.body)
+        assert isinstance(request.body, bytes | memoryview)
+        is_single = request.code == SEND
+        content = request.properties.encode() + request.body if is_single else request.body
         self._taken, self._digest = first + request.rows, crc32(content, before)
         if not self._is_lacking():
             return
@@ -154,8 +156,8 @@ class WriterSequence:
             digest_before=before,
             digest_after=self._digest,
             shards=self.shards,
-            properties=BATCH_PROPERTIES if request.properties is None else request.properties,
-            single=request.properties is not None,
+            properties=request.properties,
+            single=is_single,
         )
         self._begin(header, request.body)
         while len(self._in_flight) >= MAX_IN_FLIGHT:
@@ -194,7 +196,7 @@ class WriterSequence:
         )
 
     def _begin(self, header: SendOnceRequest, body: memoryview | bytes) -> None:
-        answer = self._worker.submit(self._worker.producer.send_once(self._broker, header, body))
+        answer = background().submit(self._producer.send_once(self._broker, header, body))
         self._in_flight.append(_Sent(header, body, answer))
 
     def _settle_oldest(self) -> None:
@@ -228,7 +230,7 @@ class WriterSequence:
         for sent in waiting:
             sent.answer.exception()  # the broker knows the outcome better
         self._in_flight.clear()
-        standing = self._worker.run(self._ask_again(failure))
+        standing = background().run(self._ask_again(failure))
         rest = [sent for sent in waiting if not self._is_stored(sent, standing)]
         if (
             rest
@@ -245,7 +247,7 @@ class WriterSequence:
     async def _ask_again(self, failure: CometError | None) -> StandingResponse:
         write = self._write
         header = StandingRequest(topic=self._topic, query=write.query, partition=write.partition)
-        ask = partial(self._worker.producer.standing, self._broker, header)
+        ask = partial(self._producer.standing, self._broker, header)
         if failure is not None:
             await asyncio.sleep(_PAUSE_S)  # the cause may be over then
         try:
@@ -276,9 +278,9 @@ class ExactlyOnceSends:
     """The sends of one task."""
 
     def __init__(
-        self, worker: WorkerProducer, options: SinkOptions, write: WriteId, *, by_queue_id: bool
+        self, producer: PreencodedProducer, options: SinkOptions, write: WriteId, *, by_queue_id: bool
     ) -> None:
-        self._make = partial(WriterSequence, worker, options, write)
+        self._make = partial(WriterSequence, producer, options, write)
         self._by_queue_id = by_queue_id
         self._sequences: dict[str, WriterSequence] = {}
 

@@ -10,7 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cometmq.client.names import check_topic
 from cometmq.model.errors import MessageError
-from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS
+from cometmq.model.message_properties import DELAY, TIMER_DELIVER_MS, WAIT
 from cometmq.spark.sink.columns import Columns
 from cometmq.spark.sink.encode import (
     Bytes,
@@ -31,7 +31,12 @@ from cometmq.spark.sink.encode import (
     encode_records,
     properties_block,
 )
+from cometmq.wire.codes import RequestCode
+from cometmq.wire.exactly_once import OwnRequestCode
+from cometmq.wire.frame.command import Payload
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.preencoded import describe_records
+from cometmq.wire.record.properties import format_properties
 
 MAX_REQUEST_ROWS: Final = 1024
 MAX_REQUEST_BYTES: Final = 512 * 1024
@@ -41,15 +46,11 @@ MAX_RECORDS_BYTES: Final = 1024 * 1024
 SLICE_ROWS: Final = 16384
 SLICE_BYTES: Final = 8 * 1024 * 1024
 
+SEND: Final = RequestCode.SEND_MESSAGE_V2.value
+SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+SEND_RECORDS: Final = OwnRequestCode.SEND_RECORDS.value
+_BATCH_PROPERTIES: Final = format_properties({WAIT: "true"})
 _US_PER_MS: Final = 1000
-
-
-class RecordRows(NamedTuple):
-    """Some of the records of a slice."""
-
-    all: LogRecords
-    first: int
-    end: int
 
 
 class SinkRequest(NamedTuple):
@@ -59,11 +60,10 @@ class SinkRequest(NamedTuple):
     group: int | None
     """The queue id or the shard number of the rows; None for any queue."""
     rows: int
-    body: memoryview | bytes
-    properties: str | None = None
-    """Of a single message; those of a batch are in its body."""
-    records: RecordRows | None = None
-    """In place of a body, if the broker takes records."""
+    body: Payload
+    properties: str = _BATCH_PROPERTIES
+    """Of the request; those of the messages of a batch are in its body."""
+    code: int = SEND_BATCH
 
 
 class TargetTopic(Protocol):
@@ -78,10 +78,6 @@ class TargetTopic(Protocol):
         """The unique ids of the next rows; None if they get none."""
 
 
-class Topics(Protocol):
-    def topic(self, name: str) -> TargetTopic: ...
-
-
 class RowEncoder:
     """Encodes rows into requests."""
 
@@ -91,13 +87,13 @@ class RowEncoder:
         self._max_size = max_message_size
         self._checked: set[str] = set()
 
-    def requests(self, batch: pa.RecordBatch, topics: Topics) -> Iterator[SinkRequest]:
+    def requests(self, batch: pa.RecordBatch, target: Callable[[str], TargetTopic]) -> Iterator[SinkRequest]:
         """The requests of a batch, in order."""
         columns = {name: batch.column(index) for name, index in self._columns.items()}
         for first, end in _slices(columns["body"]):
             part = {name: column.slice(first, end - first) for name, column in columns.items()}
             for topic, rows in self._by_topic(part):
-                yield from self._of_topic(topic, rows, topics.topic(topic))
+                yield from self._of_topic(topic, rows, target(topic))
 
     def _by_topic(self, rows: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
         column = rows.pop("topic", None)
@@ -153,9 +149,10 @@ class RowEncoder:
         items: Items | LogRecords
         if target.takes_records and "keys" not in rows:
             items = encode_records(rows, ids, topic)
+            self._check_sizes(np.diff(items.ends) - items.beside)
         else:
             items = encode_items(rows, ids)
-        self._check_sizes(np.diff(items.ends) - items.beside)
+            self._check_sizes(np.diff(items.ends))
         if groups is None:
             yield from _cut(topic, None, items, 0, len(items.ends) - 1)
             return
@@ -174,7 +171,7 @@ class RowEncoder:
         for number, time in enumerate(times):
             group = None if groups is None or groups[number] < 0 else int(groups[number])
             properties = f"{blocks[number].as_py().decode()}{name}\x01{time}\x02"
-            yield SinkRequest(topic, group, 1, bodies[number].as_py(), properties)
+            yield SinkRequest(topic, group, 1, bodies[number].as_py(), properties, SEND)
 
     def _check_sizes(self, sizes: Integers) -> None:
         largest = int(sizes.max(initial=0))
@@ -208,10 +205,11 @@ def _cut(
         room = int(items.ends[first]) + most_bytes
         fitting = int(np.searchsorted(items.ends, room, "right")) - 1
         upto = max(min(fitting, first + most, end), first + 1)
+        request = SinkRequest(topic, group, upto - first, items.body(first, upto))
         if isinstance(items, LogRecords):
-            yield SinkRequest(topic, group, upto - first, b"", records=RecordRows(items, first, upto))
-        else:
-            yield SinkRequest(topic, group, upto - first, items.slice(first, upto))
+            described = describe_records(request.rows, keyed=items.hashes is not None)
+            request = request._replace(properties=described, code=SEND_RECORDS)
+        yield request
         first = upto
 
 

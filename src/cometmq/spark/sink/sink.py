@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -67,13 +68,13 @@ def paced(
             sent += chunk.num_rows
 
 
+@dataclass
 class Written(WriterCommitMessage):
     """The result of a task."""
 
-    def __init__(self, rows: int, known: int) -> None:
-        self.rows = rows
-        self.known = known
-        """Rows that an earlier attempt had stored."""
+    rows: int
+    known: int
+    """Rows that an earlier attempt had stored."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -144,16 +145,16 @@ def _task() -> TaskContext:
 def _write(plan: _Plan, write: WriteId | None, batches: Iterator[pa.RecordBatch]) -> Written:
     options, by_queue_id = plan.options, "queueId" in plan.columns
     encoder = RowEncoder(plan.columns, options.topic, options.max_message_size)
-    worker = worker_producer(options)
+    producer = worker_producer(options)
     sends: AtLeastOnceSends | ExactlyOnceSends
     if write is None:
-        sends = AtLeastOnceSends(worker, options, by_queue_id=by_queue_id)
+        sends = AtLeastOnceSends(producer, options, by_queue_id=by_queue_id)
     else:
-        sends = ExactlyOnceSends(worker, options, write, by_queue_id=by_queue_id)
+        sends = ExactlyOnceSends(producer, options, write, by_queue_id=by_queue_id)
     rows = 0
     try:
         for batch in paced(batches, options.max_rows_per_second):
-            for request in encoder.requests(batch, sends):
+            for request in encoder.requests(batch, sends.topic):
                 sends.send(request)
             rows += batch.num_rows
         return Written(rows, sends.finish())

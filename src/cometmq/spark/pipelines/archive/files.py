@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -94,9 +95,8 @@ def _by_day(batch: pa.RecordBatch, zone: tzinfo) -> Iterator[tuple[date, pa.Reco
         yield date.fromordinal(day), batch.filter(pa.array(days == day))
 
 
-def _times(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    times: np.ndarray[tuple[int], np.dtype[np.int64]]
-    times = batch.column("storeTimestamp").view(pa.int64()).to_numpy()
+def _times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    times: npt.NDArray[np.int64] = batch.column("storeTimestamp").view(pa.int64()).to_numpy()
     return times
 
 

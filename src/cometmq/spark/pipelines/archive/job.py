@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql import Observation
@@ -83,28 +84,13 @@ def archive(spark: SparkSession, job: ArchiveJob, report: Report = no_report) ->
     )
     files = Files(spark)
     checkpoint = job.checkpoint or joined(job.output, CHECKPOINT)
-    file_writer = _writer_for(spark, files, job)
-    writing = _Writing(files, job, files.whole_path(checkpoint), file_writer)
+    folder = local_folder(files.whole_path(job.output))
+    file_writer = _SparkFiles(spark, job) if folder is None else TaskFiles(spark, folder, job.compression)
+    write = partial(_write, files, job, files.whole_path(checkpoint), file_writer)
     stream = file_writer.stream(options)
-    writer = stream.writeStream.foreachBatch(writing.batch).option("checkpointLocation", checkpoint)
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     done = run_stream(trigger(writer, once=not job.follow, every_s=job.every_s), report)
     return Archived(output=job.output, **msgspec.structs.asdict(done))
-
-
-class _Writer(Protocol):
-    """Writes batches of a stream to files."""
-
-    def stream(self, options: Mapping[str, str]) -> DataFrame: ...
-
-    def write(self, frame: DataFrame, number: int) -> Written:
-        """Write or repeat a batch."""
-
-
-def _writer_for(spark: SparkSession, files: Files, job: ArchiveJob) -> _Writer:
-    folder = local_folder(files.whole_path(job.output))
-    if folder is None:
-        return _SparkFiles(spark, job)
-    return TaskFiles(spark, folder, job.compression)
 
 
 class _SparkFiles:
@@ -141,37 +127,37 @@ class _SparkFiles:
         )
 
 
-class _Writing:
-    """Writes batches and their manifests."""
+def _write(
+    files: Files,
+    job: ArchiveJob,
+    checkpoint: str,
+    writer: TaskFiles | _SparkFiles,
+    frame: DataFrame,
+    number: int,
+) -> None:
+    """Write or repeat a batch, then its manifest."""
+    written = writer.write(frame, number)
+    # The start of the first batch is only in the written messages.
+    begin = _offsets(files, checkpoint, number - 1) if number > 0 else written.begins
+    manifest = Batch(
+        batch=number,
+        rows=written.rows,
+        first_store_timestamp=written.first,
+        last_store_timestamp=written.last,
+        offsets=_spans(begin, _offsets(files, checkpoint, number)),
+    )
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n"
+    files.write(manifest_path(job.output, number), text)
 
-    def __init__(self, files: Files, job: ArchiveJob, checkpoint: str, writer: _Writer) -> None:
-        self._files = files
-        self._job = job
-        self._checkpoint = checkpoint
-        self._writer = writer
 
-    def batch(self, frame: DataFrame, number: int) -> None:
-        """Write or repeat a batch."""
-        written = self._writer.write(frame, number)
-        # The start of the first batch is only in the written messages.
-        begin = self._offsets(number - 1) if number > 0 else written.begins
-        manifest = Batch(
-            batch=number,
-            rows=written.rows,
-            first_store_timestamp=written.first,
-            last_store_timestamp=written.last,
-            offsets=_spans(begin, self._offsets(number)),
-        )
-        self._files.write(manifest_path(self._job.output, number), _text(manifest))
-
-    def _offsets(self, number: int) -> dict[str, Any]:
-        """The end of a batch, which Spark writes before it starts."""
-        text = self._files.read(joined(self._checkpoint, "offsets", str(number)))
-        try:
-            found: dict[str, Any] = json.loads((text or "").splitlines()[2])
-        except (IndexError, ValueError):
-            raise StateError(f"the checkpoint {self._checkpoint} has no offsets of batch {number}") from None
-        return found
+def _offsets(files: Files, checkpoint: str, number: int) -> dict[str, Any]:
+    """The end of a batch, which Spark writes before it starts."""
+    text = files.read(joined(checkpoint, "offsets", str(number)))
+    try:
+        found: dict[str, Any] = json.loads((text or "").splitlines()[2])
+    except (IndexError, ValueError):
+        raise StateError(f"the checkpoint {checkpoint} has no offsets of batch {number}") from None
+    return found
 
 
 def _spans(before: dict[str, Any], after: dict[str, Any]) -> Spans:
@@ -186,10 +172,6 @@ def _spans(before: dict[str, Any], after: dict[str, Any]) -> Spans:
         }
         for topic, brokers in after.items()
     }
-
-
-def _text(manifest: Batch) -> str:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n"
 
 
 def read_archive(spark: SparkSession, output: str) -> DataFrame:

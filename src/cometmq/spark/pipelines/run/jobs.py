@@ -93,7 +93,6 @@ _KeepQueues = Annotated[
 _AtLeastOnce = Annotated[
     bool, flag("--at-least-once", help="For Apache's brokers: what is done again is sent again.")
 ]
-_TraceTopic = Annotated[str, flag("--trace-topic", help="The topic of the traces.", metavar="TOPIC")]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -249,31 +248,25 @@ class SqlJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
             )
 
 
-class DeadLettersJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Report the dead letters of consumer groups."""
-
-    groups: Annotated[
-        tuple[str, ...], flag("--group", help="Only this group; may be given often.", metavar="GROUP")
-    ] = ()
-    start: _From = msgspec.field(default=None, name="from")
-    end: _To = msgspec.field(default=None, name="to")
-    trace_topic: _TraceTopic = TRACE_TOPIC
-
-    def options(self, **own: str) -> dict[str, str]:
-        return self.source_options(startingTimestamp=self.start, endingTimestamp=self.end, **own)
-
-
 class TracesJob(Job, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Report latencies and failures from message traces."""
 
     start: _From = msgspec.field(default=None, name="from")
     end: _To = msgspec.field(default=None, name="to")
-    trace_topic: _TraceTopic = TRACE_TOPIC
+    trace_topic: Annotated[str, flag("--trace-topic", help="The topic of the traces.", metavar="TOPIC")] = (
+        TRACE_TOPIC
+    )
 
-    def options(self) -> dict[str, str]:
-        return self.source_options(
-            topic=self.trace_topic, startingTimestamp=self.start, endingTimestamp=self.end
-        )
+    def options(self, **own: str) -> dict[str, str]:
+        return self.source_options(startingTimestamp=self.start, endingTimestamp=self.end, **own)
+
+
+class DeadLettersJob(TracesJob, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Report the dead letters of consumer groups."""
+
+    groups: Annotated[
+        tuple[str, ...], flag("--group", help="Only this group; may be given often.", metavar="GROUP")
+    ] = ()
 
 
 J = TypeVar("J", bound=msgspec.Struct)
