@@ -1,7 +1,7 @@
 """Rebuilding queues and index from the log.
 
 Rules kept here:
-- New files are made beside the old ones and synced. They reposition the old ones when all are complete; until
+- New files are made beside the old ones and synced. They replace the old ones when all are complete; until
   then nothing is touched.
 - If the machine stops during the exchange, a folder may be missing; the next start of a broker makes it anew.
 - A log that is damaged in the middle, or whose queues have gaps, is refused: messages would be lost unseen.
@@ -58,8 +58,8 @@ Progress = Callable[[int, int], None]
 """Called with how many bytes of the log are done, and of how many."""
 
 NEW: Final = ".rebuilt"
-"""The suffix of a folder of new files until it repositions the old one."""
-_OLD: Final = ".repositiond"
+"""The suffix of a folder of new files until it replaces the old one."""
+_OLD: Final = ".replaced"
 _PROGRESS_STEP: Final = 1024
 
 
@@ -102,7 +102,7 @@ def rebuild_store(
 
 
 def exchange(disk: Disk, folders: Folders, root: Path, name: str) -> None:
-    """Reposition a folder by the new one."""
+    """Replace a folder by the new one."""
     current, new, old = root / name, root / (name + NEW), root / (name + _OLD)
     if not disk.entries(new):
         return
