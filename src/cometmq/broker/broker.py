@@ -153,14 +153,8 @@ class Broker:
                 context.sending.connection_closed,
             ]
         self.exporter: BrokerExporter | None = None
-        if config.metrics_exporter_type == "PROM":
-            self.exporter = BrokerExporter(
-                self.context,
-                self.server.metrics,
-                self.fast_server.metrics,
-                host=config.metrics_prom_exporter_host or config.bind_address,
-                port=config.metrics_prom_exporter_port,
-            )
+        if config.metrics_exporter_type != "DISABLE":
+            self.exporter = BrokerExporter(self.context, self.server.metrics, self.fast_server.metrics)
 
     def _periodic_work(self) -> list[Periodic]:
         context = self.context

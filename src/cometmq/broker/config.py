@@ -89,11 +89,6 @@ UNSUPPORTED: Final = (
         "false",
         "no address server is asked; set it to false, and list the name servers in namesrvAddr",
     ),
-    Only(
-        "metricsExporterType",
-        "DISABLE or PROM",
-        "nothing would be exported; choose PROM, and have metricsPromExporterPort scraped",
-    ),
 )
 
 _END_OF_TIME_MS: Final = 253_402_300_000_000
@@ -265,15 +260,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     use_static_subscription: bool = False  # no effect
     metrics_exporter_type: Fixed[Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]] = "DISABLE"
     metrics_otel_cardinality_limit: Natural = 50_000
-    metrics_grpc_exporter_target: Fixed[str] = ""  # no effect
-    metrics_grpc_exporter_header: str = ""  # no effect
-    metric_grpc_exporter_time_out_in_mills: Long = 3000  # no effect
-    metric_grpc_exporter_interval_in_mills: Long = 60_000  # no effect
-    metric_logging_exporter_interval_in_mills: Long = 10_000  # no effect
+    metrics_grpc_exporter_target: Fixed[str] = ""
+    metrics_grpc_exporter_header: Fixed[str] = ""
+    metric_grpc_exporter_time_out_in_mills: Fixed[PositiveLong] = 3000
+    metric_grpc_exporter_interval_in_mills: Fixed[PositiveLong] = 60_000
+    metric_logging_exporter_interval_in_mills: Fixed[PositiveLong] = 10_000
     metrics_prom_exporter_port: Fixed[Port] = 5557
     metrics_prom_exporter_host: Fixed[str] = ""
     metrics_label: str = ""
-    metrics_in_delta: bool = False  # no effect
+    metrics_in_delta: Fixed[bool] = False
     channel_expired_timeout: PositiveLong = 120_000
     subscription_expired_timeout: Long = 600_000  # no effect
     estimate_accumulation: bool = True  # no effect

@@ -45,8 +45,6 @@ REFUSED = [
     ("rocksdbCQDoubleWriteEnable", "true"),
     ("fetchNameSrvAddrByDnsLookup", "true"),
     ("fetchNamesrvAddrByAddressServer", "true"),
-    ("metricsExporterType", "OTLP_GRPC"),
-    ("metricsExporterType", "LOG"),
 ]
 OUT_OF_RANGE = [
     ("storeType", "defaultRocksDB"),
