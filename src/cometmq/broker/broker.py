@@ -9,48 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
-from cometmq.broker.cluster.addresses import announced, resolve_host
-from cometmq.broker.cluster.registration import Registration
+from cometmq.broker.cluster.addresses import resolve_host
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
-from cometmq.broker.groups.assignment import Assignment, RequestModes
-from cometmq.broker.groups.groups import Groups
-from cometmq.broker.groups.offsets import BroadcastOffsets, ConsumerOffsets
-from cometmq.broker.groups.online import Clients
-from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.handlers import HANDLERS
-from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.monitor.exporter import BrokerExporter
-from cometmq.broker.monitor.rates import SAMPLE_S, Rates
+from cometmq.broker.monitor.rates import SAMPLE_S
 from cometmq.broker.monitor.statistics import SAMPLE_S as STATISTICS_S
-from cometmq.broker.monitor.statistics import Statistics
-from cometmq.broker.pop.service import PopService
 from cometmq.broker.ports import HeldPorts
-from cometmq.broker.pull.checks import PullChecks
-from cometmq.broker.pull.cold_reads import ColdReads, SlowGroups
-from cometmq.broker.pull.long_polling import HeldPulls
-from cometmq.broker.pull.pull import Puller
-from cometmq.broker.pull.sql_filters import ConsumerFilters
-from cometmq.broker.real_targets import RealTargets
-from cometmq.broker.saved_tables import Periodic, TableFiles
-from cometmq.broker.send.answers import SendAnswers
+from cometmq.broker.saved_tables import Periodic
 from cometmq.broker.send.exactly_once import SAVE_S as ONCE_S
-from cometmq.broker.send.exactly_once import ExactlyOnce
-from cometmq.broker.send.pressure import Pressure
-from cometmq.broker.send.retries import Retries
-from cometmq.broker.send.send import Sending
-from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.start_checks import refuse_settings, refuse_store
-from cometmq.broker.timers.delay_levels import DelayService
-from cometmq.broker.timers.service import TimerService
-from cometmq.broker.topics.topics import Topics
-from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.errors import StoreError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
@@ -63,11 +37,7 @@ from cometmq.remoting.server import RemotingServer
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.directory import room_advice
-from cometmq.store.message_store import MessageStore
-from cometmq.store.tables.files import CONFIG_FOLDER
-from cometmq.store.tables.tables import SubscriptionGroupTable, TopicTable
 from cometmq.wire.codes import RequestCode
-from cometmq.wire.record.ids import pack_host
 
 log = logging.getLogger("cometmq.broker")
 
@@ -115,7 +85,7 @@ class Broker:
             memory = physical_memory()
             host = Host(resolve_host("brokerIP1", config.broker_ip1), self.port)
             self.client = RemotingClient(tls=settings.client_tls(enabled=config.use_tls))
-            self.context = build_context(
+            self.context = BrokerContext(
                 Settings(config, store_config, clock), clock, disk, host, self.client, memory
             )
             self._build_servers(config, settings)
@@ -259,8 +229,7 @@ class Broker:
             server.on_closed.clear()
         if self._is_started:
             self._is_started = False
-            config = context.settings.broker
-            go_away_s = config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
+            go_away_s = context.settings.broker.go_away_s
             await asyncio.gather(
                 *(each.stop(go_away_s=go_away_s) for each in (self.server, self.fast_server))
             )
@@ -284,127 +253,6 @@ class Broker:
         await context.files.stop()
         if not await context.store.stop():
             log.error("the store %s could not be left in order", context.settings.store.root)
-
-
-def build_context(
-    settings: Settings, clock: Clock, disk: Disk, host: Host, remoting: RemotingClient, memory_bytes: int
-) -> BrokerContext:
-    """Build all parts of a broker, each after those that it needs."""
-    config, store_config = settings.broker, settings.store
-    address = announced(config.broker_ip1, host.port)
-    ha_address = announced(config.broker_ip2.strip() or config.broker_ip1, store_config.ha_listen_port)
-    worker = ThreadPoolExecutor(1, thread_name_prefix="broker-save")
-    files = TableFiles(disk, store_config.root / CONFIG_FOLDER, worker)
-    store = MessageStore(disk, clock, store_config, pack_host(host), memory_bytes=memory_bytes)
-    settings.on_change.append(lambda: store.change_config(settings.store))
-    traffic = Traffic(puts_wait=settings.flushes_before_answer)
-
-    # Tables
-    topics = Topics(settings, clock)
-    topic_file = files.table(TopicTable, topics.snapshot)
-    topics.on_dirty = topic_file.changed
-    groups = Groups(settings, clock)
-    group_file = files.table(SubscriptionGroupTable, groups.snapshot)
-    groups.on_dirty = group_file.changed
-    offsets = ConsumerOffsets(settings, clock)
-    filters = ConsumerFilters(settings, clock, files)
-    locks = QueueLocks(clock)
-    request_modes = RequestModes(settings, files)
-    clients = Clients(settings, clock, groups, filters)
-    broadcast_offsets = BroadcastOffsets(settings, clock, store, offsets, clients)
-
-    # Services that work through topics of the broker
-    targets = RealTargets(settings, store, topics)
-    set_aside = SetAside(clock, files, store)
-    delays = DelayService(settings, clock, files, store, traffic, targets, set_aside)
-    timers = TimerService(settings, clock, disk, files, store, topics, traffic, targets, set_aside)
-    transactions = TransactionService(
-        settings, clock, files, host, store, topics, offsets, clients, traffic, targets, set_aside
-    )
-    pop = PopService(
-        settings,
-        clock,
-        files,
-        host,
-        store,
-        topics,
-        topic_file,
-        groups,
-        offsets,
-        traffic,
-        set_aside,
-        timers,
-    )
-
-    # Sends and pulls
-    pressure = Pressure(settings, memory_bytes, store)
-    sending = Sending(
-        settings,
-        clock,
-        host,
-        store,
-        topics,
-        topic_file,
-        traffic,
-        pressure,
-        SendAnswers(settings, disk, host, store, traffic, pressure),
-        Retries(topics, groups, locks, traffic),
-        delays,
-        timers,
-        transactions,
-    )
-    held_pulls = HeldPulls(settings, clock, store)
-    cold_reads = ColdReads(settings, clock)
-    puller = Puller(
-        settings,
-        clock,
-        store,
-        offsets,
-        clients,
-        traffic,
-        held_pulls,
-        broadcast_offsets,
-        cold_reads,
-        PullChecks(settings, topics, groups, filters, clients),
-    )
-    return BrokerContext(
-        settings=settings,
-        clock=clock,
-        disk=disk,
-        worker=worker,
-        files=files,
-        address=address,
-        host=host,
-        started_ms=clock.now_ms(),
-        store=store,
-        topics=topics,
-        topic_file=topic_file,
-        groups=groups,
-        group_file=group_file,
-        offsets=offsets,
-        broadcast_offsets=broadcast_offsets,
-        filters=filters,
-        clients=clients,
-        locks=locks,
-        request_modes=request_modes,
-        assignment=Assignment(settings, clock, remoting, topics, clients),
-        sending=sending,
-        once=ExactlyOnce(settings, clock, files, store),
-        delays=delays,
-        timers=timers,
-        transactions=transactions,
-        targets=targets,
-        set_aside=set_aside,
-        puller=puller,
-        held_pulls=held_pulls,
-        cold_reads=cold_reads,
-        slow_groups=SlowGroups(settings, store, topics, groups, offsets, clients),
-        pop=pop,
-        traffic=traffic,
-        statistics=Statistics(settings, clock, store, topics, traffic),
-        rates=Rates(clock, traffic, timers),
-        registration=Registration(settings, address, ha_address, remoting, topics),
-    )
 
 
 def physical_memory() -> int:

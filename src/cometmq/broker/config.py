@@ -15,16 +15,15 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, field
 
 from cometmq.broker.topics.names import is_for_clients, refuse_topic
 from cometmq.model.errors import SettingsError
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.names import TRACE_TOPIC
-from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
+from cometmq.model.settings import BlackListed, Fixed, Natural, Only, Port, Positive, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
-from cometmq.namesrv.config import Natural, Port, Positive
+from cometmq.remoting.server_settings import PortConfig
 
 DEFAULT_PORT: Final = 10_911
 MASTER_ID: Final = 0
@@ -94,7 +93,7 @@ UNSUPPORTED: Final = (
 _END_OF_TIME_MS: Final = 253_402_300_000_000
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     """What the broker's part of `GET_BROKER_CONFIG` shows."""
 
     broker_config_path: BlackListed[str | None] = None
@@ -305,25 +304,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_id: Fixed[Long] = 0
     is_broker_container: Fixed[bool] = False  # no effect
     is_in_broker_container: Fixed[bool] = False  # no effect
-
-    # The port
-    bind_address: Fixed[str] = "0.0.0.0"
-    server_worker_threads: Natural = 8  # no effect
-    server_callback_executor_threads: Natural = 0  # no effect
-    server_selector_threads: Natural = 3  # no effect
-    server_oneway_semaphore_value: Natural = 256  # no effect
-    server_async_semaphore_value: Natural = 64  # no effect
-    server_channel_max_idle_time_seconds: Natural = 120
-    server_socket_snd_buf_size: Natural = 0  # no effect
-    server_socket_rcv_buf_size: Natural = 0  # no effect
-    write_buffer_high_water_mark: Natural = 0
-    write_buffer_low_water_mark: Natural = 0
-    server_socket_backlog: Natural = 1024
-    server_netty_worker_group_enable: bool = True  # no effect
-    server_pooled_byte_buf_allocator_enable: bool = True  # no effect
-    enable_shutdown_gracefully: bool = False
-    shutdown_wait_time_seconds: Natural = 30
-    use_epoll_native_selector: bool = False  # no effect
 
     # Calls to name servers
     client_worker_threads: Natural = 4  # no effect

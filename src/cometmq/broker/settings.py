@@ -40,8 +40,7 @@ class Settings:
 
     def change(self, broker: BrokerConfig, store: StoreConfig) -> None:
         """Put other settings in force, as far as they can change while the broker runs."""
-        version = self.version
-        self.version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.version = self.version.after(self._clock.now_ms())
         self.broker, self.store = broker, store
         for listener in self.on_change:
             listener()

@@ -77,7 +77,8 @@ def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
 
 
 def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
-    lines = inspect.getsource(struct).splitlines()
+    declared = [each for each in struct.__mro__ if issubclass(each, msgspec.Struct)][:-1]
+    lines = (line for each in declared for line in inspect.getsource(each).splitlines())
     found = (_FIELD.match(line) for line in lines)
     return {match[1]: match[2] for match in found if match is not None and match[2]}
 

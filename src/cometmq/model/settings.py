@@ -32,6 +32,11 @@ BlackListed = Annotated[T, msgspec.Meta(extra={_MARK: _BLACK_LIST})]
 Fixed = Annotated[T, msgspec.Meta(extra={_MARK: _FIXED})]
 """A setting that is given at the start: with another value the files, or the clients, would not be found."""
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+JavaInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
 
 class Layer(msgspec.Struct, frozen=True):
     """Values from one source."""

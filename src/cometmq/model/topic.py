@@ -27,6 +27,10 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
     timestamp: int = 0
     counter: int = 0
 
+    def after(self, now_ms: int, changes: int = 1) -> DataVersion:
+        """The version after changes at this time."""
+        return DataVersion(self.state_version, now_ms, self.counter + changes)
+
 
 class TopicConfig(msgspec.Struct, frozen=True, rename="camel"):
     """How a topic is set up on one broker."""

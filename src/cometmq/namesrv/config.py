@@ -7,21 +7,14 @@ which Apache refuses, nor a `Fixed` one: a name, an address or a port.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
-from cometmq.model.settings import BlackListed, Fixed, Only, refuse_unsupported
-from cometmq.remoting.server_settings import ServerSettings
+from cometmq.model.settings import BlackListed, Fixed, Natural, Only, Port, Positive, refuse_unsupported
+from cometmq.remoting.server_settings import PortConfig, ServerSettings
 
 DEFAULT_PORT: Final = 9876
-
-_LARGEST: Final = 2**31 - 1
-Port = Annotated[int, Meta(ge=0, le=65_535)]
-Natural = Annotated[int, Meta(ge=0, le=_LARGEST)]
-Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
-
 
 UNSUPPORTED: Final = (
     Only(
@@ -32,7 +25,7 @@ UNSUPPORTED: Final = (
 )
 
 
-class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NamesrvConfig(PortConfig, frozen=True, kw_only=True):
     """The settings of `GET_NAMESRV_CONFIG`."""
 
     rocketmq_home: BlackListed[str] = ""  # no effect
@@ -58,24 +51,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     delete_topic_with_broker_registration: bool = False
     config_black_list: BlackListed[str] = "configBlackList;configStorePath;kvConfigPath"
 
-    bind_address: Fixed[str] = "0.0.0.0"
     listen_port: Fixed[Port] = DEFAULT_PORT
-    server_worker_threads: int = 8  # no effect
-    server_callback_executor_threads: int = 0  # no effect
-    server_selector_threads: int = 3  # no effect
-    server_oneway_semaphore_value: int = 256  # no effect
-    server_async_semaphore_value: int = 64  # no effect
-    server_channel_max_idle_time_seconds: Natural = 120
-    server_socket_snd_buf_size: int = 0  # no effect
-    server_socket_rcv_buf_size: int = 0  # no effect
-    write_buffer_high_water_mark: Natural = 0
-    write_buffer_low_water_mark: Natural = 0
-    server_socket_backlog: Natural = 1024
-    server_netty_worker_group_enable: bool = True  # no effect
-    server_pooled_byte_buf_allocator_enable: bool = True  # no effect
-    enable_shutdown_gracefully: bool = False
-    shutdown_wait_time_seconds: Natural = 30
-    use_epoll_native_selector: bool = False  # no effect
 
     def __post_init__(self) -> None:
         refuse_unsupported(self, UNSUPPORTED)

@@ -81,43 +81,30 @@ def only_zone(route: TopicRoute, zone: str) -> TopicRoute:
 FindRoute = Callable[[str], TopicRoute | None]
 
 
-class _Encoded(msgspec.Struct):
-    standard: Answer | None = None
-    legacy: Answer | None = None
-
-
 class RouteAnswers:
     """The cache of encoded routes; the tables report changes to it."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, _Encoded] = {}
+        self._standard: dict[str, Answer] = {}
+        self._legacy: dict[str, Answer] = {}
 
     def __len__(self) -> int:
-        return len(self._by_topic)
+        return len(self._standard.keys() | self._legacy.keys())
 
     def topic_changed(self, topic: str) -> None:
-        self._by_topic.pop(topic, None)
+        self._standard.pop(topic, None)
+        self._legacy.pop(topic, None)
 
     def brokers_changed(self) -> None:
-        self._by_topic.clear()
-
-    everything_changed = brokers_changed
+        self._standard.clear()
+        self._legacy.clear()
 
     def get(self, topic: str, standard: bool, find: FindRoute) -> Answer | None:
         """Returns the answer for a topic, or None without a route."""
-        encoded = self._by_topic.get(topic)
-        if encoded is not None:
-            answer = encoded.standard if standard else encoded.legacy
-            if answer is not None:
-                return answer
-        route = find(topic)
-        if route is None:
-            return None
-        answer = Answer(body=encode_route(route, standard=standard))
-        if encoded is None:
-            encoded = self._by_topic[topic] = _Encoded()
-        if standard:
-            encoded.standard = answer
-        else:
-            encoded.legacy = answer
+        answers = self._standard if standard else self._legacy
+        answer = answers.get(topic)
+        if answer is None:
+            route = find(topic)
+            if route is not None:
+                answer = answers[topic] = Answer(body=encode_route(route, standard=standard))
         return answer

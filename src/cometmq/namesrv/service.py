@@ -102,10 +102,7 @@ class Namesrv:
             self._scan_timer.cancel()
             self._scan_timer = None
         self.server.on_closed.clear()  # brokers have not left because we stop
-        config = self.state.config
-        await self.server.stop(
-            go_away_s=config.shutdown_wait_time_seconds if config.enable_shutdown_gracefully else 0
-        )
+        await self.server.stop(go_away_s=self.state.config.go_away_s)
         await self.client.stop()
         if self.exporter is not None:
             await self.exporter.stop()

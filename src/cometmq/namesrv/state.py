@@ -59,4 +59,4 @@ class NamesrvState:
     def change_config(self, config: NamesrvConfig) -> None:
         """Put other settings in force; cached routes are dropped."""
         self.config = config
-        self.routes.everything_changed()
+        self.routes.brokers_changed()

@@ -1,6 +1,7 @@
 """Request handlers: the function for each request code, and its possible results.
 
-A handler is called as `handler(header, request, connection)` on the event loop. It returns
+A handler is called as `handler(header, request, connection)` on the event loop; a method with `@handles` may
+leave out what it does not need. It returns
 - an `Answer`: written in the same turn of the loop. This is the hot path: no task, no await;
 - an awaitable of an `Answer`: runs as a task, for requests that wait;
 - `DEFERRED`: the handler keeps the request and calls `connection.answer(request, …)` later. An orderly stop
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -28,7 +30,7 @@ import msgspec
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command, Payload
 from cometmq.wire.frame.request_reader import RequestReader, request_reader, start_of_request
-from cometmq.wire.header.schema import H, Header
+from cometmq.wire.header.schema import Header
 
 if TYPE_CHECKING:  # a handler is given the connection that finds and calls it
     from cometmq.remoting.connection import Connection
@@ -71,13 +73,17 @@ class HandlerEntry(msgspec.Struct, frozen=True):
     group_function: GroupHandler | None = None
 
 
-Method = Callable[[Any, H, Command, "Connection"], Result]
+_ARGUMENTS: Final = ("header", "request", "connection")
+M = TypeVar("M", bound=Callable[..., Result])
 
 
-def handles(code: IntEnum, header: type[H]) -> Callable[[Method[H]], Method[H]]:
-    """Mark a method as the handler of a request code; `HandlerTable.add_handlers` finds it."""
+def handles(code: IntEnum, header: type[Header] = NoHeader) -> Callable[[M], M]:
+    """Mark a method as the handler of a request code; `HandlerTable.add_handlers` finds it.
 
-    def mark(method: Method[H]) -> Method[H]:
+    Its parameters are those of `header`, `request` and `connection` that it needs, in this order.
+    """
+
+    def mark(method: M) -> M:
         method.__dict__.setdefault("_handles", []).append((code, header))
         return method
 
@@ -130,7 +136,7 @@ class HandlerTable:
                 of_groups[group_code] = getattr(owner, name)
         for name in names:
             for code, header in getattr(getattr(type(owner), name), "_handles", ()):
-                self.add(code, header, getattr(owner, name), of_groups.get(code))
+                self.add(code, header, _handler(getattr(owner, name), header), of_groups.get(code))
 
     def get(self, code: int) -> HandlerEntry | None:
         return self._entries.get(code)
@@ -138,6 +144,19 @@ class HandlerTable:
     @property
     def codes(self) -> frozenset[int]:
         return frozenset(self._entries)
+
+
+def _handler(method: MethodType, header: type[Header]) -> Handler:
+    """The handler that a method is, or one that hands it those arguments that it takes."""
+    code = method.__func__.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    declared = method.__func__.__annotations__.get("header", header.__name__)
+    if declared not in (header, header.__name__):
+        raise TypeError(f"{method.__qualname__} is marked for {header.__name__} and takes {declared}")
+    if names == _ARGUMENTS:
+        return method
+    wanted = [_ARGUMENTS.index(name) for name in names]
+    return lambda *arguments: method(*[arguments[index] for index in wanted])
 
 
 class RequestHook(Protocol):

@@ -1,17 +1,17 @@
 """Settings of a server's port: TLS and limits, by the names that users write.
 
-The server's own configuration has the rest, with RocketMQ's keys (`PortConfig`).
+`PortConfig` has RocketMQ's keys, which are part of a server's own configuration; `ServerSettings` the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import field
 
-from cometmq.model.settings import Layer, Only, refuse_unsupported, resolve
+from cometmq.model.settings import Fixed, JavaInt, Layer, Natural, Only, Positive, refuse_unsupported, resolve
 from cometmq.remoting.limits import Limits
 from cometmq.remoting.tls import ClientTls, ServerTls
 
@@ -35,6 +35,33 @@ def refuse_unsupported_keys(wanted: Mapping[str, str]) -> None:
     """Raise `SettingsError` if a request sets an unsupported key."""
     known = {rule.key: wanted[rule.key] for rule in UNSUPPORTED if rule.key in wanted}
     resolve(ServerSettings, [Layer("request", known)])
+
+
+class PortConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The port settings in the configuration of a server."""
+
+    bind_address: Fixed[str] = "0.0.0.0"
+    server_worker_threads: JavaInt = 8  # no effect
+    server_callback_executor_threads: JavaInt = 0  # no effect
+    server_selector_threads: JavaInt = 3  # no effect
+    server_oneway_semaphore_value: JavaInt = 256  # no effect
+    server_async_semaphore_value: JavaInt = 64  # no effect
+    server_channel_max_idle_time_seconds: Natural = 120
+    server_socket_snd_buf_size: JavaInt = 0  # no effect
+    server_socket_rcv_buf_size: JavaInt = 0  # no effect
+    write_buffer_high_water_mark: Natural = 0
+    write_buffer_low_water_mark: Natural = 0
+    server_socket_backlog: Natural = 1024
+    server_netty_worker_group_enable: bool = True  # no effect
+    server_pooled_byte_buf_allocator_enable: bool = True  # no effect
+    enable_shutdown_gracefully: bool = False
+    shutdown_wait_time_seconds: Natural = 30
+    use_epoll_native_selector: bool = False  # no effect
+
+    @property
+    def go_away_s(self) -> int:
+        """How long an orderly stop waits for clients to leave."""
+        return self.shutdown_wait_time_seconds if self.enable_shutdown_gracefully else 0
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +99,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     authorization_enabled: bool = field(name="authorizationEnabled", default=False)
     migrate_auth_from_v1_enabled: bool = field(name="migrateAuthFromV1Enabled", default=False)
 
-    max_connections: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(name="maxConnections", default=50_000)
+    max_connections: Positive = field(name="maxConnections", default=50_000)
 
     def __post_init__(self) -> None:
         refuse_unsupported(self, UNSUPPORTED)
@@ -110,16 +137,3 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             write_high_bytes=high,
             write_low_bytes=min(low, high),  # where only one of the two is set
         )
-
-
-class PortConfig(Protocol):
-    """The port settings in the configuration of a server."""
-
-    @property
-    def write_buffer_high_water_mark(self) -> int: ...
-
-    @property
-    def write_buffer_low_water_mark(self) -> int: ...
-
-    @property
-    def server_channel_max_idle_time_seconds(self) -> int: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from cometmq.wire.headers.namesrv import DeleteKVConfigRequest, PutKVConfigReque
 from tests.unit.namesrv.kit import A1, A2, CLUSTER, NAME, broker, finished, mapping, namesrv_state, topic
 
 ORDER = "ORDER_TOPIC_CONFIG"
-NOBODY: Any = None
+SOMEBODY: Any = SimpleNamespace(remote_address="test")
 
 
 def answer(state: NamesrvState, name: str = "T1", *, standard: bool = True) -> Answer | None:
@@ -42,17 +43,17 @@ def fresh(state: NamesrvState, name: str = "T1", *, standard: bool = True) -> by
 
 def change_setting(state: NamesrvState, text: str) -> None:
     request = Command(318, 1, 0, 479, "JAVA", None, JSON, text.encode())
-    assert finished(ConfigHandlers(state).update(NOBODY, request, NOBODY)).code == 0
+    assert finished(ConfigHandlers(state).update(request, SOMEBODY)).code == 0
 
 
 def put_order(state: NamesrvState) -> None:
     header = PutKVConfigRequest(namespace=ORDER, key="T1", value="broker-a:9")
-    assert finished(KvHandlers(state).put(header, NOBODY, NOBODY)).code == 0
+    assert finished(KvHandlers(state).put(header)).code == 0
 
 
 def delete_order(state: NamesrvState) -> None:
     header = DeleteKVConfigRequest(namespace=ORDER, key="T1")
-    assert finished(KvHandlers(state).delete(header, NOBODY, NOBODY)).code == 0
+    assert finished(KvHandlers(state).delete(header)).code == 0
 
 
 STRANGER = BrokerLeft(CLUSTER, "nobody", "10.9.9.9:1", 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -42,7 +40,6 @@ REGISTRATIONS = st.builds(
     mappings=st.lists(st.builds(mapping, TOPICS, NAMES, epoch=st.integers(1, 2)), max_size=1),
 )
 PARTS = [name for name in BrokerRegistration.__struct_fields__ if name != "ha_server_addr"]
-NOBODY: Any = None
 
 
 class CachedRoutes(RuleBasedStateMachine):
@@ -106,12 +103,12 @@ class CachedRoutes(RuleBasedStateMachine):
     @rule(key=TOPICS, value=st.sampled_from(["a:1", "a:2"]))
     def put_order(self, key: str, value: str) -> None:
         header = PutKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=key, value=value)
-        finished(self.kv.put(header, NOBODY, NOBODY))
+        finished(self.kv.put(header))
 
     @rule(key=TOPICS)
     def delete_order(self, key: str) -> None:
         header = DeleteKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=key)
-        finished(self.kv.delete(header, NOBODY, NOBODY))
+        finished(self.kv.delete(header))
 
     @rule(order=st.booleans(), acting=st.booleans())
     def change_settings(self, order: bool, acting: bool) -> None:

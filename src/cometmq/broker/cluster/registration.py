@@ -24,6 +24,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -58,22 +59,17 @@ MOST_TOLD_SINGLY: Final = 50
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 
+@dataclass(eq=False, repr=False)
 class BrokerHeartbeats:
     """Sends heartbeats of one broker; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        address: str,
-        remoting: RemotingClient,
-        topics: Topics,
-        register: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._address = address
-        self._remoting = remoting
-        self._topics = topics
-        self._register = register
+    _settings: Settings
+    _address: str
+    _remoting: RemotingClient
+    _topics: Topics
+    _register: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
         """By address; there is at most one to each name server."""

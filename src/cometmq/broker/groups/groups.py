@@ -181,7 +181,6 @@ class Groups:
         self._changed()
 
     def _changed(self) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.data_version = self.data_version.after(self._clock.now_ms())
         if self.on_dirty is not None:
             self.on_dirty()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -239,8 +240,7 @@ class ConsumerOffsets:
                 yield topic, group
 
     def _next_version(self) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.data_version = self.data_version.after(self._clock.now_ms())
         self.is_dirty = True
 
 
@@ -250,22 +250,17 @@ class _Pulled(msgspec.Struct):
     seen_ms: int
 
 
+@dataclass(eq=False, repr=False)
 class BroadcastOffsets:
     """The offsets that members of broadcast groups pulled; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-    ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _clients: Clients
+
+    def __post_init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, _Pulled]] = {}
         """By group and topic, then by client id."""
         self.count = 0

@@ -1,18 +1,16 @@
 """Requests about the broker itself: settings, state, statistics, timers, cold reads and upkeep.
 
 Rules kept here:
-- A change of settings is stored first, in the file that the broker was started with, and nothing changes if
-  one of the values cannot be stored. Unknown keys are ignored, as RocketMQ's tools expect.
+- Changed settings are stored in the file that the broker was started with (`remoting/config_requests.py`).
 - Names, addresses, ports, folders and sizes of files are not changed by request; their declarations say so.
 - Settings that shape flushing are stored and take effect at the next start; the others take effect at once.
-- Nothing is stored with which the next start would be refused.
 - Cold read thresholds of groups last until the broker stops, as with RocketMQ. The read-ahead mode is the
   setting `dataReadAheadEnable`, in force at once for all files of the log.
 """
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
 from pathlib import Path
 from typing import Final
@@ -21,14 +19,15 @@ import msgspec
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.handlers.refusals import invalid
 from cometmq.broker.monitor.runtime_info import runtime_info
 from cometmq.broker.start_checks import refuse_settings
-from cometmq.model.errors import CometError, HeaderError, SettingsError
 from cometmq.model.java_numbers import natural_long
-from cometmq.model.settings import as_texts, changed_by_request, check_stored, refuse_keys
+from cometmq.model.settings import as_texts, changed_by_request, check_stored
+from cometmq.remoting.config_requests import ConfigUpdates, read_properties, store_settings
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
-from cometmq.remoting.server_settings import ServerSettings, refuse_unsupported_keys
+from cometmq.remoting.handler import Answer, handles
+from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
 from cometmq.store.tables.tables import TimerMetricsTable
 from cometmq.wire.bodies.json_body import encode_kv_table
@@ -45,7 +44,7 @@ from cometmq.wire.json.pretty import dumps_table
 
 log = logging.getLogger("cometmq.broker")
 
-_KINDS: Final = (BrokerConfig, StoreConfig)
+_CONFIGS: Final = (BrokerConfig, StoreConfig)
 NORMAL: Final = 0
 RANDOM: Final = 1
 
@@ -55,56 +54,32 @@ class ConfigAdminHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._black_list = context.settings.broker.config_black_list
-        self._changing = asyncio.Lock()
+        self._updates = ConfigUpdates(_CONFIGS, context.settings.broker.config_black_list, log)
 
-    @handles(RequestCode.GET_BROKER_CONFIG, NoHeader)
-    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_CONFIG)
+    def get(self) -> Answer:
         """Every setting in force."""
         texts = {**_shown(self._context.settings.broker), **_shown(self._context.settings.store)}
         version = dumps_table(self._context.settings.version, pretty=False).decode()
         body = format_properties(dict(sorted(texts.items()))).encode()
         return Answer(header=GetBrokerConfigResponse(version=version), body=body)
 
-    @handles(RequestCode.UPDATE_BROKER_CONFIG, NoHeader)
-    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_BROKER_CONFIG)
+    async def update(self, request: Command, connection: Connection) -> Answer:
         """Change settings."""
-        if not request.body:
-            return Answer()
-        try:
-            wanted = parse_properties(str(request.body, "utf-8"))
-        except (HeaderError, UnicodeDecodeError):
-            return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
-        refusal = refuse_keys(_KINDS, wanted, self._black_list)
-        if refusal is not None:
-            log.warning("%s wants to change settings: %s", connection.remote_address, refusal)
-            return Answer(ResponseCode.NO_PERMISSION, remark=refusal)
-        log.info("%s changes settings: %s", connection.remote_address, ", ".join(wanted))
-        async with self._changing:
-            return await self._apply(wanted)
+        return await self._updates.take(request, connection, self._change)
 
-    async def _apply(self, wanted: dict[str, str]) -> Answer:
-        context = self._context
-        try:
-            config = changed_by_request(context.settings.broker, wanted)
-            store_config = changed_by_request(context.settings.store, wanted)
-            refuse_settings(config, store_config)
-            refuse_unsupported_keys(wanted)
-        except CometError as error:
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=error.message)
-        if (config, store_config) == (context.settings.broker, context.settings.store):
-            return Answer()
-        try:
-            await asyncio.get_running_loop().run_in_executor(context.worker, self._store, wanted)
-        except (OSError, HeaderError, SettingsError, UnicodeDecodeError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            remark = f"the settings could not be stored: {reason}; nothing was changed"
-            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        permission_before = context.settings.broker.broker_permission
-        context.settings.change(config, store_config)
-        if config.broker_permission != permission_before:
-            context.topics.touch()
-        return Answer()
+    async def _change(self, wanted: dict[str, str]) -> None:
+        settings, before = self._context.settings, self._context.settings.broker
+        config = changed_by_request(before, wanted)
+        store_config = changed_by_request(settings.store, wanted)
+        refuse_settings(config, store_config)
+        if (config, store_config) == (before, settings.store):
+            return
+        await store_settings(self._context.worker, functools.partial(self._store, wanted))
+        settings.change(config, store_config)
+        if config.broker_permission != before.broker_permission:
+            self._context.topics.touch()
 
     def _store(self, wanted: dict[str, str]) -> None:
         """Write what was changed to the file; everything else in it stays."""
@@ -115,33 +90,33 @@ class ConfigAdminHandlers:
         stored = parse_properties(str(self._context.disk.read(path) or b"", "utf-8"))
         stored.update((key, value) for key, value in wanted.items() if key in known)
         text = format_properties(stored)
-        check_stored((*_KINDS, ServerSettings), parse_properties(text), str(path))
+        check_stored((*_CONFIGS, ServerSettings), parse_properties(text), str(path))
         self._context.disk.replace(path, text.encode())
 
-    @handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader)
-    def runtime(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
+    def runtime(self) -> Answer:
         """Counters, rates, offsets and how full the disk is."""
         return Answer(body=encode_kv_table(runtime_info(self._context, self._context.rates)))
 
-    @handles(RequestCode.GET_BROKER_EPOCH_CACHE, NoHeader)
-    def epochs(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_BROKER_EPOCH_CACHE)
+    def epochs(self) -> Answer:
         """The epochs of a broker that a controller leads; there is none here."""
         return Answer(ResponseCode.SYSTEM_ERROR, remark="this request only for controllerMode ")
 
-    @handles(RequestCode.TRIGGER_DELETE_FILES, NoHeader)
-    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader)
-    def delete_expired(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.TRIGGER_DELETE_FILES)
+    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    def delete_expired(self) -> Answer:
         """Delete expired files of the log soon, whatever the hour is."""
         self._context.store.delete_expired()
         return Answer()
 
-    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader)
-    def clean_queues(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    def clean_queues(self) -> Answer:
         """Queues follow the log by themselves; there is never anything left over."""
         return Answer()
 
-    @handles(RequestCode.CLEAN_UNUSED_TOPIC, NoHeader)
-    async def clean_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC)
+    async def clean_topics(self) -> Answer:
         """Delete the queues of topics that do not exist any more."""
         topics = self._context.topics
         unused = [name for name in self._context.store.queues.topics() if topics.get(name) is None]
@@ -166,7 +141,7 @@ class StatisticsHandlers:
         self._statistics = context.statistics
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
-    def view(self, header: ViewBrokerStatsDataRequest, request: Command, connection: Connection) -> Answer:
+    def view(self, header: ViewBrokerStatsDataRequest) -> Answer:
         """One number of the broker over the last minute, hour and day."""
         found = self._statistics.find(header.stats_name, header.stats_key)
         if found is None:
@@ -181,15 +156,15 @@ class TimerHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    @handles(RequestCode.GET_TIMER_CHECK_POINT, NoHeader)
-    def checkpoint(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_TIMER_CHECK_POINT)
+    def checkpoint(self) -> Answer:
         """The saved timer checkpoint."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The checkpoint is null")
         return Answer(body=self._context.timers.progress.pack())
 
-    @handles(RequestCode.GET_TIMER_METRICS, NoHeader)
-    def metrics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_TIMER_METRICS)
+    def metrics(self) -> Answer:
         """How many messages of each topic wait for their time."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The timerMessageStore is null")
@@ -204,28 +179,24 @@ class ColdReadHandlers:
         self._context = context
         self._reads = context.cold_reads
 
-    @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
-    def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG)
+    def update(self, request: Command, connection: Connection) -> Answer:
         """Set the thresholds of groups; all of them, or none."""
         if not request.body:
             return Answer()
-        try:
-            wanted = parse_properties(str(request.body, "utf-8"))
-        except (HeaderError, UnicodeDecodeError):
-            return Answer(ResponseCode.SYSTEM_ERROR, remark="string2Properties error")
-        changes = {group: _threshold(group, text) for group, text in wanted.items()}
+        changes = {group: _threshold(group, text) for group, text in read_properties(request).items()}
         self._reads.set_thresholds(changes)
         log.info("%s sets cold read thresholds: %s", connection.remote_address, changes)
         return Answer()
 
-    @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader)
-    def remove(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG)
+    def remove(self, request: Command) -> Answer:
         """Let a group have the threshold of all others again."""
         self._reads.thresholds.pop(str(request.body, "utf-8", "replace"), None)
         return Answer()
 
-    @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader)
-    def get(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+    def get(self) -> Answer:
         """The thresholds, and what was read of late."""
         config = self._context.settings.broker
         self._reads.renew()
@@ -246,9 +217,7 @@ class ColdReadHandlers:
         return Answer(body=fastjson.dumps(members))
 
     @handles(RequestCode.SET_COMMITLOG_READ_MODE, SetCommitLogReadModeRequest)
-    def set_read_mode(
-        self, header: SetCommitLogReadModeRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def set_read_mode(self, header: SetCommitLogReadModeRequest) -> Answer:
         """Choose how the commit log is read ahead."""
         mode = header.read_ahead_mode
         if mode is None:
@@ -266,6 +235,5 @@ class ColdReadHandlers:
 def _threshold(group: str, text: str) -> int:
     threshold = natural_long(text)
     if threshold is None:
-        message = f"the threshold {text[:40]!r} of group {group} is not a number of bytes"
-        raise CometError(message, code=ResponseCode.INVALID_PARAMETER)
+        raise invalid(f"the threshold {text[:40]!r} of group {group} is not a number of bytes")
     return threshold

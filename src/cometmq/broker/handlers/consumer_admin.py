@@ -17,8 +17,7 @@ from cometmq.broker.groups.online import Client
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.time_slices import encode_in_thread
 from cometmq.model.errors import CallTimeoutError, CometError
-from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import (
     V3_0_7_SNAPSHOT,
@@ -55,9 +54,7 @@ class ConsumerAdminHandlers:
         self._queries = Queries(context.store)
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest)
-    def consumer_connections(
-        self, header: GetConsumerConnectionListRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def consumer_connections(self, header: GetConsumerConnectionListRequest) -> Answer:
         """The members of a consumer group; the remark says how their subscriptions differ, if they do."""
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
@@ -66,9 +63,7 @@ class ConsumerAdminHandlers:
         return Answer(body=encode_consumer_connection(group), remark=group.noted_difference)
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequest)
-    def producer_connections(
-        self, header: GetProducerConnectionListRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def producer_connections(self, header: GetProducerConnectionListRequest) -> Answer:
         """The members of a producer group."""
         members = self._context.clients.producers.get(header.producer_group)
         if members is None:
@@ -76,8 +71,8 @@ class ConsumerAdminHandlers:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         return Answer(body=encode_producer_connection(members.values()))
 
-    @handles(RequestCode.GET_ALL_PRODUCER_INFO, NoHeader)
-    async def all_producers(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_ALL_PRODUCER_INFO)
+    async def all_producers(self) -> Answer:
         """All producers, by group."""
         clock = self._context.clock
         groups = {name: list(members.values()) for name, members in self._context.clients.producers.items()}
@@ -85,9 +80,7 @@ class ConsumerAdminHandlers:
         return Answer(body=await encode_in_thread(encode, len(groups)))
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
-    def groups_of_topic(
-        self, header: QueryTopicConsumeByWhoRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def groups_of_topic(self, header: QueryTopicConsumeByWhoRequest) -> Answer:
         """The groups that subscribe to a topic or have an offset in it."""
         online = {
             name
@@ -98,16 +91,12 @@ class ConsumerAdminHandlers:
         return Answer(body=fastjson.dumps({"groupList": names}))
 
     @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
-    def topics_of_group(
-        self, header: QueryTopicsByConsumerRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def topics_of_group(self, header: QueryTopicsByConsumerRequest) -> Answer:
         """The topics in which a group has an offset."""
         return Answer(body=encode_topic_list(sorted(self._context.offsets.topics_of_group(header.group))))
 
     @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumerRequest)
-    def subscription_of_group(
-        self, header: QuerySubscriptionByConsumerRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def subscription_of_group(self, header: QuerySubscriptionByConsumerRequest) -> Answer:
         """The subscription of a group to a topic."""
         group = self._context.clients.consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic or "")
@@ -119,16 +108,12 @@ class ConsumerAdminHandlers:
     # Calls to clients
 
     @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
-    async def running_info(
-        self, header: GetConsumerRunningInfoRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def running_info(self, header: GetConsumerRunningInfoRequest, request: Command) -> Answer:
         """The running info of a client."""
         return await self._hand_on(request, header.consumer_group, header.client_id, request.body)
 
     @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyResultRequest)
-    async def consume_directly(
-        self, header: ConsumeMessageDirectlyResultRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def consume_directly(self, header: ConsumeMessageDirectlyResultRequest, request: Command) -> Answer:
         """Have a client consume one message, and say how that went."""
         if not header.msg_id or not header.client_id:
             remark = "clientId and msgId have to say who consumes what; msgId is the offset id of the message"
@@ -173,9 +158,7 @@ class ConsumerAdminHandlers:
         return Answer(answer.code, body=answer.body, remark=answer.remark, fields=answer.fields() or None)
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequest)
-    async def consumer_status(
-        self, header: GetConsumerStatusRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def consumer_status(self, header: GetConsumerStatusRequest) -> Answer:
         """The offsets that the clients of a group hold in a topic; of one client if it is named."""
         group = self._context.clients.consumers.get(header.group)
         if group is None:

@@ -9,11 +9,11 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.bodies import encode_offset_list, encode_offsets, queue_key
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.handlers.offset import has_queue
+from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.time_slices import TimeSlice, encode_in_thread
 from cometmq.model.errors import RemotingError
-from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import V3_0_7_SNAPSHOT, RequestCode, ResponseCode, version_name
 from cometmq.wire.frame.command import Command
@@ -40,11 +40,7 @@ class ConsumerProgressHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._queries = Queries(context.store)
-
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one after the last."""
-        queue = self._context.store.queues.find(topic, queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._bounds = context.store.queues.bounds
 
     def _queue_key(self, topic: str, queue_id: int) -> Any:
         return queue_key(self._context.settings.broker.broker_name, topic, queue_id)
@@ -52,9 +48,7 @@ class ConsumerProgressHandlers:
     # How far
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest)
-    async def topic_stats(
-        self, header: GetTopicStatsInfoRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def topic_stats(self, header: GetTopicStatsInfoRequest) -> Answer:
         """The offsets of all queues of a topic, and when its last messages came."""
         topic = self._context.topics.get(header.topic)
         if topic is None:
@@ -75,9 +69,7 @@ class ConsumerProgressHandlers:
         return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
     @handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
-    async def consume_stats(
-        self, header: GetConsumeStatsRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def consume_stats(self, header: GetConsumeStatsRequest) -> Answer:
         """How far a group is in its topics, or in those that are named."""
         group = header.consumer_group
         names = (name for name in (header.topic_list or "").split(";") if name.strip())
@@ -123,9 +115,7 @@ class ConsumerProgressHandlers:
         return online is None or not online.subscriptions or topic in online.subscriptions
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBroker)
-    async def all_consume_stats(
-        self, header: GetConsumeStatsInBroker, request: Command, connection: Connection
-    ) -> Answer:
+    async def all_consume_stats(self, header: GetConsumeStatsInBroker) -> Answer:
         """How far all groups are, and how many messages they have before them together."""
         context = self._context
         listed: list[dict[str, list[dict[str, object]]]] = []
@@ -160,9 +150,7 @@ class ConsumerProgressHandlers:
         return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), count))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
-    async def consume_time_span(
-        self, header: QueryConsumeTimeSpanRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def consume_time_span(self, header: QueryConsumeTimeSpanRequest) -> Answer:
         """The times between which a group is in each queue of a topic."""
         topic = self._context.topics.get(header.topic)
         if topic is None:
@@ -193,9 +181,7 @@ class ConsumerProgressHandlers:
         }
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffset)
-    def correction_offset(
-        self, header: QueryCorrectionOffset, request: Command, connection: Connection
-    ) -> Answer:
+    def correction_offset(self, header: QueryCorrectionOffset) -> Answer:
         """By queue, how far the last of the groups is, where that lags the one that compares itself."""
         offsets = self._context.offsets
         left_out = (header.filter_groups or "").split(",")
@@ -209,35 +195,29 @@ class ConsumerProgressHandlers:
                 least[queue_id] = NO_CORRECTION
         return Answer(body=fastjson.dumps({"correctionOffsets": least}))
 
-    @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, NoHeader)
-    async def all_consumer_offsets(
-        self, header: NoHeader, request: Command, connection: Connection
-    ) -> Answer:
+    @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    async def all_consumer_offsets(self) -> Answer:
         """The offsets of all groups, as a replica takes them over."""
         table = self._context.offsets.snapshot().completed()
         encode = functools.partial(dumps_table, table, pretty=False)
         return Answer(body=await encode_in_thread(encode, len(self._context.offsets)))
 
-    @handles(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader)
-    def all_delay_offsets(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET)
+    def all_delay_offsets(self) -> Answer:
         """How far the delivery of delayed messages is, as a replica takes it over."""
         return Answer(body=dumps_table(self._context.delays.snapshot().completed(), pretty=False))
 
-    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader)
-    def system_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def system_topics(self) -> Answer:
         """The topics that the broker has for itself."""
         return Answer(body=encode_topic_list(sorted(self._context.topics.system_topics)))
 
     # Setting elsewhere
 
     @handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
-    async def clone_offsets(
-        self, header: CloneGroupOffsetRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def clone_offsets(self, header: CloneGroupOffsetRequest) -> Answer:
         """Let one group go on where another one is."""
-        refusal = self._context.groups.refuse(header.dest_group)
-        if refusal is not None:
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
+        raise_if(self._context.groups.refuse(header.dest_group))
         offsets = self._context.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
         time_slice = TimeSlice()
@@ -252,9 +232,7 @@ class ConsumerProgressHandlers:
         return Answer()
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
-    async def reset_offset(
-        self, header: ResetOffsetRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def reset_offset(self, header: ResetOffsetRequest, request: Command) -> Answer:
         """Set a group to a time or an offset: on the broker, or by telling its clients."""
         if self._context.settings.broker.use_server_side_reset_offset:
             return await self._reset_on_broker(header)

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.handlers.refusals import invalid, raise_if
 from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.names import refuse_group
-from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_INT, LARGEST_LONG
 from cometmq.model.subscription import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.store.tables.tables import SubscriptionGroupTable
 from cometmq.wire.bodies.json_body import decode_json_body
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -60,47 +60,39 @@ class GroupAdminHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader)
-    async def update(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    async def update(self, request: Command, connection: Connection) -> Answer:
         """Make a group or change it."""
         with self._context.traffic.group_creations.measured():
             return await self._put([decode_json_body(SubscriptionGroupConfig, request.body)], connection)
 
-    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader)
-    async def update_list(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+    async def update_list(self, request: Command, connection: Connection) -> Answer:
         """Create or change several groups: all of them, or none."""
         with self._context.traffic.group_creations.measured():
             return await self._put(decode_json_body(_GroupList, request.body).group_config_list, connection)
 
     async def _put(self, groups: list[SubscriptionGroupConfig], connection: Connection) -> Answer:
         if len(groups) > MOST_AT_ONCE:
-            raise _invalid(f"{len(groups)} groups are too many; send at most {MOST_AT_ONCE} at once")
+            raise invalid(f"{len(groups)} groups are too many; send at most {MOST_AT_ONCE} at once")
         for group in groups:
-            self._refuse(refuse_group(group.group_name) or _refuse_numbers(group))
+            raise_if(refuse_group(group.group_name) or _refuse_numbers(group))
             log.info("%s updates group %s", connection.remote_address, group.group_name)
-        self._refuse(self._context.groups.refuse_size(groups))
+        raise_if(self._context.groups.refuse_size(groups))
         if not self._context.groups.has_room_for(group.group_name for group in groups):
-            raise CometError(
+            raise invalid(
                 f"this broker has {len(self._context.groups.table)} groups, {len(groups)} more are too many; "
-                "delete groups that nobody needs, or raise maxSubscriptionGroups",
-                code=ResponseCode.INVALID_PARAMETER,
+                "delete groups that nobody needs, or raise maxSubscriptionGroups"
             )
         if groups:
             self._context.groups.update_all(groups)
             await self._context.group_file.saved()
         return Answer()
 
-    @staticmethod
-    def _refuse(refusal: str | None) -> None:
-        if refusal is not None:
-            raise CometError(refusal, code=ResponseCode.INVALID_PARAMETER)
-
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
-    async def delete(
-        self, header: DeleteSubscriptionGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def delete(self, header: DeleteSubscriptionGroupRequest, connection: Connection) -> Answer:
         """Forget a group, and how far it is if that is wanted."""
-        self._refuse(self._context.groups.refuse(header.group_name))
+        raise_if(self._context.groups.refuse(header.group_name))
         log.info("%s deletes group %s", connection.remote_address, header.group_name)
         self._context.groups.delete(header.group_name)
         if header.clean_offset:
@@ -111,9 +103,7 @@ class GroupAdminHandlers:
         return Answer()
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
-    def get(
-        self, header: GetSubscriptionGroupConfigRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def get(self, header: GetSubscriptionGroupConfigRequest) -> Answer:
         """How one group is set up."""
         group = self._context.groups.find(header.group)
         if group is None:
@@ -121,9 +111,7 @@ class GroupAdminHandlers:
         return Answer(body=dumps_table(group, pretty=False))
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
-    async def get_all(
-        self, header: GetAllSubscriptionGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def get_all(self, header: GetAllSubscriptionGroupRequest) -> Answer:
         """All groups, or a page of them."""
         groups = self._context.groups
         if header.group_seq is None:
@@ -144,14 +132,12 @@ class GroupAdminHandlers:
         return Answer(header=total, body=await encode_in_thread(encode, len(names)))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
-    async def forbid(
-        self, header: UpdateGroupForbiddenRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def forbid(self, header: UpdateGroupForbiddenRequest, connection: Connection) -> Answer:
         """Forbid a group to read a topic, allow it again, or only say what it may do."""
         groups = self._context.groups
         if header.readable is not None:
-            self._refuse(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
-            self._refuse(groups.refuse_to_forbid(header.group, header.topic))
+            raise_if(groups.refuse(header.group) or self._context.topics.refuse(header.topic))
+            raise_if(groups.refuse_to_forbid(header.group, header.topic))
             log.info(
                 "%s sets %s of group %s to readable=%s",
                 *(connection.remote_address, header.topic, header.group, header.readable),
@@ -181,7 +167,3 @@ def _numbers(value: object) -> Iterator[int]:
     elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _numbers(each)
-
-
-def _invalid(message: str) -> CometError:
-    return CometError(message, code=ResponseCode.INVALID_PARAMETER)

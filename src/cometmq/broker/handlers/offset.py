@@ -6,6 +6,7 @@ from typing import Final
 
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
+from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
 from cometmq.model.names import OWN_GROUPS
 from cometmq.remoting.connection import Connection
@@ -44,9 +45,7 @@ class OffsetHandlers:
         self._queries = Queries(context.store)
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
-    def query_consumer_offset(
-        self, header: QueryConsumerOffsetRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def query_consumer_offset(self, header: QueryConsumerOffsetRequest) -> Answer:
         """The offset that a group goes on from.
 
         A new group begins at 0 in a queue of which nothing was lost yet and whose first message is in memory;
@@ -84,9 +83,7 @@ class OffsetHandlers:
         if group in OWN_GROUPS:
             remark = f"the offsets of {group} are those of the broker itself, and only it moves them"
             return Answer(ResponseCode.NO_PERMISSION, remark=remark)
-        refusal = self._refuse_commit(header)
-        if refusal is not None:
-            return Answer(ResponseCode.INVALID_PARAMETER, remark=refusal)
+        raise_if(self._refuse_commit(header))
         if context.settings.broker.use_server_side_reset_offset and context.offsets.has_reset(
             topic, group, header.queue_id
         ):
@@ -110,9 +107,7 @@ class OffsetHandlers:
         return None
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
-    async def search_offset(
-        self, header: SearchOffsetRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def search_offset(self, header: SearchOffsetRequest) -> Answer:
         """The offset of a queue at a point in time."""
         is_upper = (header.boundary_type or "").upper() == Boundary.UPPER.value
         offset = await self._queries.offset_by_time(
@@ -121,7 +116,7 @@ class OffsetHandlers:
         return Answer(header=SearchOffsetResponse(offset=offset))
 
     @handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
-    def max_offset(self, header: GetMaxOffsetRequest, request: Command, connection: Connection) -> Answer:
+    def max_offset(self, header: GetMaxOffsetRequest) -> Answer:
         """The offset after the last message that consumers see, or after the last one that was put."""
         queue = self._context.store.queues.find(header.topic, header.queue_id)
         offset = 0
@@ -130,15 +125,13 @@ class OffsetHandlers:
         return Answer(header=GetMaxOffsetResponse(offset=offset))
 
     @handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
-    def min_offset(self, header: GetMinOffsetRequest, request: Command, connection: Connection) -> Answer:
+    def min_offset(self, header: GetMinOffsetRequest) -> Answer:
         """The offset of the first message that is still there."""
-        queue = self._context.store.queues.find(header.topic, header.queue_id)
-        return Answer(header=GetMinOffsetResponse(offset=0 if queue is None else queue.min_offset))
+        offset, _ = self._context.store.queues.bounds(header.topic, header.queue_id)
+        return Answer(header=GetMinOffsetResponse(offset=offset))
 
     @handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
-    async def earliest_store_time(
-        self, header: GetEarliestMsgStoretimeRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def earliest_store_time(self, header: GetEarliestMsgStoretimeRequest) -> Answer:
         """When the first message of a queue was stored; -1 if it has none."""
         queue = self._context.store.queues.find(header.topic, header.queue_id)
         time_ms = -1

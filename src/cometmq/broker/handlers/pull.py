@@ -51,7 +51,7 @@ class PopHandlers:
         """A message is done."""
         return self._pop.acks.ack(header, request, connection)
 
-    @handles(RequestCode.BATCH_ACK_MESSAGE, NoHeader)
+    @handles(RequestCode.BATCH_ACK_MESSAGE)
     def ack_batch(self, header: NoHeader, request: Command, connection: Connection) -> Answer | Deferred:
         """Several are."""
         batch = decode_batch_acks(request.body) if request.body else BatchAckRequest()
@@ -76,12 +76,12 @@ class PopHandlers:
         """Whether a pop would find anything."""
         return self._pop.peeker.notify(header, request, connection)
 
-    @handles(RequestCode.POP_ROLLBACK, NoHeader)
-    def roll_back(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.POP_ROLLBACK)
+    def roll_back(self) -> Answer:
         """Bring back what was popped from a key-value store; here all of it is in the revive topic anyway."""
         return Answer()
 
     @handles(RequestCode.POLLING_INFO, PollingInfoRequest)
-    def polling_info(self, header: PollingInfoRequest, request: Command, connection: Connection) -> Answer:
+    def polling_info(self, header: PollingInfoRequest, connection: Connection) -> Answer:
         """How many pops wait."""
         return Answer(header=PollingInfoResponse(polling_num=self._pop.waiting_for(header, connection)))

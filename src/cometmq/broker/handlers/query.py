@@ -5,10 +5,8 @@ from __future__ import annotations
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.query.queue_entries import describe_group, read_entries
-from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.pull import (
     QueryConsumeQueueRequest,
     QueryMessageRequest,
@@ -26,9 +24,7 @@ class QueryHandlers:
         self._queries = Queries(context.store)
 
     @handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
-    async def query_message(
-        self, header: QueryMessageRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def query_message(self, header: QueryMessageRequest) -> Answer:
         """Messages of a span of time with a key; the one who asks compares the keys once more."""
         found = await self._queries.by_key(
             header.topic,
@@ -48,9 +44,7 @@ class QueryHandlers:
         return Answer(header=answer, body=found.records)
 
     @handles(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest)
-    async def view_message(
-        self, header: ViewMessageRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def view_message(self, header: ViewMessageRequest) -> Answer:
         """The message at an offset of the log."""
         record = await self._queries.record_at(header.offset)
         if record is None:
@@ -59,17 +53,11 @@ class QueryHandlers:
         return Answer(body=record)
 
     @handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
-    def queue_entries(
-        self, header: QueryConsumeQueueRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def queue_entries(self, header: QueryConsumeQueueRequest) -> Answer:
         """Entries of a queue, and what a group makes of them."""
         topic, queue_id = header.topic or "", header.queue_id
         queue = self._context.store.queues.find(topic, queue_id)
-        config = self._context.topics.get(topic)
-        has_queue = config is not None and 0 <= queue_id < max(
-            config.read_queue_nums, config.write_queue_nums
-        )
-        if queue is None and not has_queue:
+        if queue is None and not self._context.topics.has_queue(topic, queue_id):
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{queue_id}@{topic} is not exist!")
         if queue is None or not queue.min_offset <= header.index < queue.max_offset:
             return Answer(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")

@@ -12,13 +12,14 @@ from cometmq.broker.context import BrokerContext
 from cometmq.broker.groups.assignment import POP, PULL
 from cometmq.broker.groups.online import Client, refuse_large, refuse_large_body
 from cometmq.broker.groups.subscriptions import is_tag_type
+from cometmq.broker.handlers.refusals import invalid
 from cometmq.broker.pull.sql_filters import Compiled, compile_all
 from cometmq.broker.time_slices import Steps, encode_in_thread, run_at_once, run_sliced
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, Result, handles
+from cometmq.remoting.handler import Answer, Result, handles
 from cometmq.store.tables.tables import MessageRequestMode
 from cometmq.wire.bodies.assignment import QueryAssignmentRequest, encode_assignments
 from cometmq.wire.bodies.consumer_info import LockRequest, decode_lock_request, encode_locked
@@ -194,7 +195,7 @@ class SessionHandlers:
         return differs or (without and not group.subscriptions)
 
     @handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
-    def unregister(self, header: UnregisterClientRequest, request: Command, connection: Connection) -> Answer:
+    def unregister(self, header: UnregisterClientRequest, connection: Connection) -> Answer:
         """A client leaves its groups."""
         if header.producer_group is not None:
             self._context.clients.unregister_producer(header.producer_group, connection)
@@ -203,9 +204,7 @@ class SessionHandlers:
         return Answer()
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
-    def consumer_list(
-        self, header: GetConsumerListByGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def consumer_list(self, header: GetConsumerListByGroupRequest) -> Answer:
         """The clients among whom the queues of a group are shared out."""
         group = self._context.clients.consumers.get(header.consumer_group)
         if group is None:
@@ -214,8 +213,8 @@ class SessionHandlers:
         body = fastjson.dumps({"consumerIdList": group.client_ids})
         return Answer(body=body, remark=group.noted_difference)
 
-    @handles(RequestCode.CHECK_CLIENT_CONFIG, NoHeader)
-    def check_client_config(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_client_config(self, request: Command) -> Answer:
         """Whether a subscription can be served, asked by a client before it starts."""
         subscription = decode_json_body(_ClientConfig, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
@@ -234,10 +233,9 @@ class SessionHandlers:
 def _lock_request(request: Command) -> LockRequest:
     asked = decode_lock_request(request.body)
     if len(asked.mq_set or ()) > MAX_QUEUES_AT_ONCE:
-        raise CometError(
+        raise invalid(
             f"{len(asked.mq_set or ())} queues are too many for one request; lock or unlock at most "
-            f"{MAX_QUEUES_AT_ONCE} at once",
-            code=ResponseCode.INVALID_PARAMETER,
+            f"{MAX_QUEUES_AT_ONCE} at once"
         )
     return asked
 
@@ -253,7 +251,7 @@ class LockHandlers:
         return self._context.topics.has_queue(queue.topic, queue.queue_id)
 
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
-    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+    def lock(self, request: Command) -> Answer:
         """Lock queues for a client, or renew its locks; queues that are not there are not locked."""
         asked = _lock_request(request)
         queues = filter(self._is_there, asked.queues)
@@ -261,7 +259,7 @@ class LockHandlers:
         return Answer(body=encode_locked(locked))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequest)
-    def unlock(self, header: UnlockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+    def unlock(self, request: Command) -> Answer:
         """Give up the locks of a client."""
         asked = _lock_request(request)
         self._locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
@@ -275,8 +273,8 @@ class AssignmentHandlers:
         self._context = context
         self._assignment = context.assignment
 
-    @handles(RequestCode.QUERY_ASSIGNMENT, NoHeader)
-    async def query(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.QUERY_ASSIGNMENT)
+    async def query(self, request: Command) -> Answer:
         """The queues of a consumer."""
         query = decode_json_body(QueryAssignmentRequest, request.body)
         mode = self._context.request_modes.get(query.topic, query.consumer_group)
@@ -285,8 +283,8 @@ class AssignmentHandlers:
             body=await encode_in_thread(lambda: encode_assignments(queues, mode.mode), len(queues or ()))
         )
 
-    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader)
-    async def set_mode(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    async def set_mode(self, request: Command) -> Answer:
         """Let a group pull or pop a topic from now on."""
         context, mode = self._context, decode_json_body(MessageRequestMode, request.body)
         if mode.topic.startswith(RETRY_PREFIX):
@@ -302,7 +300,7 @@ class AssignmentHandlers:
         await context.request_modes.set(mode)
         return Answer()
 
-    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader)
-    def all_modes(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    def all_modes(self) -> Answer:
         """All modes, for slaves."""
         return Answer(body=dumps_table(self._context.request_modes.snapshot(), pretty=False))

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.handlers.refusals import invalid, raise_if
 from cometmq.broker.time_slices import encode_in_thread
 from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
 from cometmq.broker.topics.names import refuse_topic
-from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
@@ -64,7 +64,7 @@ class TopicAdminHandlers:
         self._context = context
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
-    async def update(self, header: CreateTopicRequest, request: Command, connection: Connection) -> Answer:
+    async def update(self, header: CreateTopicRequest, connection: Connection) -> Answer:
         """Make a topic or change it."""
         log.info("%s updates topic %s", connection.remote_address, header.topic)
         topic = TopicConfig(
@@ -80,13 +80,11 @@ class TopicAdminHandlers:
             return await self._put([self._checked(topic, parse_changes(header.attributes))])
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopicListRequest)
-    async def update_list(
-        self, header: CreateTopicListRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def update_list(self, request: Command, connection: Connection) -> Answer:
         """Create or change several topics: all of them, or none."""
         wanted = decode_json_body(_TopicList, request.body).topic_config_list
         if len(wanted) > MAX_TOPICS_AT_ONCE:
-            raise _invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")
+            raise invalid(f"{len(wanted)} topics are too many; send at most {MAX_TOPICS_AT_ONCE} at once")
         log.info("%s updates %d topics", connection.remote_address, len(wanted))
         with self._measured(*(topic.topic_name for topic in wanted)):
             return await self._put([self._checked(topic, topic.attributes or {}) for topic in wanted])
@@ -100,27 +98,25 @@ class TopicAdminHandlers:
         self._refuse_name(topic.topic_name)
         numbers = (topic.read_queue_nums, topic.write_queue_nums)
         if min(numbers) < 0 or max(numbers) > MAX_QUEUES:
-            raise _invalid(
+            raise invalid(
                 f"readQueueNums {topic.read_queue_nums} and writeQueueNums {topic.write_queue_nums} "
                 f"have to be from 0 to {MAX_QUEUES}"
             )
         if not 0 <= topic.perm <= 15 or topic.topic_filter_type not in _FILTER_TYPES:
-            raise _invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
+            raise invalid(f"perm {topic.perm} or topicFilterType {topic.topic_filter_type} is not legal")
         if not -(2**31) <= topic.topic_sys_flag < 2**31:
-            raise _invalid(f"topicSysFlag {topic.topic_sys_flag} does not fit in 32 bits")
+            raise invalid(f"topicSysFlag {topic.topic_sys_flag} does not fit in 32 bits")
         if (
             changes.get(f"+{MESSAGE_TYPE}") == "MIXED"
             and not self._context.settings.broker.enable_mixed_message_type
         ):
-            raise _invalid("MIXED message type is not supported.")
+            raise invalid("MIXED message type is not supported.")
         known = self._context.topics.get(topic.topic_name)
         attributes = changed(None if known is None else known.attributes or {}, changes)
         return msgspec.structs.replace(topic, attributes=attributes)
 
     def _refuse_name(self, topic: str) -> None:
-        refusal = refuse_topic(topic)
-        if refusal is not None:
-            raise _invalid(refusal)
+        raise_if(refuse_topic(topic))
         self._refuse_system_topic(topic)
 
     def _refuse_system_topic(self, topic: str) -> None:
@@ -128,15 +124,14 @@ class TopicAdminHandlers:
         if context.settings.broker.validate_system_topic_when_update_topic and context.topics.is_system_topic(
             topic
         ):
-            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
+            raise invalid(f"The topic[{topic}] is conflict with system topic.")
 
     async def _put(self, topics: list[TopicConfig]) -> Answer:
         context = self._context
         if not context.topics.has_room_for(*(topic.topic_name for topic in topics)):
-            raise CometError(
+            raise invalid(
                 f"this broker has {len(context.topics.table)} topics, and {len(topics)} more are too many; "
-                "delete topics that nobody needs, or raise maxTopics",
-                code=ResponseCode.INVALID_PARAMETER,
+                "delete topics that nobody needs, or raise maxTopics"
             )
         for topic in topics:
             self._warn_of_hidden(topic)
@@ -160,13 +155,11 @@ class TopicAdminHandlers:
             )
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
-    async def delete(self, header: DeleteTopicRequest, request: Command, connection: Connection) -> Answer:
+    async def delete(self, header: DeleteTopicRequest, connection: Connection) -> Answer:
         """Forget a topic, its queues and how far groups are in it, and its retry topics of pop consumers."""
         context, topic = self._context, header.topic
         log.info("%s deletes topic %s", connection.remote_address, topic)
-        refusal = context.topics.refuse(topic)
-        if refusal is not None:
-            raise _invalid(refusal)
+        raise_if(context.topics.refuse(topic))
         self._refuse_system_topic(topic)
         gone = [topic]
         if context.settings.broker.clear_retry_topic_when_delete_topic:
@@ -183,7 +176,7 @@ class TopicAdminHandlers:
         return Answer()
 
     @handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
-    def get(self, header: GetTopicConfigRequest, request: Command, connection: Connection) -> Answer:
+    def get(self, header: GetTopicConfigRequest) -> Answer:
         """How one topic is set up."""
         topic = self._context.topics.get(header.topic)
         if topic is None:
@@ -192,9 +185,7 @@ class TopicAdminHandlers:
         return Answer(body=dumps_table(_complete(topic), pretty=False))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-    async def get_all(
-        self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
-    ) -> Answer:
+    async def get_all(self, header: GetAllTopicConfigRequest) -> Answer:
         """All topics, or a page of them."""
         topics = self._context.topics
         names = list(topics.table)
@@ -221,7 +212,3 @@ class TopicAdminHandlers:
 
 def _complete(topic: TopicConfig) -> TopicConfig:
     return topic if topic.attributes is not None else msgspec.structs.replace(topic, attributes={})
-
-
-def _invalid(message: str) -> CometError:
-    return CometError(message, code=ResponseCode.INVALID_PARAMETER)

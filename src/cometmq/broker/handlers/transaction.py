@@ -98,9 +98,7 @@ class TransactionHandlers:
         self._context.store.flusher.when_flushed(end_offset, done)
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest)
-    def resume(
-        self, header: ResumeCheckHalfMessageRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def resume(self, header: ResumeCheckHalfMessageRequest) -> Answer:
         """Put a half message that was given up into the half topic again, as if it was never checked."""
         given_up = self._given_up(header.msg_id or "")
         properties = given_up.properties()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -56,16 +57,14 @@ TopicGroup = tuple[str, str]
 TopicGroupQueue = tuple[str, str, int]
 
 
+@dataclass(slots=True)
 class Amount:
     """How many messages there were since the start, and in how many calls."""
 
-    __slots__ = ("messages", "size", "times", "waited_ms")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.times = 0
-        self.waited_ms = 0
+    messages: int = 0
+    size: int = 0
+    times: int = 0
+    waited_ms: int = 0
 
     def add(self, other: Amount) -> None:
         self.messages += other.messages
@@ -290,12 +289,12 @@ class TopicCounts:
 
     def copy(self) -> tuple[DataVersion, dict[str, Metric]]:
         """The version and the numbers, as they are to be saved."""
-        version = self._version
         if self._changes:
-            now_ms = self._clock.now_ms()
-            version = DataVersion(version.state_version, now_ms, version.counter + self._changes)
-            self._version, self._changes = version, 0
-        return version, {topic: Metric(each.count, each.time_stamp) for topic, each in self.counts.items()}
+            self._version = self._version.after(self._clock.now_ms(), self._changes)
+            self._changes = 0
+        return self._version, {
+            topic: Metric(each.count, each.time_stamp) for topic, each in self.counts.items()
+        }
 
     def add(self, topic: str, change: int) -> None:
         """Change the number of a topic."""

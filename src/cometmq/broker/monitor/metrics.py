@@ -83,89 +83,67 @@ class TrafficMetrics:
             ("rocketmq_consumer_group_number", "Consumer groups.", len(context.groups.table)),
         ):  # fmt: skip
             yield families.gauge(name, what, one(value))
-        yield families.histogram(
-            "rocketmq_topic_create_execution_time_milliseconds", "Time to make or change topics.",
-            (
-                ({"invocation_status": ending, "is_system": _text(is_system)}, ranges_of(times))
-                for (ending, is_system), times in list(context.traffic.topic_creations.times.items())
-            ),
-        )  # fmt: skip
-        yield families.histogram(
-            "rocketmq_consumer_group_create_execution_time_milliseconds", "Time to make or change groups.",
-            (
-                ({"invocation_status": ending}, ranges_of(times))
-                for (ending, _), times in list(context.traffic.group_creations.times.items())
-            ),
-        )  # fmt: skip
+        topics = [
+            ({"invocation_status": outcome, "is_system": _text(is_system)}, ranges_of(times))
+            for (outcome, is_system), times in list(context.traffic.topic_creations.times.items())
+        ]
+        groups = [
+            ({"invocation_status": outcome}, ranges_of(times))
+            for (outcome, _), times in list(context.traffic.group_creations.times.items())
+        ]
+        name = "rocketmq_topic_create_execution_time_milliseconds"
+        yield families.histogram(name, "Time to make or change topics.", topics)
+        name = "rocketmq_consumer_group_create_execution_time_milliseconds"
+        yield families.histogram(name, "Time to make or change groups.", groups)
 
     def _incoming(self, families: Families) -> Iterator[Metric]:
         sizes: dict[tuple[str, str], Ranges] = {}
-        for (topic, kind), histogram in list(self._context.traffic.sizes.items()):
-            key = (topic, kind if kind != PLAIN else self._kind_of(topic))
+        for (topic, message_type), histogram in list(self._context.traffic.sizes.items()):
+            key = (topic, message_type if message_type != PLAIN else self._message_type(topic))
             found, before = ranges_of(histogram), sizes.get(key)
-            if before is not None:  # the topic became one of that kind
+            if before is not None:  # the topic became one of that type
                 counts = [a + b for a, b in zip(found.counts, before.counts, strict=True)]
                 found = Ranges(found.bounds, counts, found.total + before.total)
             sizes[key] = found
         labelled = [(self._topic_labels(*key), ranges) for key, ranges in sizes.items()]
-        yield families.counter(
-            "rocketmq_messages_in", "Messages taken.",
-            ((labels, sum(ranges.counts)) for labels, ranges in labelled),
-        )  # fmt: skip
-        yield families.counter(
-            "rocketmq_throughput_in", "Bytes of the log that they take.",
-            ((labels, ranges.total) for labels, ranges in labelled),
-        )  # fmt: skip
+        taken = [(labels, sum(ranges.counts)) for labels, ranges in labelled]
+        totals = [(labels, ranges.total) for labels, ranges in labelled]
+        yield families.counter("rocketmq_messages_in", "Messages taken.", taken)
+        yield families.counter("rocketmq_throughput_in", "Bytes of the log that they take.", totals)
         yield families.histogram("rocketmq_message_size", "Bytes of the log a message.", labelled)
-        dead = list(self._context.traffic.dead_letters.items())
-        yield families.counter(
-            "rocketmq_send_to_dlq_messages", "Messages that were given up.",
-            ((_group_labels(self._context.topics, topic, group), count) for (topic, group), count in dead),
-        )  # fmt: skip
+        dead = [
+            (_group_labels(self._context.topics, topic, group), count)
+            for (topic, group), count in list(self._context.traffic.dead_letters.items())
+        ]
+        yield families.counter("rocketmq_send_to_dlq_messages", "Messages that were given up.", dead)
 
     def _outgoing(self, families: Families) -> Iterator[Metric]:
         labelled = [
-            (
-                _consumer_labels(self._context.topics, topic, group),
-                given.messages,
-                given.size,
-            )
+            (_consumer_labels(self._context.topics, topic, group), given)
             for (topic, group), given in self._context.traffic.delivered_by_group().items()
         ]
-        yield families.counter(
-            "rocketmq_messages_out", "Messages given to consumers.",
-            ((labels, messages) for labels, messages, _ in labelled),
-        )  # fmt: skip
-        yield families.counter(
-            "rocketmq_throughput_out", "Bytes given to consumers.",
-            ((labels, size) for labels, _, size in labelled),
-        )  # fmt: skip
+        messages = [(labels, given.messages) for labels, given in labelled]
+        sizes = [(labels, given.size) for labels, given in labelled]
+        yield families.counter("rocketmq_messages_out", "Messages given to consumers.", messages)
+        yield families.counter("rocketmq_throughput_out", "Bytes given to consumers.", sizes)
 
     def _clients(self, families: Families) -> Iterator[Metric]:
         clients = self._context.clients
         producers: Counter[tuple[str, str]] = Counter()
         for members in list(clients.producers.values()):
             producers.update(_program(client) for client in list(members.values()))
-        yield families.gauge(
-            "rocketmq_producer_connections", "Producers by language and version.",
-            ((_program_labels(program), count) for program, count in producers.items()),
-        )  # fmt: skip
+        samples = [(_program_labels(program), count) for program, count in producers.items()]
+        yield families.gauge("rocketmq_producer_connections", "Producers by language and version.", samples)
         consumers: Counter[tuple[str, str, tuple[str, str]]] = Counter()
         for group in list(clients.consumers.values()):
             mode = _MODES[group.consume_type]
             consumers.update((group.name, mode, _program(client)) for client in list(group.members.values()))
-        yield families.gauge(
-            "rocketmq_consumer_connections", "Consumers by group, language and version.",
-            (
-                ({
-                    **_program_labels(program),
-                    "consumer_group": name,
-                    "consume_mode": mode,
-                    "is_system": _text(is_system_group(name)),
-                }, count)
-                for (name, mode, program), count in consumers.items()
-            ),
-        )  # fmt: skip
+        samples = []
+        for (name, mode, program), count in consumers.items():
+            of_group = {"consumer_group": name, "is_system": _text(is_system_group(name))}
+            samples.append(({**_program_labels(program), "consume_mode": mode, **of_group}, count))
+        what = "Consumers by group, language and version."
+        yield families.gauge("rocketmq_consumer_connections", what, samples)
 
     def _store(self, families: Families) -> Iterator[Metric]:
         context, store = self._context, self._context.store
@@ -181,42 +159,36 @@ class TrafficMetrics:
             ),
         ):  # fmt: skip
             yield families.gauge(name, what, [(LOCAL_STORAGE, max(value, 0))])
-        yield families.histogram(
-            "cometmq_append_latency_seconds", "Time to put what came in one go into log and queues.",
-            [({}, ranges_of(context.traffic.append_times))],
-        )  # fmt: skip
-        yield families.histogram(
-            "cometmq_flush_latency_seconds", "Time of a sync of the log.",
-            [({}, ranges_of(store.flusher.sync_times))],
-        )  # fmt: skip
-        skipped = self._context.store.skipped
-        yield families.counter(
-            "cometmq_skipped_messages", "Offsets of queues that led to no whole message of their own.",
-            one(skipped.messages),
-        )  # fmt: skip
-        yield families.counter(
-            "cometmq_lost_log_bytes", "Bytes of the commit log that are missing or no records.",
-            one(skipped.log_bytes),
-        )  # fmt: skip
-        yield families.counter(
-            "cometmq_misleading_index_entries", "Entries of the index that led to no whole record.",
-            one(skipped.index_entries),
-        )  # fmt: skip
-        yield families.gauge(
-            "cometmq_store_trouble", "1 for what keeps the store from taking messages.",
-            (({"trouble": trouble.name or ""}, 1) for trouble in store.flags.troubles),
-        )  # fmt: skip
+        for name, what, times in (
+            ("append", "Time to put what came in one go into log and queues.", context.traffic.append_times),
+            ("flush", "Time of a sync of the log.", store.flusher.sync_times),
+        ):
+            yield families.histogram(f"cometmq_{name}_latency_seconds", what, [({}, ranges_of(times))])
+        skipped = store.skipped
+        for name, what, count in (
+            (
+                "skipped_messages",
+                "Queue offsets that led to no whole message of their own.",
+                skipped.messages,
+            ),
+            ("lost_log_bytes", "Bytes of the commit log that are missing or no records.", skipped.log_bytes),
+            ("misleading_index_entries", "Index entries that led to no whole record.", skipped.index_entries),
+        ):
+            yield families.counter(f"cometmq_{name}", what, one(count))
+        troubles = [({"trouble": trouble.name or ""}, 1) for trouble in store.flags.troubles]
+        what = "1 for what keeps the store from taking messages."
+        yield families.gauge("cometmq_store_trouble", what, troubles)
 
     # Labels
 
-    def _kind_of(self, topic: str) -> str:
+    def _message_type(self, topic: str) -> str:
         config = self._context.topics.get(topic)
         declared = None if config is None else (config.attributes or {}).get(MESSAGE_TYPE)
         return FIFO if declared == "FIFO" else NORMAL
 
-    def _topic_labels(self, topic: str, kind: str) -> Labels:
+    def _topic_labels(self, topic: str, message_type: str) -> Labels:
         is_system = self._context.topics.is_system_topic(topic)
-        return {"topic": topic, "message_type": kind, "is_system": _text(is_system)}
+        return {"topic": topic, "message_type": message_type, "is_system": _text(is_system)}
 
 
 def _group_labels(topics: Topics, topic: str, group: str) -> dict[str, str]:
@@ -376,67 +348,46 @@ class MessageTypeMetrics:
         halves = {topic: metric.count for topic, metric in list(transactions.counts.counts.items())}
         yield families.gauge("rocketmq_half_messages", "Open transactions.", _by_topic(halves))
         ending, checking = transactions.ending, transactions.checking
-        yield families.counter(
-            "rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ending.committed)
-        )
-        yield families.counter(
-            "rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ending.rolled_back)
-        )
-        yield families.histogram(
-            # RocketMQ says milliseconds here, too, and means seconds.
-            "rocketmq_finish_message_latency_milliseconds", "Age of transactions that succeeded.",
-            _times_by_topic(self._context.traffic.commit_times),
-        )  # fmt: skip
-        yield families.counter(
-            "cometmq_transaction_checks", "Half messages that were put again to be asked about.",
-            one(checking.checked),
-        )  # fmt: skip
-        yield families.counter(
-            "cometmq_given_up_transactions", "Half messages that nobody could say the end of.",
-            one(checking.given_up),
-        )  # fmt: skip
+        for name, what, samples in (
+            ("rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ending.committed)),
+            ("rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ending.rolled_back)),
+            ("cometmq_transaction_checks", "Half messages that were put again to be asked about.",
+             one(checking.checked)),
+            ("cometmq_given_up_transactions", "Half messages that nobody could say the end of.",
+             one(checking.given_up)),
+        ):  # fmt: skip
+            yield families.counter(name, what, samples)
+        name = "rocketmq_finish_message_latency_milliseconds"  # RocketMQ says so, too, and means seconds
+        times = _times_by_topic(self._context.traffic.commit_times)
+        yield families.histogram(name, "Age of transactions that succeeded.", times)
 
     def _timers(self, families: Families) -> Iterator[Metric]:
         timers = self._context.timers
         waiting = {topic: metric.count for topic, metric in list(timers.counts.counts.items())}
         behind = timers.enqueuing.lag if timers.runs else 0
-        yield families.gauge(
-            "rocketmq_timing_messages", "Messages that wait for their time.", _stored(_by_topic(waiting))
-        )
-        yield families.gauge(
-            "rocketmq_timer_enqueue_lag", "Messages that are not in the wheel yet.", _stored(one(behind))
-        )
-        yield families.gauge(
-            "rocketmq_timer_enqueue_latency_milliseconds", "How long the next of them has waited for that.",
-            _stored(one(self._enqueue_latency_ms())),
-        )  # fmt: skip
-        yield families.gauge(
-            "rocketmq_timer_message_snapshot", "Messages in the wheel, by the time until they are due.",
-            _stored(self._snapshot(sum(waiting.values()))),
-        )  # fmt: skip
-        yield families.histogram(
-            "rocketmq_delay_message_latency_seconds", "For how long messages were put aside.",
-            [
-                ({**LOCAL_STORAGE, **labels}, times)
-                for labels, times in _times_by_topic(self._context.traffic.delays)
-            ],
-        )  # fmt: skip
-        yield families.gauge(
-            "rocketmq_timer_dequeue_lag", "Messages in the wheel.", _stored(one(sum(waiting.values())))
-        )
-        yield families.gauge(
-            "rocketmq_timer_dequeue_latency_milliseconds", "How late the next message is.",
-            _stored(one(timers.read_behind_ms)),
-        )  # fmt: skip
-        yield families.counter(
-            "rocketmq_timer_enqueue", "Messages taken.", _stored(one(timers.enqueuing.taken))
-        )
-        yield families.counter(
-            "rocketmq_timer_dequeue", "Messages delivered.", _stored(one(timers.delivery.delivered))
-        )
-        yield families.counter(
-            "cometmq_cancelled_timers", "Messages that were taken back.", one(timers.delivery.cancelled)
-        )
+        total, dequeue_ms = sum(waiting.values()), timers.read_behind_ms
+        for name, what, samples in (
+            ("timing_messages", "Messages that wait for their time.", _by_topic(waiting)),
+            ("timer_enqueue_lag", "Messages that are not in the wheel yet.", one(behind)),
+            ("timer_enqueue_latency_milliseconds", "How long the next of them has waited for that.",
+             one(self._enqueue_latency_ms())),
+            ("timer_message_snapshot", "Messages in the wheel, by the time until they are due.",
+             self._snapshot(total)),
+            ("timer_dequeue_lag", "Messages in the wheel.", one(total)),
+            ("timer_dequeue_latency_milliseconds", "How late the next message is.", one(dequeue_ms)),
+        ):  # fmt: skip
+            yield families.gauge(f"rocketmq_{name}", what, _stored(samples))
+        delays = [
+            ({**LOCAL_STORAGE, **labels}, times)
+            for labels, times in _times_by_topic(self._context.traffic.delays)
+        ]
+        what = "For how long messages were put aside."
+        yield families.histogram("rocketmq_delay_message_latency_seconds", what, delays)
+        taken, delivery = _stored(one(timers.enqueuing.taken)), timers.delivery
+        yield families.counter("rocketmq_timer_enqueue", "Messages taken.", taken)
+        delivered, cancelled = _stored(one(delivery.delivered)), one(delivery.cancelled)
+        yield families.counter("rocketmq_timer_dequeue", "Messages delivered.", delivered)
+        yield families.counter("cometmq_cancelled_timers", "Messages that were taken back.", cancelled)
 
     def _enqueue_latency_ms(self) -> int:
         timers, context = self._context.timers, self._context
@@ -465,27 +416,20 @@ class MessageTypeMetrics:
     def _pops(self, families: Families) -> Iterator[Metric]:
         pop = self._context.pop
         written, read = pop.revive_topic, pop.reviver
-        yield families.counter(
-            "rocketmq_pop_revive_in_message", "Records written for the revive topic.",
-            _by_type(written.checkpoints, written.acks),
-        )  # fmt: skip
-        yield families.counter(
-            "rocketmq_pop_revive_out_message", "Records read in the revive topic.",
-            _by_type(read.checkpoints, read.acks),
-        )  # fmt: skip
-        yield families.counter(
-            "rocketmq_pop_revive_retry_messages", "Messages that were brought back.", one(read.revived)
-        )
-        lags = [({"queue_id": str(queue.queue_id)}, read.lag_of(queue)) for queue in list(read.queues)]
-        # Apache's broker says milliseconds here, too, and means records.
-        yield families.gauge(
-            "rocketmq_pop_revive_lag_milliseconds", "Records of the revive topic that are not done.",
-            [(labels, behind) for labels, (behind, _) in lags],
-        )  # fmt: skip
-        yield families.gauge(
-            "rocketmq_pop_revive_latency_milliseconds", "For how long the first checkpoint is overdue.",
-            [(labels, late_ms) for labels, (_, late_ms) in lags],
-        )  # fmt: skip
+        for name, what, samples in (
+            ("in_message", "Records written for the revive topic.",
+             _by_type(written.checkpoints, written.acks)),
+            ("out_message", "Records read in the revive topic.", _by_type(read.checkpoints, read.acks)),
+            ("retry_messages", "Messages that were brought back.", one(read.revived)),
+        ):  # fmt: skip
+            yield families.counter(f"rocketmq_pop_revive_{name}", what, samples)
+        lags = [({"queue_id": str(queue.queue_id)}, *read.lag_of(queue)) for queue in list(read.queues)]
+        lag = [(labels, records) for labels, records, _ in lags]
+        late = [(labels, late_ms) for labels, _, late_ms in lags]
+        name = "rocketmq_pop_revive_lag_milliseconds"  # Apache's broker says so, too, and means records
+        yield families.gauge(name, "Records of the revive topic that are not done.", lag)
+        name = "rocketmq_pop_revive_latency_milliseconds"
+        yield families.gauge(name, "For how long the first checkpoint is overdue.", late)
 
 
 def _stored(samples: _Samples) -> _Samples:

@@ -81,8 +81,8 @@ def _about_store(context: BrokerContext) -> dict[str, str]:
         "remainHowManyDataToFlush": _readable(store.log.max_offset - store.flusher.flushed_offset),
     }
     for level, offset in context.delays.offsets.items():
-        queue = store.queues.find(DELAY_TOPIC, level - 1)
-        info[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
+        _, end = store.queues.bounds(DELAY_TOPIC, level - 1)
+        info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
     return info
 
 

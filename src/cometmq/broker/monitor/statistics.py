@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cometmq.broker.monitor.counters import ANY_QUEUE, Amount, TopicGroup, TopicGroupQueue, Traffic
@@ -109,16 +110,14 @@ class Series:
         return BrokerStatsData(self.minute.summary(), self.hour.summary(), self.day.summary())
 
 
+@dataclass(slots=True, eq=False)
 class Puts:
     """Messages that came into a topic, or into one of its queues."""
 
-    __slots__ = ("messages", "numbers", "size", "sizes")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.numbers = Series()
-        self.sizes = Series()
+    messages: int = 0
+    size: int = 0
+    numbers: Series = field(default_factory=Series)
+    sizes: Series = field(default_factory=Series)
 
     def add(self, messages: int, size: int) -> None:
         self.messages += messages
@@ -129,15 +128,13 @@ class Puts:
         self.sizes.sample(now_ms, tick, self.size, self.messages)
 
 
+@dataclass(slots=True, eq=False)
 class Gets:
     """Messages that a group was given of a topic, or from one of its queues."""
 
-    __slots__ = ("latencies", "numbers", "sizes")
-
-    def __init__(self) -> None:
-        self.numbers = Series()
-        self.sizes = Series()
-        self.latencies = Series()
+    numbers: Series = field(default_factory=Series)
+    sizes: Series = field(default_factory=Series)
+    latencies: Series = field(default_factory=Series)
 
     def sample(self, now_ms: int, tick: int, amount: Amount) -> None:
         self.numbers.sample(now_ms, tick, amount.messages, amount.times)
@@ -173,17 +170,18 @@ class Statistics:
         }
         self._tick = 1
         self._sampling: Iterator[None] | None = None
-        self._find: dict[str, Callable[[str], Series | None]] = {
-            "TOPIC_PUT_NUMS": lambda key: _numbers(self._topic_puts(key)),
-            "TOPIC_PUT_SIZE": lambda key: _sizes(self._topic_puts(key)),
-            "QUEUE_PUT_NUMS": lambda key: _numbers(self._queue_puts(key)),
-            "QUEUE_PUT_SIZE": lambda key: _sizes(self._queue_puts(key)),
-            "GROUP_GET_NUMS": lambda key: _numbers(self._group_gets(key)),
-            "GROUP_GET_SIZE": lambda key: _sizes(self._group_gets(key)),
-            "QUEUE_GET_NUMS": lambda key: _numbers(self._queue_gets(key)),
-            "QUEUE_GET_SIZE": lambda key: _sizes(self._queue_gets(key)),
-            "GROUP_GET_LATENCY": self._latencies,
+        self._find: dict[str, tuple[Callable[[str], Puts | Gets | None], str]] = {
+            "TOPIC_PUT_NUMS": (self._topic_puts, "numbers"),
+            "TOPIC_PUT_SIZE": (self._topic_puts, "sizes"),
+            "QUEUE_PUT_NUMS": (self._queue_puts, "numbers"),
+            "QUEUE_PUT_SIZE": (self._queue_puts, "sizes"),
+            "GROUP_GET_NUMS": (self._group_gets, "numbers"),
+            "GROUP_GET_SIZE": (self._group_gets, "sizes"),
+            "QUEUE_GET_NUMS": (self._queue_gets, "numbers"),
+            "QUEUE_GET_SIZE": (self._queue_gets, "sizes"),
+            "GROUP_GET_LATENCY": (self._timed_gets, "latencies"),
         }
+        """By RocketMQ's name: who finds what was counted for a key, and which series of it is meant."""
 
     def start(self) -> None:
         """Count from here on; called when the store has recovered."""
@@ -337,10 +335,10 @@ class Statistics:
 
     def find(self, name: str, key: str) -> BrokerStatsData | None:
         """The numbers under one of RocketMQ's names; None if there are none."""
-        find = self._find.get(name)
         series: Series | None = None
-        if find is not None:
-            series = find(key)
+        if name in self._find:
+            find, attribute = self._find[name]
+            series = getattr(find(key), attribute, None)
         elif name in self._of_broker:
             series = self._of_broker[name] if key == self._settings.broker.broker_cluster_name else None
         elif name in self._pairs:
@@ -387,23 +385,14 @@ class Statistics:
         is_counted = (topic, group, queue_id) in self._traffic.delivered
         return Gets() if found is None and is_counted and self._settings.broker.enable_detail_stat else found
 
-    def _latencies(self, key: str) -> Series | None:
+    def _timed_gets(self, key: str) -> Gets | None:
         """With queues told apart the key begins with a queue id."""
-        gets = self._group_gets(key)
-        if self._settings.broker.enable_detail_stat:
-            queue_id, _, rest = key.partition("@")
-            topic, _, group = rest.partition("@")
-            gets = self._queue_gets(f"{topic}@{queue_id}@{group}")
-        return None if gets is None else gets.latencies
+        if not self._settings.broker.enable_detail_stat:
+            return self._group_gets(key)
+        queue_id, _, rest = key.partition("@")
+        topic, _, group = rest.partition("@")
+        return self._queue_gets(f"{topic}@{queue_id}@{group}")
 
 
 def _position(queue: ConsumeQueue) -> _Position:
     return queue.max_offset, queue.written_size
-
-
-def _numbers(counted: Puts | Gets | None) -> Series | None:
-    return None if counted is None else counted.numbers
-
-
-def _sizes(counted: Puts | Gets | None) -> Series | None:
-    return None if counted is None else counted.sizes

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
@@ -52,30 +53,19 @@ _DONE: Final = Answer()
 _NOTHING: Final = "the batch acknowledges nothing; send it with the handles of messages"
 
 
+@dataclass(eq=False, repr=False)
 class OrderAcks:
     """Acknowledges in order; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        offsets: ConsumerOffsets,
-        traffic: Traffic,
-        pop_offsets: PopOffsets,
-        revive_topic: ReviveTopic,
-        orders: ConsumerOrders,
-        in_flight: InFlight,
-        on_free: Callable[[str, str, int], object],
-    ) -> None:
-        self._offsets = offsets
-        self._traffic = traffic
-        self._settings = settings
-        self._clock = clock
-        self._pop_offsets = pop_offsets
-        self._revive_topic = revive_topic
-        self._orders = orders
-        self._in_flight = in_flight
-        self._on_free = on_free
+    _settings: Settings
+    _clock: Clock
+    _offsets: ConsumerOffsets
+    _traffic: Traffic
+    _pop_offsets: PopOffsets
+    _revive_topic: ReviveTopic
+    _orders: ConsumerOrders
+    _in_flight: InFlight
+    _on_free: Callable[[str, str, int], object]
 
     def acknowledge(
         self,
@@ -151,29 +141,21 @@ class Waiting(NamedTuple):
     request: Command
 
 
+@dataclass(eq=False, repr=False)
 class Acks:
     """Takes acknowledgements; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        checks: PopChecks,
-        revive_topic: ReviveTopic,
-        in_order: OrderAcks,
-        in_flight: InFlight,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._store = store
-        self._traffic = traffic
-        self._checks = checks
-        self._revive_topic = revive_topic
-        self._in_order = in_order
-        self._in_flight = in_flight
-        self._waits_for_flush = settings.flushes_before_answer
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _checks: PopChecks
+    _revive_topic: ReviveTopic
+    _in_order: OrderAcks
+    _in_flight: InFlight
+
+    def __post_init__(self) -> None:
+        self._waits_for_flush = self._settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """By checkpoint: the offsets acknowledged in this turn."""
         self._waiting: list[Waiting] = []
@@ -213,7 +195,7 @@ class Acks:
         last_put: PutResult | None = None
         refusal: PopRefused | None = None
         for each, topic, offsets in read:
-            first, end = self._checks.offsets_of(topic, each.queue_id)
+            first, end = self._store.queues.bounds(topic, each.queue_id)
             there = [offset for offset in offsets if first <= offset <= end]
             if each.revive_queue == ORDER_QUEUE:
                 try:

@@ -13,14 +13,13 @@ from typing import Final
 
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
-from cometmq.broker.pop.handles import PopRefused, retry_topic_v1, retry_topic_v2
+from cometmq.broker.pop.handles import PopRefused, retry_topic_of, retry_topic_v1, retry_topic_v2
 from cometmq.broker.pull.checks import LONGEST_REMEMBERED
 from cometmq.broker.pull.filters import PullFilter, SqlFilter, tag_filter
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import FAQ
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import ProtocolError
-from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import PERM_READ, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.store.message_store import MessageStore
@@ -141,18 +140,11 @@ class PopChecks:
         if not group.consume_enable:
             remark = f"subscription group no permission, {header.consumer_group}"
             raise PopRefused(ResponseCode.NO_PERMISSION, remark)
-        made_later = self._retry_topic(header.topic, header.consumer_group)
+        made_later = retry_topic_of(header.topic, header.consumer_group, self._settings.broker)
         if not self._topics.has_room_for(made_later):
             raise PopRefused(ResponseCode.TOPIC_NOT_EXIST, self._topics.no_room_for(made_later))
         wanted = _filter_of(topic.topic_name, exp, exp_type) if exp else None
         return PopPermit(topic, header.consumer_group, wanted)
-
-    def _retry_topic(self, topic: str, group: str) -> str:
-        """Where messages go that were popped and not acknowledged."""
-        if topic.startswith(RETRY_PREFIX):
-            return topic
-        is_second = self._settings.broker.enable_retry_topic_v2
-        return retry_topic_v2(topic, group) if is_second else retry_topic_v1(topic, group)
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)
@@ -171,15 +163,10 @@ class PopChecks:
         if not 0 <= queue_id < topic.read_queue_nums:
             remark = _illegal_queue(topic, queue_id, connection)
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        first, end = self.offsets_of(header.topic, queue_id)
+        first, end = self._store.queues.bounds(header.topic, queue_id)
         if not first <= offset < end + beyond_end:
             remark = f"offset is illegal, key:{header.topic}@{queue_id}, commit:{offset}, store:{first}~{end}"
             raise PopRefused(ResponseCode.NO_MESSAGE, remark)
-
-    def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset of a queue and the one after its last."""
-        queue = self._store.queues.find(topic, queue_id)
-        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
 
 def _filter_of(topic: str, exp: str, exp_type: str | None) -> PullFilter | None:
@@ -187,7 +174,7 @@ def _filter_of(topic: str, exp: str, exp_type: str | None) -> PullFilter | None:
         subscription = make_subscription(topic, exp, exp_type)
         if is_tag_type(subscription.expression_type):
             return tag_filter(subscription)
-        return SqlFilter(compile_sql(subscription.sub_string))
+        return SqlFilter(compile_sql(subscription.sub_string).matches)
     except ProtocolError:
         remark = "parse the consumer's subscription failed"
         raise PopRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

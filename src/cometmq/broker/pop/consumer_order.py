@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.groups.groups import Groups
@@ -42,22 +43,17 @@ def offsets_of(info: OrderInfo) -> list[int]:
     return [offset_at(info, index) for index in range(len(info.offsets or ()))]
 
 
+@dataclass(eq=False, repr=False)
 class ConsumerOrders:
     """The last batches of all groups that pop in order; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        topics: Topics,
-        groups: Groups,
-        on_free: Callable[[str, str, int], None],
-    ) -> None:
-        self._clock = clock
-        self._topics = topics
-        self._groups = groups
-        self._settings = settings
-        self._on_free = on_free
+    _settings: Settings
+    _clock: Clock
+    _topics: Topics
+    _groups: Groups
+    _on_free: Callable[[str, str, int], None]
+
+    def __post_init__(self) -> None:
         self.table: dict[str, dict[int, OrderInfo]] = {}
         """By `topic@group` and queue id."""
         self.is_dirty = False

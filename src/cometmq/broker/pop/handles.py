@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.model.errors import CometError
 from cometmq.model.java_numbers import LARGEST_LONG, java_long
 from cometmq.model.names import RETRY_PREFIX
@@ -38,6 +39,13 @@ def retry_topic_v1(topic: str, group: str) -> str:
 
 def retry_topic_v2(topic: str, group: str) -> str:
     return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def retry_topic_of(topic: str, group: str, config: BrokerConfig) -> str:
+    """The topic of messages that were popped from this one and not acknowledged."""
+    if topic.startswith(RETRY_PREFIX):
+        return topic
+    return retry_topic_v2(topic, group) if config.enable_retry_topic_v2 else retry_topic_v1(topic, group)
 
 
 def mark_of(topic: str) -> str:

@@ -13,6 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Final
@@ -35,26 +36,18 @@ MAX_IDLE_GROUPS: Final = 10_000
 """With more groups known, those of which nobody waits are forgotten."""
 
 
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A request that waits."""
 
-    __slots__ = ("connection", "end_tick", "group", "header", "is_woken", "request", "wanted")
-
-    def __init__(
-        self,
-        header: PopMessageRequest | NotificationRequest,
-        request: Command,
-        connection: Connection,
-        wanted: PullFilter | None = None,
-    ) -> None:
-        self.header = header
-        self.request = request
-        self.connection = connection
-        self.wanted = wanted
-        self.end_tick = 0
-        self.group: WaitingGroup | None = None
-        self.is_woken = False
-        """Whether a message woke it, rather than the clock."""
+    header: PopMessageRequest | NotificationRequest
+    request: Command
+    connection: Connection
+    wanted: PullFilter | None = None
+    end_tick: int = 0
+    group: WaitingGroup | None = None
+    is_woken: bool = False
+    """Whether a message woke it, rather than the clock."""
 
 
 class WaitingGroup:

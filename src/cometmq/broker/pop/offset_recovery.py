@@ -87,8 +87,7 @@ class PopProgress:
         queues_read += ((self._topic, number) for number in range(self._settings.broker.revive_queue_num))
         up_to: dict[str, QueueOffsets] = {}
         for topic, queue_id in queues_read:
-            queue = self._store.queues.find(topic, queue_id)
-            up_to.setdefault(topic, {})[queue_id] = 0 if queue is None else queue.max_offset
+            _, up_to.setdefault(topic, {})[queue_id] = self._store.queues.bounds(topic, queue_id)
         return PoppedOffsetTable(offsets.data_version, offsets.offset_table, popped_up_to=up_to)
 
     def save_soon(self) -> None:

@@ -24,10 +24,7 @@ class PopOffsets:
     def peek(self, topic: str, group: str, queue_id: int) -> int:
         """The next offset of a group; the oldest message if it has none."""
         offset = self._offsets.query(group, topic, queue_id)
-        if offset >= 0:
-            return offset
-        queue = self._store.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
+        return offset if offset >= 0 else self._store.queues.bounds(topic, queue_id)[0]
 
     def find(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
         """The next offset of a group; a group without one gets one, and keeps it."""
@@ -58,5 +55,4 @@ class PopOffsets:
 
     def remaining(self, topic: str, queue_id: int, offset: int) -> int:
         """How many messages a queue has from an offset on."""
-        queue = self._store.queues.find(topic, queue_id)
-        return 0 if queue is None else max(queue.max_offset - offset, 0)
+        return max(self._store.queues.bounds(topic, queue_id)[1] - offset, 0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.pop.checks import PopChecks, PopPermit
@@ -149,26 +150,20 @@ def _answer(pop: Pop, *, is_full: bool = False) -> Answer:
     )
 
 
+@dataclass(eq=False, repr=False)
 class Peeker:
     """Answers what a pop would find; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        checks: PopChecks,
-        pop_offsets: PopOffsets,
-        orders: ConsumerOrders,
-    ) -> None:
-        self._topics = topics
-        self._store = store
-        self._clock = clock
-        self._checks = checks
-        self._pop_offsets = pop_offsets
-        self._orders = orders
-        self.waiters = Waiters(settings, clock, store, self._run_again, last_first=True)
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _topics: Topics
+    _checks: PopChecks
+    _pop_offsets: PopOffsets
+    _orders: ConsumerOrders
+
+    def __post_init__(self) -> None:
+        self.waiters = Waiters(self._settings, self._clock, self._store, self._run_again, last_first=True)
 
     def _queues(
         self, permit: PopPermit, queue_id: int, *, in_order: bool = False

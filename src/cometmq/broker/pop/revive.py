@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
@@ -113,34 +114,32 @@ class AckWatermark:
         return read_ms
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """A checkpoint that is not done."""
 
-    __slots__ = ("checkpoint", "is_fetched", "is_timed", "revive_offset")
-
-    def __init__(self, checkpoint: Checkpoint, revive_offset: int, *, is_timed: bool) -> None:
-        self.checkpoint = checkpoint
-        self.revive_offset = revive_offset
-        self.is_timed = is_timed
-        """Whether it came through the timers."""
-        self.is_fetched = False
-        """Whether its messages are in memory for sure."""
+    checkpoint: Checkpoint
+    revive_offset: int
+    is_timed: bool
+    """Whether it came through the timers."""
+    is_fetched: bool = False
+    """Whether its messages are in memory for sure."""
 
     @property
     def is_done(self) -> bool:
         return self.checkpoint.bits >= (1 << self.checkpoint.count) - 1
 
 
+@dataclass(eq=False)
 class ReviveQueue:
     """How far one queue of the revive topic is read."""
 
-    def __init__(self, queue_id: int, next_offset: int) -> None:
-        self.queue_id = queue_id
-        self.next_offset = next_offset
-        self.pending: dict[Key, Pending] = {}
-        """In the order of the queue."""
-        self.due: list[tuple[int, int, Key]] = []
-        """By the end of their time, as a heap; those that are not pending do not count."""
+    queue_id: int
+    next_offset: int
+    pending: dict[Key, Pending] = field(default_factory=dict)
+    """In the order of the queue."""
+    due: list[tuple[int, int, Key]] = field(default_factory=list)
+    """By the end of their time, as a heap; those that are not pending do not count."""
 
     @property
     def done_offset(self) -> int:
@@ -150,32 +149,24 @@ class ReviveQueue:
         return self.next_offset - 1
 
 
+@dataclass(eq=False, repr=False)
 class Reviver:
     """Reads the revive topic; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        set_aside: SetAside,
-        timers: TimerService,
-        revive_topic: ReviveTopic,
-        retry_writer: RetryWriter,
-        watermark: AckWatermark,
-    ) -> None:
-        self._offsets = offsets
-        self._settings = settings
-        self._store = store
-        self._clock = clock
-        self._set_aside = set_aside
-        self._timers = timers
-        self._topic = revive_topic.topic
-        self._longest_ms = revive_topic.longest_ms + SPARE_MS
-        self._retry_writer = retry_writer
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _set_aside: SetAside
+    _timers: TimerService
+    _revive_topic: ReviveTopic
+    _retry_writer: RetryWriter
+    _watermark: AckWatermark
+
+    def __post_init__(self) -> None:
+        self._topic = self._revive_topic.topic
+        self._longest_ms = self._revive_topic.longest_ms + SPARE_MS
         self._retry_writer.on_ready = self.wake
-        self._watermark = watermark
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
         """How many were read since the start."""
@@ -260,8 +251,7 @@ class Reviver:
 
     def lag_of(self, queue: ReviveQueue) -> tuple[int, int]:
         """How many records of a queue are not read, or not done, and how late the first one is."""
-        found = self._store.queues.find(self._topic, queue.queue_id)
-        unread = 0 if found is None else max(found.max_offset - queue.next_offset, 0)
+        unread = max(self._end_of(queue) - queue.next_offset, 0)
         due = queue.due[:1]
         late_ms = max(self._clock.now_ms() - due[0][0], 0) if due else 0
         return unread + len(queue.pending), late_ms
@@ -272,7 +262,7 @@ class Reviver:
         """Read a queue to its end, and do the checkpoints whose time is over."""
         while not self._is_stopping:
             await self._read(queue)
-            if self._is_read(queue):
+            if queue.next_offset >= self._end_of(queue):
                 if not self._revive_due(queue):
                     break
                 if self._cold is not None:
@@ -282,12 +272,11 @@ class Reviver:
             await asyncio.sleep(0)  # others get their turn
         self._commit(queue)
 
-    def _is_read(self, queue: ReviveQueue) -> bool:
-        found = self._store.queues.find(self._topic, queue.queue_id)
-        return found is None or queue.next_offset >= found.max_offset
+    def _end_of(self, queue: ReviveQueue) -> int:
+        return self._store.queues.bounds(self._topic, queue.queue_id)[1]
 
     async def _read(self, queue: ReviveQueue) -> None:
-        if self._is_read(queue):
+        if queue.next_offset >= self._end_of(queue):
             return
         found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
@@ -313,8 +302,7 @@ class Reviver:
                 )
             key = self._key(checkpoint)
             if key not in queue.pending:  # timers may deliver twice
-                is_timed = find_property(block, TIMER_OUT_MS) is not None
-                pending = Pending(checkpoint, offset, is_timed=is_timed)
+                pending = Pending(checkpoint, offset, find_property(block, TIMER_OUT_MS) is not None)
                 if not pending.is_done:
                     queue.pending[key] = pending
                     heapq.heappush(queue.due, (checkpoint.revive_ms, offset, key))

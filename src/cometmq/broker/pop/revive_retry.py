@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import ConsumerOffsets
-from cometmq.broker.pop.handles import normal_topic, retry_topic_v1, retry_topic_v2
+from cometmq.broker.pop.handles import normal_topic, retry_topic_of
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.revive_topic import ReviveTopic, ack_of
 from cometmq.broker.real_targets import restored
@@ -29,7 +30,6 @@ from cometmq.broker.topics.names import refuse_topic
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import FIRST_POP_TIME
-from cometmq.model.names import RETRY_PREFIX
 from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TopicTable
 from cometmq.wire.bodies.pop import Checkpoint
@@ -47,30 +47,21 @@ class Outcome(Enum):
     """Its messages have to be brought into memory first."""
 
 
+@dataclass(eq=False, repr=False)
 class RetryWriter:
     """Brings back messages; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        topic_file: SavedTable[TopicTable],
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        set_aside: SetAside,
-        revive_topic: ReviveTopic,
-        in_flight: InFlight,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._set_aside = set_aside
-        self._store = store
-        self._settings = settings
-        self._offsets = offsets
-        self._topic_file = topic_file
-        self._revive_topic = revive_topic
-        self._in_flight = in_flight
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _topic_file: SavedTable[TopicTable]
+    _groups: Groups
+    _offsets: ConsumerOffsets
+    _set_aside: SetAside
+    _revive_topic: ReviveTopic
+    _in_flight: InFlight
+
+    def __post_init__(self) -> None:
         self.on_ready: Callable[[], object] | None = None
         """Called when a retry topic that was made is on the disk."""
         self._unsaved_topics: set[str] = set()
@@ -83,7 +74,7 @@ class RetryWriter:
         if self._topics.get(normal_topic(topic, group)) is None or self._groups.find(group) is None:
             log.warning("checkpoint %s of %s is dropped: its topic or group is gone", topic, group)
             return Outcome.DONE
-        retry_topic = self._retry_topic(topic, group)
+        retry_topic = retry_topic_of(topic, group, self._settings.broker)
         refusal = refuse_topic(retry_topic.replace("+", "_"))
         if refusal is not None:
             raise UnprocessableError(f"its messages have no retry topic: {refusal}")
@@ -124,13 +115,6 @@ class RetryWriter:
         return bool(reader.cold_ranges(checkpoint.topic or "", checkpoint.queue_id, offset, 1))
 
     # The retry topic
-
-    def _retry_topic(self, topic: str, group: str) -> str:
-        if topic.startswith(RETRY_PREFIX):
-            return topic
-        if self._settings.broker.enable_retry_topic_v2:
-            return retry_topic_v2(topic, group)
-        return retry_topic_v1(topic, group)
 
     def _is_ready(self, retry_topic: str, group: str) -> bool:
         """Whether the retry topic is there, and on the disk; it is made if need be."""

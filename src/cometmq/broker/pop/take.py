@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
@@ -54,49 +55,29 @@ ColdRead = tuple[str, int, int]
 """Topic, queue id and offset of a read that may have to wait for the disk."""
 
 
+@dataclass(slots=True, eq=False)
 class Pop:
     """One pop while it goes from queue to queue."""
 
-    __slots__ = (
-        "cold",
-        "end_offset",
-        "fetched",
-        "header",
-        "host",
-        "message_infos",
-        "order_infos",
-        "permit",
-        "pop_time_ms",
-        "progressed",
-        "records",
-        "rest",
-        "revive_queue",
-        "start_infos",
-        "until",
-    )
-
-    def __init__(
-        self, header: PopMessageRequest, permit: PopPermit, host: str, pop_time_ms: int, revive_queue: int
-    ) -> None:
-        self.header = header
-        self.permit = permit
-        self.host = host
-        self.pop_time_ms = pop_time_ms
-        self.revive_queue = revive_queue
-        self.records: list[Body] = []
-        self.rest = 0
-        """How many messages are left in the queues."""
-        self.start_infos: list[str] = []
-        self.message_infos: list[str] = []
-        self.order_infos: list[str] = []
-        self.end_offset = -1
-        """Where the last checkpoint ends in the log."""
-        self.progressed = False
-        """Whether the group went on in some queue."""
-        self.until = perf_counter() + TAKE_S
-        self.fetched: frozenset[ColdRead] = frozenset()
-        self.cold: ColdRead | None = None
-        """The read that needs the disk first."""
+    header: PopMessageRequest
+    permit: PopPermit
+    host: str
+    pop_time_ms: int
+    revive_queue: int
+    records: list[Body] = field(default_factory=list)
+    rest: int = 0
+    """How many messages are left in the queues."""
+    start_infos: list[str] = field(default_factory=list)
+    message_infos: list[str] = field(default_factory=list)
+    order_infos: list[str] = field(default_factory=list)
+    end_offset: int = -1
+    """Where the last checkpoint ends in the log."""
+    progressed: bool = False
+    """Whether the group went on in some queue."""
+    until: float = field(default_factory=lambda: perf_counter() + TAKE_S)
+    fetched: frozenset[ColdRead] = frozenset()
+    cold: ColdRead | None = None
+    """The read that needs the disk first."""
 
     @property
     def room(self) -> int:
@@ -111,33 +92,24 @@ class Pop:
         return True
 
 
+@dataclass(eq=False, repr=False)
 class Taker:
     """Takes messages out of queues for a time."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        offsets: ConsumerOffsets,
-        traffic: Traffic,
-        pop_offsets: PopOffsets,
-        revive_topic: ReviveTopic,
-        orders: ConsumerOrders,
-        in_flight: InFlight,
-        save_offsets: Callable[[], None],
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._offsets = offsets
-        self._save_offsets = save_offsets
-        self._pop_offsets = pop_offsets
-        self._revive_topic = revive_topic
-        self._orders = orders
-        self._in_flight = in_flight
-        self._reader = store.reader
-        self._traffic = traffic
-        self._find_queue = store.queues.find
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _offsets: ConsumerOffsets
+    _traffic: Traffic
+    _pop_offsets: PopOffsets
+    _revive_topic: ReviveTopic
+    _orders: ConsumerOrders
+    _in_flight: InFlight
+    _save_offsets: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._reader = self._store.reader
+        self._find_queue = self._store.queues.find
 
     def take(self, pop: Pop) -> None:
         """Take as many messages as a pop asks for, and as there are."""

@@ -8,12 +8,13 @@ Rules kept here:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.online import Clients, ConsumerGroup
 from cometmq.broker.groups.subscriptions import is_tag_type, make_subscription
-from cometmq.broker.pull.filters import PullFilter, RetryFilter, SqlFilter, tag_filter
+from cometmq.broker.pull.filters import PullFilter, SqlFilter, retry_filter, tag_filter
 from cometmq.broker.pull.sql_filters import ConsumerFilters
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.names import FAQ
@@ -48,28 +49,19 @@ BROADCAST: Final = 4
 SUBSCRIPTION: Final = 5
 
 
+@dataclass(slots=True, eq=False)
 class Permit:
     """The result of the checks for pulls of a group from a topic."""
 
-    __slots__ = ("group", "is_broadcast", "sub_version", "system_flags", "topic", "wanted")
-
-    def __init__(
-        self,
-        topic: TopicConfig,
-        group: SubscriptionGroupConfig,
-        wanted: PullFilter | None,
-        sub_version: int | None,
-        *,
-        is_broadcast: bool,
-    ) -> None:
-        self.topic = topic
-        self.group = group
-        self.wanted = wanted
-        self.sub_version = sub_version
-        """The version of the group's subscription; None for a pull that brings its own."""
-        self.is_broadcast = is_broadcast
-        """Whether members of the group get all messages each, and are told of them by the broker."""
-        self.system_flags = topic.topic_sys_flag, group.group_sys_flag
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    wanted: PullFilter | None
+    sub_version: int | None
+    """The version of the group's subscription; None for a pull that brings its own."""
+    is_broadcast: bool
+    """Whether members of the group get all messages each, and are told of them by the broker."""
+    system_flags: tuple[int, int]
+    """Of the topic and of the group."""
 
 
 class PullChecks:
@@ -233,7 +225,7 @@ class PullChecks:
         if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
             wanted = self._retry_filter(group.group_name)
         elif expression is not None:
-            wanted = None if subscription.class_filter_mode else SqlFilter(expression)
+            wanted = None if subscription.class_filter_mode else SqlFilter(expression.matches)
         else:
             wanted = tag_filter(subscription)
         is_broadcast = (
@@ -241,16 +233,17 @@ class PullChecks:
             and members.is_broadcast
             and members.consume_type is ConsumeType.CONSUME_PASSIVELY
         )
-        return Permit(topic, group, wanted, version, is_broadcast=is_broadcast)
+        flags = topic.topic_sys_flag, group.group_sys_flag
+        return Permit(topic, group, wanted, version, is_broadcast, flags)
 
-    def _retry_filter(self, group: str) -> RetryFilter:
+    def _retry_filter(self, group: str) -> SqlFilter:
         filters = self._filters
 
         def expression_of(topic: str) -> Expression | None:
             registered = filters.get(topic, group)
             return None if registered is None else registered.expression
 
-        return RetryFilter(expression_of)
+        return retry_filter(expression_of)
 
 
 def _refuse_active(members: ConsumerGroup | None, connection: Connection) -> Answer | None:

@@ -16,6 +16,7 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -42,14 +43,12 @@ HOLD_S: Final = 3.0
 REFUSAL: Final = "This consumer group is reading cold data. It has been flow control"
 
 
-class ColdRead:
+class ColdRead(msgspec.Struct):
     """The cold reads of a group."""
 
-    __slots__ = ("first_ms", "last_ms", "size")
-
-    def __init__(self, now_ms: int) -> None:
-        self.size = 0
-        self.first_ms = self.last_ms = now_ms
+    first_ms: int
+    last_ms: int
+    size: int = 0
 
 
 class ColdReads:
@@ -80,7 +79,7 @@ class ColdReads:
         if read is None:
             if len(self.groups) >= MOST_GROUPS:
                 return
-            read = self.groups[group] = ColdRead(now_ms)
+            read = self.groups[group] = ColdRead(now_ms, now_ms)
         read.size += size
         read.last_ms = now_ms
 
@@ -110,24 +109,16 @@ class ColdReads:
             read.size = 0
 
 
+@dataclass(eq=False, repr=False)
 class SlowGroups:
     """Looks for groups that lag too much; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-    ) -> None:
-        self._settings = settings
-        self._clients = clients
-        self._groups = groups
-        self._topics = topics
-        self._store = store
-        self._offsets = offsets
+    _settings: Settings
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _offsets: ConsumerOffsets
+    _clients: Clients
 
     def disable(self) -> None:
         """Switch off the groups that lag too much, if the settings ask for it."""

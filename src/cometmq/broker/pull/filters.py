@@ -9,7 +9,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from cometmq.broker.groups.subscriptions import is_everything, tags_of
@@ -60,13 +60,13 @@ class TagFilter:
 
 
 class SqlFilter:
-    """Wants messages of which an expression is true."""
+    """Wants messages whose properties match an expression."""
 
-    __slots__ = ("_expression",)
+    __slots__ = ("_matches",)
     is_expensive = True
 
-    def __init__(self, expression: Expression) -> None:
-        self._expression = expression
+    def __init__(self, matches: Callable[[Mapping[str, str]], bool]) -> None:
+        self._matches = matches
 
     def wants_unit(self, tags_code: int, ext: ExtUnit | None) -> bool:
         return True
@@ -76,39 +76,20 @@ class SqlFilter:
             block = decode_record(record).properties_block
         except ProtocolError:
             return False
-        return self._expression.matches(decode_properties(block))
+        return self._matches(decode_properties(block))
 
     def wants_arrival(self, tags_code: int, properties_block: bytes | memoryview) -> bool:
-        return self._expression.matches(decode_properties(properties_block))
+        return self._matches(decode_properties(properties_block))
 
 
-FindExpression = Callable[[str], Expression | None]
-"""The expression with which the group filters a topic, if it has one."""
-
-
-class RetryFilter:
+def retry_filter(expression_of: Callable[[str], Expression | None]) -> SqlFilter:
     """Asks of a message that comes once more what its group asks of the topic that it came from."""
 
-    __slots__ = ("_expression_of",)
-    is_expensive = True
-
-    def __init__(self, expression_of: FindExpression) -> None:
-        self._expression_of = expression_of
-
-    def wants_unit(self, tags_code: int, ext: ExtUnit | None) -> bool:
-        return True
-
-    def wants_record(self, record: memoryview) -> bool:
-        try:
-            block = decode_record(record).properties_block
-        except ProtocolError:
-            return False
-        return self.wants_arrival(0, block)
-
-    def wants_arrival(self, tags_code: int, properties_block: bytes | memoryview) -> bool:
-        properties = decode_properties(properties_block)
-        expression = self._expression_of(properties.get(RETRY_TOPIC, ""))
+    def matches(properties: Mapping[str, str]) -> bool:
+        expression = expression_of(properties.get(RETRY_TOPIC, ""))
         return expression is None or expression.matches(properties)
+
+    return SqlFilter(matches)
 
 
 def tag_filter(subscription: SubscriptionData) -> TagFilter | None:

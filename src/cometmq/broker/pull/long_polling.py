@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.long_polling import ArrivalFilters, LongPolling
@@ -31,19 +32,15 @@ SHORT_RECHECK_MS: Final = 1_000
 """How often pulls are run whose queue went on without a wanted message; the second without long polling."""
 
 
+@dataclass(slots=True, eq=False)
 class HeldPull:
     """A pull that waits."""
 
-    __slots__ = ("connection", "end_tick", "header", "request", "wanted")
-
-    def __init__(
-        self, header: PullMessageRequest, request: Command, connection: Connection, wanted: PullFilter | None
-    ) -> None:
-        self.header = header
-        self.request = request
-        self.connection = connection
-        self.wanted = wanted
-        self.end_tick = 0
+    header: PullMessageRequest
+    request: Command
+    connection: Connection
+    wanted: PullFilter | None
+    end_tick: int = 0
 
 
 class HeldPulls:

@@ -13,6 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -66,37 +67,27 @@ _CODES: Final = {
 _WITHOUT_MESSAGES: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
+@dataclass(eq=False, repr=False)
 class Puller:
     """Runs pulls."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-        traffic: Traffic,
-        held_pulls: HeldPulls,
-        broadcast_offsets: BroadcastOffsets,
-        cold_reads: ColdReads,
-        checks: PullChecks,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._held_pulls = held_pulls
-        self._cold_reads = cold_reads
-        self._clients = clients
-        self._clock = clock
-        self._checks = checks
-        self._reader = store.reader
-        self._bulk_reader = store.bulk_reader
-        self._offsets = offsets
-        self._traffic = traffic
-        self._is_slave = settings.is_slave
-        self._corrects = not self._is_slave or settings.store.offset_check_in_slave
-        self._broadcast = broadcast_offsets
-        held_pulls.run = self.run_again
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _offsets: ConsumerOffsets
+    _clients: Clients
+    _traffic: Traffic
+    _held_pulls: HeldPulls
+    _broadcast: BroadcastOffsets
+    _cold_reads: ColdReads
+    _checks: PullChecks
+
+    def __post_init__(self) -> None:
+        self._reader = self._store.reader
+        self._bulk_reader = self._store.bulk_reader
+        self._is_slave = self._settings.is_slave
+        self._corrects = not self._is_slave or self._settings.store.offset_check_in_slave
+        self._held_pulls.run = self.run_again
 
     def pull(
         self, header: PullMessageRequest, request: Command, connection: Connection, *, first: bool = True
@@ -240,12 +231,10 @@ class Puller:
         first: bool,
     ) -> Answer:
         """Send a consumer to another offset."""
-        queue = self._store.queues.find(header.topic, header.queue_id)
-        min_offset, max_offset = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        bounds = self._store.queues.bounds(header.topic, header.queue_id)
         self._note(header, permit, connection, _MOVED, offset, first)
-        group = permit.group
-        suggested = group.broker_id if self._settings.broker.slave_read_enable else 0
-        fields = _fields(permit, suggested, offset, min_offset, max_offset)
+        suggested = permit.group.broker_id if self._settings.broker.slave_read_enable else 0
+        fields = _fields(permit, suggested, offset, *bounds)
         return Answer(_MOVED, fields=fields, remark=OFFSET_RESET)
 
     def _note(

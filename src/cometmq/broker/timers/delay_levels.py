@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.broker.monitor.counters import Traffic
@@ -68,35 +69,30 @@ def put_aside(record: Record, properties: dict[str, str], level: int, levels: De
     record.properties_block = stored_block(properties)
 
 
+@dataclass(eq=False, repr=False)
 class DelayService:
     """Delivers delayed messages; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        files: TableFiles,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        set_aside: SetAside,
-    ) -> None:
-        self._clock = clock
-        self._store = store
-        self._traffic = traffic
-        self._set_aside = set_aside
-        self._targets = targets
-        self.levels = DelayLevels(settings.store.message_delay_level)
+    _settings: Settings
+    _clock: Clock
+    _files: TableFiles
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _set_aside: SetAside
+
+    def __post_init__(self) -> None:
+        self.levels = DelayLevels(self._settings.store.message_delay_level)
         self.offsets: dict[int, int] = {}
         """By level: the next offset of its queue."""
         self._due_ms: dict[int, float] = dict.fromkeys(range(1, len(self.levels.delays_ms) + 1), _NEVER)
         """By level: when the next message is due."""
-        self._data_version = DataVersion(0, clock.now_ms(), 0)
-        self._version_step = settings.broker.delay_offset_update_version_step
+        self._data_version = DataVersion(0, self._clock.now_ms(), 0)
+        self._version_step = self._settings.broker.delay_offset_update_version_step
         self._moves = 0
         self._saved_moves = 0
         self._safe: DelayOffsetTable | None = None
-        self._file = files.table(DelayOffsetTable, self.snapshot)
+        self._file = self._files.table(DelayOffsetTable, self.snapshot)
         self._back_off = BackOff()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -145,12 +141,12 @@ class DelayService:
         """Go on where the last run ended."""
         queues = self._store.queues
         for level in self._due_ms:
-            queue = queues.find(DELAY_TOPIC, level - 1)
+            first, end = queues.bounds(DELAY_TOPIC, level - 1)
             at = self.offsets.get(level, 0)
-            queue_offset = 0 if queue is None else min(max(at, queue.min_offset), queue.max_offset)
+            queue_offset = min(max(at, first), end)
             if queue_offset != at:
                 log.warning("delay level %d goes on at %d: %d is not in its queue", level, queue_offset, at)
-            if queue is not None or level in self.offsets:
+            if queues.find(DELAY_TOPIC, level - 1) is not None or level in self.offsets:
                 self.offsets[level] = queue_offset
             self._look(level)
         self._safe = self.current()
@@ -245,9 +241,7 @@ class DelayService:
         self.offsets[level] = offset
         self._moves += 1
         if self._moves % self._version_step == 0:
-            version = self._data_version
-            now_ms = self._clock.now_ms()
-            self._data_version = DataVersion(version.state_version, now_ms, version.counter + 1)
+            self._data_version = self._data_version.after(self._clock.now_ms())
 
     def _due_range(self, level: int) -> tuple[int, int]:
         """Where a level goes on, and how many messages from there on are due, of those delivered at once."""

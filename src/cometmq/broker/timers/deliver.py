@@ -16,6 +16,7 @@ import logging
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -59,28 +60,22 @@ PASSED_AT_ONCE: Final = 2000
 NEVER_ENQUEUED: Final = str(LARGEST_LONG)
 
 
+@dataclass(eq=False, repr=False)
 class TimerDelivery:
     """Delivers what is due; belongs to the event loop, `worker` reads what may be far back."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        worker: Executor,
-        store: MessageStore,
-        targets: RealTargets,
-        set_aside: SetAside,
-        files: TimerFiles,
-        counts: TopicCounts,
-    ) -> None:
-        self._clock = clock
-        self._store = store
-        self._set_aside = set_aside
-        self._targets = targets
-        self._log, self._wheel = files.log, files.wheel
-        self._counts = counts
-        self._worker = worker
-        self._slot_ms = settings.store.timer_slot_ms
+    _settings: Settings
+    _clock: Clock
+    _worker: Executor
+    _store: MessageStore
+    _targets: RealTargets
+    _set_aside: SetAside
+    _files: TimerFiles
+    _counts: TopicCounts
+
+    def __post_init__(self) -> None:
+        self._log, self._wheel = self._files.log, self._files.wheel
+        self._slot_ms = self._settings.store.timer_slot_ms
         self.read_time_ms = 0
         """Slots before this are delivered."""
         self.is_stopping = False

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
@@ -49,30 +50,23 @@ BLANK_SLOTS: Final = 60
 _HASHES_REMEMBERED: Final = 4096
 
 
+@dataclass(eq=False, repr=False)
 class TimerEnqueuing:
     """Takes the messages of the timer topic; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        set_aside: SetAside,
-        files: TimerFiles,
-        counts: TopicCounts,
-        delivery: TimerDelivery,
-    ) -> None:
-        config = settings.store
-        self._store = store
-        self._clock = clock
-        self._set_aside = set_aside
-        self._targets = targets
-        self._traffic = traffic
-        self._log, self._wheel = files.log, files.wheel
-        self._counts = counts
-        self._delivery = delivery
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _set_aside: SetAside
+    _files: TimerFiles
+    _counts: TopicCounts
+    _delivery: TimerDelivery
+
+    def __post_init__(self) -> None:
+        config = self._settings.store
+        self._log, self._wheel = self._files.log, self._files.wheel
         self._slot_ms = config.timer_slot_ms
         most = SLOTS_PER_ROUND - BLANK_SLOTS
         self._window_slots = (
@@ -97,8 +91,8 @@ class TimerEnqueuing:
             offset = saved.last_timer_queue_offset if is_whole else 0
         else:
             offset = max(found, saved.last_timer_queue_offset) if is_whole else found
-        queue = self._store.queues.find(TIMER_TOPIC, 0)
-        self.queue_offset = 0 if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
+        first, end = self._store.queues.bounds(TIMER_TOPIC, 0)
+        self.queue_offset = min(max(offset, first), end)
         self.latest_ms = self._wheel.latest()
 
     def _after_last_timer(self) -> int | None:
@@ -121,8 +115,7 @@ class TimerEnqueuing:
     @property
     def lag(self) -> int:
         """How many messages of the timer topic are to be taken."""
-        queue = self._store.queues.find(TIMER_TOPIC, 0)
-        return 0 if queue is None else max(queue.max_offset - self.queue_offset, 0)
+        return max(self._store.queues.bounds(TIMER_TOPIC, 0)[1] - self.queue_offset, 0)
 
     async def catch_up(self, *, takes: bool = True) -> None:
         """Take everything that is there now, and close the slots that are over."""

@@ -18,7 +18,6 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
-from cometmq.store.log.mapped_files import MappedFile
 from cometmq.store.tables.files import CONFIG_FOLDER
 from cometmq.store.timer.checkpoint import TimerCheckpoint, TimerProgress
 from cometmq.store.timer.log import TimerLog, recover_timers
@@ -85,10 +84,6 @@ class TimerFiles:
         self.log.sync()
         self.wheel.write_back(changes)
         self._checkpoint.save(progress)
-
-    def erase(self, expired: list[MappedFile]) -> None:
-        """Take files of the log off the disk that were taken out of it."""
-        self.log.erase(expired)
 
     def close(self) -> None:
         """Let go of everything; what was not saved is lost."""

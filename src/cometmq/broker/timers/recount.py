@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -35,26 +36,19 @@ AT_ONCE: Final = 512
 """Records that are read in one go."""
 
 
+@dataclass(eq=False, repr=False)
 class TimerRecount:
     """Counts once a day; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        worker: Executor,
-        topics: Topics,
-        files: TimerFiles,
-        counts: TopicCounts,
-        slot_ms: int,
-    ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._topics = topics
-        self._files = files
-        self._counts = counts
-        self._worker = worker
-        self._slot_ms = slot_ms
+    _settings: Settings
+    _clock: Clock
+    _worker: Executor
+    _topics: Topics
+    _files: TimerFiles
+    _counts: TopicCounts
+    _slot_ms: int
+
+    def __post_init__(self) -> None:
         self._day = self._today()
         self._task: asyncio.Task[None] | None = None
         self.is_wanted = False

@@ -31,7 +31,6 @@ from cometmq.broker.timers.recount import TimerRecount
 from cometmq.broker.timers.schedule import set_timer
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.names import TIMER_TOPIC
-from cometmq.model.topic import DataVersion
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.message_store import MessageStore
@@ -239,13 +238,13 @@ class TimerService:
         )
 
     async def _save(self) -> None:
-        store, version, offset = self._store, self._saved.data_version, self.enqueuing.queue_offset
+        store, offset = self._store, self.enqueuing.queue_offset
         progress = TimerProgress(
             self.delivery.read_time_ms,
             self._files.log.end,
             offset,
             offset,
-            DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1),
+            self._saved.data_version.after(self._clock.now_ms()),
         )
         changes = self._files.wheel.take_changes()
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
@@ -279,7 +278,7 @@ class TimerService:
         expired = self._files.log.detach_expired(self._store.log.min_offset)
         if expired:
             loop = asyncio.get_running_loop()
-            erasing = loop.run_in_executor(self._worker, self._files.erase, expired)
+            erasing = loop.run_in_executor(self._worker, self._files.log.erase, expired)
             erasing.add_done_callback(_say_failure)
 
 

@@ -219,8 +219,7 @@ class Topics:
         )
 
     def _changed(self, topics: list[TopicConfig]) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(version.state_version, self._clock.now_ms(), version.counter + 1)
+        self.data_version = self.data_version.after(self._clock.now_ms())
         self.generation += 1
         if self.on_dirty is not None:
             self.on_dirty()

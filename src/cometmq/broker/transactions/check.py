@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -137,32 +138,22 @@ class CheckBacks:
         return None
 
 
+@dataclass(eq=False, repr=False)
 class TransactionChecking:
     """Looks through the half topic, when it is asked to; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        offsets: ConsumerOffsets,
-        targets: RealTargets,
-        set_aside: SetAside,
-        check_backs: CheckBacks,
-        ends: OpQueue,
-        counts: TopicCounts,
-    ) -> None:
-        self._topics = topics
-        self.store = store
-        self._offsets = offsets
-        self._set_aside = set_aside
-        self._settings = settings
-        self._targets = targets
-        self.clock = clock
-        self.ends = ends
-        self._counts = counts
-        self._check_backs = check_backs
+    _settings: Settings
+    clock: Clock
+    store: MessageStore
+    _topics: Topics
+    _offsets: ConsumerOffsets
+    _targets: RealTargets
+    _set_aside: SetAside
+    _check_backs: CheckBacks
+    ends: OpQueue
+    _counts: TopicCounts
+
+    def __post_init__(self) -> None:
         self.checked = 0
         """How many checks there were since the start."""
         self._given_up = Rarely()
@@ -203,8 +194,7 @@ class TransactionChecking:
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The offset after the last message of a queue."""
-        queue = self.store.queues.find(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+        return self.store.queues.bounds(topic, queue_id)[1]
 
     def _commit(self, topic: str, queue_id: int, offset: int) -> None:
         self._offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)

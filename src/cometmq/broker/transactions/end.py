@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
@@ -92,26 +93,19 @@ class _Commit(NamedTuple):
         )
 
 
+@dataclass(eq=False, repr=False)
 class TransactionEnding:
     """Ends transactions; belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: MessageStore,
-        traffic: Traffic,
-        targets: RealTargets,
-        ends: OpQueue,
-        counts: TopicCounts,
-    ) -> None:
-        self._targets = targets
-        self._store = store
-        self._clock = clock
-        self._traffic = traffic
-        self._settings = settings
-        self._ends = ends
-        self._counts = counts
+    _settings: Settings
+    _clock: Clock
+    _store: MessageStore
+    _traffic: Traffic
+    _targets: RealTargets
+    _ends: OpQueue
+    _counts: TopicCounts
+
+    def __post_init__(self) -> None:
         self.committed: dict[str, int] = {}
         """How many transactions succeeded since the start, by topic."""
         self.rolled_back: dict[str, int] = {}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
 from cometmq.namesrv.state import NamesrvState
-from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_kv_table
 from cometmq.wire.codes import RequestCode, ResponseCode
-from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.namesrv import (
     DeleteKVConfigRequest,
     GetKVConfigRequest,
@@ -25,14 +23,14 @@ class KvHandlers:
         self._state = state
 
     @handles(RequestCode.PUT_KV_CONFIG, PutKVConfigRequest)
-    async def put(self, header: PutKVConfigRequest, request: Command, connection: Connection) -> Answer:
+    async def put(self, header: PutKVConfigRequest) -> Answer:
         """Store a value; answered when it is on disk."""
         await self._state.kv.put(header.namespace, header.key, header.value)
         self._changed(header.namespace, header.key)
         return Answer()
 
     @handles(RequestCode.GET_KV_CONFIG, GetKVConfigRequest)
-    def get(self, header: GetKVConfigRequest, request: Command, connection: Connection) -> Answer:
+    def get(self, header: GetKVConfigRequest) -> Answer:
         value = self._state.kv.get(header.namespace, header.key)
         if value is not None:
             return Answer(header=GetKVConfigResponse(value=value))
@@ -40,16 +38,14 @@ class KvHandlers:
         return Answer(ResponseCode.QUERY_NOT_FOUND, header=GetKVConfigResponse(), remark=remark)
 
     @handles(RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequest)
-    async def delete(self, header: DeleteKVConfigRequest, request: Command, connection: Connection) -> Answer:
+    async def delete(self, header: DeleteKVConfigRequest) -> Answer:
         """Remove a value; one that is not there is no error."""
         await self._state.kv.delete(header.namespace, header.key)
         self._changed(header.namespace, header.key)
         return Answer()
 
     @handles(RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest)
-    def list_namespace(
-        self, header: GetKVListByNamespaceRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def list_namespace(self, header: GetKVListByNamespaceRequest) -> Answer:
         table = self._state.kv.namespace(header.namespace)
         if table is None:
             remark = f"No config item, Namespace: {header.namespace}"

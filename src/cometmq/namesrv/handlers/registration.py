@@ -109,7 +109,7 @@ class RegistrationHandlers:
         )
 
     @handles(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequest)
-    def unregister(self, header: UnRegisterBrokerRequest, request: Command, connection: Connection) -> Answer:
+    def unregister(self, header: UnRegisterBrokerRequest, connection: Connection) -> Answer:
         """An orderly stop of a broker."""
         left = BrokerLeft(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
         known = self._state.tables.live.get((left.cluster, left.broker_addr))
@@ -122,9 +122,7 @@ class RegistrationHandlers:
         return Answer()
 
     @handles(RequestCode.QUERY_DATA_VERSION, QueryDataVersionRequest)
-    def query_data_version(
-        self, header: QueryDataVersionRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def query_data_version(self, header: QueryDataVersionRequest, request: Command) -> Answer:
         """Whether the broker has to register again; counts as a heartbeat."""
         state = self._state
         key = (header.cluster_name, header.broker_addr)
@@ -137,15 +135,13 @@ class RegistrationHandlers:
         )
 
     @handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
-    def heartbeat(self, header: BrokerHeartbeatRequest, request: Command, connection: Connection) -> Answer:
+    def heartbeat(self, header: BrokerHeartbeatRequest) -> Answer:
         key = (header.cluster_name, header.broker_addr)
         self._state.tables.heard_of(key, self._state.clock.monotonic_ms())
         return Answer()
 
     @handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest)
-    def member_group(
-        self, header: GetBrokerMemberGroupRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def member_group(self, header: GetBrokerMemberGroupRequest) -> Answer:
         """The master and the replicas of a broker name; nobody, if it is unknown."""
         broker = self._state.tables.brokers.get(header.broker_name)
         known = broker is not None and broker.cluster == header.cluster_name

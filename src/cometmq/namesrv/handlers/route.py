@@ -47,7 +47,7 @@ class RouteHandlers:
         return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
 
     @handles(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfoRequest)
-    def cluster_info(self, header: ClusterInfoRequest, request: Command, connection: Connection) -> Answer:
+    def cluster_info(self, header: ClusterInfoRequest) -> Answer:
         """All brokers, by name and by cluster; with takeovers on request."""
         tables = self._state.tables
         takeovers = self._state.takeovers.recent() if header.takeovers else ()

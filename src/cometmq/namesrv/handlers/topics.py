@@ -10,8 +10,7 @@ from cometmq.model.route import QueueData
 from cometmq.model.topic import TOPIC_UNIT, TOPIC_UNIT_SUB
 from cometmq.namesrv.handlers.registration import MAX_TOPICS
 from cometmq.namesrv.state import NamesrvState
-from cometmq.remoting.connection import Connection
-from cometmq.remoting.handler import Answer, NoHeader, handles
+from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import decode_json_body, encode_topic_list
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
@@ -36,20 +35,18 @@ class TopicHandlers:
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
 
-    @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader)
-    def all_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    def all_topics(self) -> Answer:
         return self._list(self._state.config.enable_all_topic_list, lambda: list(self._state.tables.topics))
 
     @handles(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest)
-    def topics_of_cluster(
-        self, header: GetTopicsByClusterRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def topics_of_cluster(self, header: GetTopicsByClusterRequest) -> Answer:
         return self._list(
             self._state.config.enable_topic_list, lambda: self._state.tables.topics_of_cluster(header.cluster)
         )
 
-    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader)
-    def system_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    def system_topics(self) -> Answer:
         """Every cluster and every broker has a topic of its name; the address is one of a broker's."""
         tables = self._state.tables
         addresses = (
@@ -58,17 +55,17 @@ class TopicHandlers:
         names = [*tables.clusters, *tables.brokers]
         return Answer(body=encode_topic_list(names, next(addresses, None)))
 
-    @handles(RequestCode.GET_UNIT_TOPIC_LIST, NoHeader)
-    def unit_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_UNIT_TOPIC_LIST)
+    def unit_topics(self) -> Answer:
         return self._with_flag(TOPIC_UNIT)
 
-    @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader)
-    def unit_sub_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
+    def unit_sub_topics(self) -> Answer:
         """Topics with a subscription in a unit."""
         return self._with_flag(TOPIC_UNIT_SUB)
 
-    @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoHeader)
-    def unit_sub_ununit_topics(self, header: NoHeader, request: Command, connection: Connection) -> Answer:
+    @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+    def unit_sub_ununit_topics(self) -> Answer:
         """Topics with a subscription in a unit that are of no unit themselves."""
         return self._with_flag(TOPIC_UNIT_SUB, TOPIC_UNIT)
 
@@ -85,17 +82,13 @@ class TopicHandlers:
         return Answer(body=encode_topic_list(topics()))
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequest)
-    def delete_topic(
-        self, header: DeleteTopicFromNamesrvRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def delete_topic(self, header: DeleteTopicFromNamesrvRequest) -> Answer:
         """Forget a topic's route; its broker's next changed registration can bring it back."""
         self._state.tables.delete_topic(header.topic, header.cluster_name or None)
         return Answer()
 
     @handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopicRequest)
-    def register_topic(
-        self, header: RegisterTopicRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def register_topic(self, header: RegisterTopicRequest, request: Command) -> Answer:
         """A broker that announces its topics one by one."""
         if request.body:
             said = decode_json_body(_TopicQueues, request.body)
@@ -107,17 +100,13 @@ class TopicHandlers:
         return Answer()
 
     @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePermOfBrokerRequest)
-    def wipe_write_perm(
-        self, header: WipeWritePermOfBrokerRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def wipe_write_perm(self, header: WipeWritePermOfBrokerRequest) -> Answer:
         """Let producers avoid a broker, for example before it is stopped."""
         touched = self._state.tables.wipe_write_perm(header.broker_name)
         return Answer(header=WipeWritePermOfBrokerResponse(wipe_topic_count=touched))
 
     @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePermOfBrokerRequest)
-    def add_write_perm(
-        self, header: AddWritePermOfBrokerRequest, request: Command, connection: Connection
-    ) -> Answer:
+    def add_write_perm(self, header: AddWritePermOfBrokerRequest) -> Answer:
         """Let producers use a broker again."""
         touched = self._state.tables.add_write_perm(header.broker_name)
         return Answer(header=AddWritePermOfBrokerResponse(add_topic_count=touched))

@@ -80,6 +80,11 @@ class ConsumeQueues:
         queues = self.by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset of a queue and the one after its last; 0 and 0 if it does not exist."""
+        queue = self.find(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
     def topics(self) -> list[str]:
         return list(self.by_topic)
 

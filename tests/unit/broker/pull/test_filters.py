@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cometmq.broker.groups.subscriptions import make_subscription
-from cometmq.broker.pull.filters import RetryFilter, SqlFilter, tag_filter
+from cometmq.broker.pull.filters import SqlFilter, retry_filter, tag_filter
 from cometmq.wire.bodies.heartbeat import SubscriptionData
 from cometmq.wire.java_hash import java_hash
 from cometmq.wire.record.codec import Record, encode_record
@@ -31,7 +31,7 @@ def test_a_subscription_to_everything_needs_no_filter() -> None:
 
 
 def test_sql_looks_at_the_properties() -> None:
-    wanted = SqlFilter(compile_sql("amount > 100"))
+    wanted = SqlFilter(compile_sql("amount > 100").matches)
     assert wanted.wants_unit(0, None)
     assert wanted.wants_record(record(amount="101"))
     assert not wanted.wants_record(record(amount="99"))
@@ -40,13 +40,13 @@ def test_sql_looks_at_the_properties() -> None:
 
 def test_a_record_that_cannot_be_read_is_not_wanted() -> None:
     broken = record(amount="101")[:-1]
-    assert not SqlFilter(compile_sql("amount > 100")).wants_record(broken)
-    assert not RetryFilter(lambda _: None).wants_record(broken)
+    assert not SqlFilter(compile_sql("amount > 100").matches).wants_record(broken)
+    assert not retry_filter(lambda _: None).wants_record(broken)
 
 
 def test_a_message_that_comes_once_more_is_asked_what_its_first_topic_asks() -> None:
     expressions: dict[str, Expression] = {"Orders": compile_sql("amount > 100")}
-    wanted = RetryFilter(expressions.get)
+    wanted = retry_filter(expressions.get)
     assert wanted.wants_unit(0, None)
     assert wanted.wants_record(record(RETRY_TOPIC="Orders", amount="101"))
     assert not wanted.wants_record(record(RETRY_TOPIC="Orders", amount="99"))
