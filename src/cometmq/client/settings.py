@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ from cometmq.wire.frame.framing import JSON, ROCKETMQ
 
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
 _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
+
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +105,23 @@ def check_at_least(settings: msgspec.Struct, least: int, *names: str) -> None:
         value = getattr(settings, name)
         if not isinstance(value, int) or value < least:
             raise SettingsError(f"{name} is {value!r}; it has to be a whole number of at least {least}")
+
+
+def check_at_most(settings: msgspec.Struct, most: int, *names: str) -> None:
+    """Refuse numbers that are too large."""
+    for name in names:
+        value = getattr(settings, name)
+        if value > most:
+            raise SettingsError(f"{name} is {value}; at most {most} is possible")
+
+
+def settings_of(kind: type[S], settings: S | None, options: Mapping[str, Any]) -> S:
+    """The settings of a client, given as a struct or as keywords."""
+    if settings is None:
+        return kind(**options)
+    if options:
+        raise TypeError("give settings, or keywords, not both")
+    return settings
 
 
 def common_settings(settings: ClientSettings) -> ClientSettings:

@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -22,9 +22,6 @@ from cometmq.client.consumer.push import PushConsumer
 from cometmq.model.errors import ClientError
 from cometmq.model.message import StoredMessage
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _POLL_S: Final = 0.05
 _PULLED: Final = 32
@@ -117,9 +114,7 @@ class Consumes:
                 f"cometmq group members {plan.group}"
             )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._consumer.stop()
 
     async def work(self, stop: asyncio.Event) -> None:

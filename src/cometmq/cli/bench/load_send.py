@@ -15,7 +15,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -25,9 +25,6 @@ from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.sender import SendStatus
 from cometmq.model.errors import CometError, PartialBatchError
 from cometmq.model.message import Message
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 PRODUCER_GROUP: Final = "cometmq-bench"
 MARK: Final = "BENCH"
@@ -137,9 +134,7 @@ class Sends:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.producer.stop()
 
     async def work(self, stop: asyncio.Event) -> None:

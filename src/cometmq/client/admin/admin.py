@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from operator import itemgetter
+from typing import Final, TypeVar, Unpack
 
 import msgspec
 
@@ -30,10 +30,11 @@ from cometmq.client.admin.results import (
 )
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
+from cometmq.client.instance.group_client import AsyncClient
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.names import check_group, check_topic
-from cometmq.client.settings import ClientOptions, ClientSettings
+from cometmq.client.settings import ClientOptions, ClientSettings, settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.query import MessageTrace, gather
 from cometmq.client.trace.records import decode_records
@@ -119,13 +120,11 @@ class _Body(msgspec.Struct, rename="camel"):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
-class Admin:
+class Admin(AsyncClient):
     """Manages a cluster."""
 
     def __init__(self, settings: ClientSettings | None = None, **options: Unpack[ClientOptions]) -> None:
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        self.settings = settings or ClientSettings(**options)
+        self.settings = settings_of(ClientSettings, settings, options)
         self._running: ClientInstance | None = None
 
     # Lifecycle.
@@ -141,15 +140,6 @@ class Admin:
         if instance is not None:
             instance.check_usable()
             await instance.stop()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     @property
     def _instance(self) -> ClientInstance:
@@ -172,6 +162,15 @@ class Admin:
         self, addresses: Iterable[str], code: RequestCode, header: Header | None = None, *, body: bytes = b""
     ) -> None:
         await asyncio.gather(*(self._ask(address, code, header, body=body) for address in addresses))
+
+    async def _ask_masters(self, topic: str | None, code: RequestCode, header: Header) -> list[Command]:
+        """Ask the masters of a topic, or of all clusters, one after the other."""
+        masters = await (self.masters() if topic is None else self._masters_of(topic))
+        return [await self._ask(address, code, header) for address in masters.values()]
+
+    async def _ask_name_servers(self, code: RequestCode, header: Header) -> list[Command]:
+        """Ask all name servers, one after the other."""
+        return [await self._ask(address, code, header) for address in self.name_servers()]
 
     # Topics.
 
@@ -251,8 +250,7 @@ class Admin:
             masters.values(), RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=topic)
         )
         header = DeleteTopicFromNamesrvRequest(topic=topic)
-        for address in self.name_servers():
-            await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await self._ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         self._instance.routes.forget_topics(set())
 
     async def topics(self) -> list[str]:
@@ -284,21 +282,15 @@ class Admin:
 
     async def topic_status(self, topic: str) -> dict[MessageQueue, QueueStatus]:
         """The minimum and maximum offset of each queue of a topic, and when it was last written."""
-        status: dict[MessageQueue, QueueStatus] = {}
-        for address in (await self._masters_of(topic)).values():
-            header = GetTopicStatsInfoRequest(topic=topic)
-            answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-            status |= decode_offset_table(QueueStatus, answer.body)
-        return dict(sorted(status.items()))
+        header = GetTopicStatsInfoRequest(topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return _merged(decode_offset_table(QueueStatus, answer.body) for answer in answers)
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """The consumer groups that read a topic, or have read it."""
-        found: set[str] = set()
-        for address in (await self._masters_of(topic)).values():
-            header = QueryTopicConsumeByWhoRequest(topic=topic)
-            answer = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            found.update(decode_answer(_Body, answer.body).group_list)
-        return sorted(found)
+        header = QueryTopicConsumeByWhoRequest(topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return sorted({group for each in answers for group in decode_answer(_Body, each.body).group_list})
 
     # Servers.
 
@@ -366,21 +358,15 @@ class Admin:
 
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Stop producers from sending to a broker name; returns the number of topics affected."""
-        count = 0
-        for address in self.name_servers():
-            header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
-            answer = await self._ask(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-            count = max(count, answer.header(WipeWritePermOfBrokerResponse).wipe_topic_count)
-        return count
+        header = WipeWritePermOfBrokerRequest(broker_name=broker_name)
+        answers = await self._ask_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        return max(answer.header(WipeWritePermOfBrokerResponse).wipe_topic_count for answer in answers)
 
     async def add_write_permission(self, broker_name: str) -> int:
         """Let producers send to a broker name again; returns the number of topics affected."""
-        count = 0
-        for address in self.name_servers():
-            header = AddWritePermOfBrokerRequest(broker_name=broker_name)
-            answer = await self._ask(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-            count = max(count, answer.header(AddWritePermOfBrokerResponse).add_topic_count)
-        return count
+        header = AddWritePermOfBrokerRequest(broker_name=broker_name)
+        answers = await self._ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        return max(answer.header(AddWritePermOfBrokerResponse).add_topic_count for answer in answers)
 
     # Consumer groups.
 
@@ -430,13 +416,9 @@ class Admin:
         self, group: str, topic: str | None = None
     ) -> dict[MessageQueue, QueueProgress]:
         """The progress of a group in its queues, of one topic or of all that it reads."""
-        progress: dict[MessageQueue, QueueProgress] = {}
-        masters = await (self.masters() if topic is None else self._masters_of(topic))
-        for address in masters.values():
-            header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
-            answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
-            progress |= decode_offset_table(QueueProgress, answer.body)
-        return dict(sorted(progress.items()))
+        header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        answers = await self._ask_masters(topic, RequestCode.GET_CONSUME_STATS, header)
+        return _merged(decode_offset_table(QueueProgress, answer.body) for answer in answers)
 
     async def broker_progress(self, broker: str) -> BrokerProgress:
         """The progress of all groups in the queues of the broker at this address."""
@@ -493,8 +475,7 @@ class Admin:
     async def clone_offsets(self, source: str, target: str, topic: str) -> None:
         """Copy the offsets of one group in a topic to another group."""
         header = CloneGroupOffsetRequest(src_group=source, dest_group=target, topic=topic, offline=True)
-        for address in (await self._masters_of(topic)).values():
-            await self._ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
+        await self._ask_masters(topic, RequestCode.CLONE_GROUP_OFFSET, header)
 
     # Queues.
 
@@ -530,15 +511,17 @@ class Admin:
     ) -> PullReply:
         """Read messages of a queue from an offset; a broker that has none waits `wait_ms` for one."""
         instance = self._instance
-        return await PullRequests(instance, self._calls, group).pull(
+        subscription = subscription_of(queue.topic, expression, instance.clock.now_ms())
+        raw = await PullRequests(instance, self._calls, group).pull_raw(
             queue,
-            subscription_of(queue.topic, expression, instance.clock.now_ms()),
+            subscription,
             offset,
             max_messages,
             kind=PullKind.PULL,
             suspend_ms=wait_ms,
             timeout_s=self.settings.call_timeout_s + wait_ms / 1000,
         )
+        return raw.decode(queue, subscription, offset)
 
     # Messages.
 
@@ -608,6 +591,11 @@ class Admin:
             messages += _messages(answer, name)
         wanted = [message for message in messages if message.topic == topic]
         return sorted(wanted, key=lambda message: message.store_timestamp_ms)
+
+
+def _merged(tables: Iterable[dict[MessageQueue, T]]) -> dict[MessageQueue, T]:
+    """The entries of all tables, sorted by queue."""
+    return dict(sorted((entry for table in tables for entry in table.items()), key=itemgetter(0)))
 
 
 def _messages(answer: Command, broker_name: str) -> Sequence[StoredMessage]:

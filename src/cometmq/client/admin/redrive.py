@@ -129,8 +129,8 @@ class RedriveProducer(Producer):
 
     async def send_as(self, message: Message, msg_id: str) -> SendReceipt:
         """Send a message with this id."""
-        self._running()
-        return await self._send(message, self._timeout_s, system=SystemFields({names.UNIQ_KEY: msg_id}))
+        self._running_instance()
+        return await self._send(message, system=SystemFields({names.UNIQ_KEY: msg_id}))
 
 
 class Redrive:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any, TypeVar, Unpack, overload
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar, Unpack, overload
 
 from cometmq.client.blocking.loop import BlockingGroupClient, blocking, on_loop
 from cometmq.client.consumer import pull as aio_pull
@@ -74,7 +75,7 @@ class PushConsumer(BlockingGroupClient[aio_push.PushConsumer]):
 
         On another thread than the main one, which gets no signals, consume until somebody calls `stop`.
         """
-        with _StopSignalsSet(self._ended), self:
+        with _set_by_stop_signals(self._ended), self:
             self._ended.wait()
 
     unsubscribe = blocking(aio_push.PushConsumer.unsubscribe)
@@ -120,10 +121,8 @@ class PullConsumer(BlockingGroupClient[aio_pull.PullConsumer]):
         super().__init__(aio_pull.PullConsumer(group, settings, **options))
         self.settings = self.aio.settings
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self.aio.__aexit__(kind, error, trace))
+    def __exit__(self, *raised: object) -> None:
+        self._run(self.aio.__aexit__(*raised))
 
     subscribe = blocking(aio_pull.PullConsumer.subscribe)
     unsubscribe = blocking(aio_pull.PullConsumer.unsubscribe)
@@ -145,23 +144,21 @@ class PullConsumer(BlockingGroupClient[aio_pull.PullConsumer]):
     search_offset = blocking(aio_pull.PullConsumer.search_offset)
 
 
-class _StopSignalsSet:
-    """While it is entered on the main thread, SIGINT and SIGTERM set an event; the second one interrupts."""
+@contextmanager
+def _set_by_stop_signals(event: threading.Event) -> Iterator[None]:
+    """On the main thread, have SIGINT and SIGTERM set an event; the second one interrupts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def __init__(self, event: threading.Event) -> None:
-        self._event = event
-        self._previous: list[tuple[signal.Signals, Any]] = []
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for each in (signal.SIGINT, signal.SIGTERM):
-                self._previous.append((each, signal.signal(each, self._received)))
-
-    def __exit__(self, *_: object) -> None:
-        for each, previous in self._previous:
-            signal.signal(each, previous)
-
-    def _received(self, number: int, frame: FrameType | None) -> None:
-        if self._event.is_set():
+    def received(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
             raise KeyboardInterrupt
-        self._event.set()
+        event.set()
+
+    previous = {each: signal.signal(each, received) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)

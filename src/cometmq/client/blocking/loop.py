@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
-from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from cometmq.client.instance.group_client import AsyncClient, GroupClient
 from cometmq.client.instance.instance import ForkGuard
 from cometmq.client.settings import ServiceState
 from cometmq.model.errors import StateError
@@ -132,30 +132,9 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-class AsyncClient(Protocol):
-    """Every asyncio client."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
-class AsyncGroupClient(AsyncClient, Protocol):
-    """An asyncio producer or consumer."""
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def state(self) -> ServiceState: ...
-
-
 C = TypeVar("C", bound=AsyncClient)
 C_co = TypeVar("C_co", bound=AsyncClient, covariant=True)
-G_co = TypeVar("G_co", bound=AsyncGroupClient, covariant=True)
+G_co = TypeVar("G_co", bound=GroupClient, covariant=True)
 
 
 class BlockingClient(Generic[C_co]):
@@ -179,9 +158,7 @@ class BlockingClient(Generic[C_co]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -10,14 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from cometmq.client.blocking.loop import BlockingGroupClient, blocking
 from cometmq.client.consumer.listener import is_async
 from cometmq.client.producer import producer as aio
 from cometmq.client.producer import transactions as aio_transactions
-from cometmq.client.producer.in_flight import Callback
+from cometmq.client.producer.in_flight import Callback, run_callback
 from cometmq.client.producer.queue_selection import SendOptions
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
@@ -30,7 +29,7 @@ from cometmq.client.producer.transactions import (
     state_of,
 )
 from cometmq.client.producer.transactions import Transaction as AsyncTransaction
-from cometmq.model.errors import CometError, SettingsError, TooManyRequestsError
+from cometmq.model.errors import SettingsError, TooManyRequestsError
 from cometmq.model.message import Message
 
 log = logging.getLogger("cometmq.client")
@@ -99,14 +98,7 @@ class _BlockingProducer(BlockingGroupClient[P_co]):
     def _run_callback(self, future: Future[SendReceipt], callback: Callback) -> None:
         try:
             error = future.exception()
-            if error is None:
-                callback(future.result())
-            elif isinstance(error, CometError):
-                callback(error)
-            else:
-                log.error("a send failed in a way that it should not", exc_info=error)
-        except Exception:
-            log.exception("the callback of a send failed")
+            run_callback(callback, None if error is not None else future.result(), error)
         finally:
             self._room.release()
 
@@ -157,9 +149,7 @@ class Transaction:
         self._run(self._aio.begin_safely())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._run(self._aio.end_block(error))
 
 

@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -31,19 +32,19 @@ class HashRing:
     """
 
     def __init__(self, nodes: Iterable[str], virtual_nodes: int) -> None:
-        places = {_place(f"{node}-{n}"): node for node in nodes for n in range(virtual_nodes)}
-        self._places = sorted(places)
-        self._nodes = [places[place] for place in self._places]
+        nodes_by_position = {_position(f"{node}-{n}"): node for node in nodes for n in range(virtual_nodes)}
+        self._positions = sorted(nodes_by_position)
+        self._nodes = [nodes_by_position[position] for position in self._positions]
 
     def owner_of(self, key: str) -> str | None:
         """The node at the key's position or the next one after it; None on an empty ring."""
         if not self._nodes:
             return None
-        index = bisect_left(self._places, _place(key))
+        index = bisect_left(self._positions, _position(key))
         return self._nodes[index if index < len(self._nodes) else 0]
 
 
-def _place(text: str) -> int:
+def _position(text: str) -> int:
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
@@ -58,9 +59,7 @@ class AllocationStrategy(Protocol):
     def name(self) -> str:
         """The name of the strategy in configurations and requests."""
 
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
         """The queues of `client_id`; both lists are sorted."""
 
 
@@ -77,28 +76,29 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
         return None
 
 
-class Averagely:
+class _ByIndex(ABC):
+    """Allocates by the index of a client among all; one that is missing gets nothing."""
+
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+        index = _index_of(client_id, queues, client_ids)
+        return [] if index is None else self._share(queues, index, len(client_ids))
+
+    @abstractmethod
+    def _share(self, queues: Queues, index: int, count: int, /) -> list[MessageQueue]: ...
+
+
+class Averagely(_ByIndex):
     """Contiguous queues to each client, one more to the first ones: the default."""
 
     name = AVERAGELY
-
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
-        index = _index_of(client_id, queues, client_ids)
-        return [] if index is None else averagely(queues, index, len(client_ids))
+    _share = staticmethod(averagely)
 
 
-class AveragelyByCircle:
+class AveragelyByCircle(_ByIndex):
     """Queues to the clients round-robin."""
 
     name = BY_CIRCLE
-
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
-        index = _index_of(client_id, queues, client_ids)
-        return [] if index is None else by_circle(queues, index, len(client_ids))
+    _share = staticmethod(by_circle)
 
 
 class ByConfiguration:
@@ -109,13 +109,11 @@ class ByConfiguration:
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self.queues = list(queues)
 
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
         return list(self.queues)
 
 
-class ByMachineRoom:
+class ByMachineRoom(_ByIndex):
     """Only queues of brokers in certain rooms: brokers named `<room>@<anything>`."""
 
     name = "MACHINE_ROOM"
@@ -123,17 +121,12 @@ class ByMachineRoom:
     def __init__(self, rooms: Iterable[str]) -> None:
         self.rooms = frozenset(rooms)
 
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
-        index = _index_of(client_id, queues, client_ids)
-        if index is None:
-            return []
+    def _share(self, queues: Queues, index: int, count: int, /) -> list[MessageQueue]:
         inside = [queue for queue in queues if self._is_inside(queue.broker_name)]
-        size, spare = divmod(len(inside), len(client_ids))
+        size, spare = divmod(len(inside), count)
         chosen = inside[index * size : (index + 1) * size]
         if index < spare:
-            chosen.append(inside[index + size * len(client_ids)])
+            chosen.append(inside[index + size * count])
         return chosen
 
     def _is_inside(self, broker_name: str) -> bool:
@@ -155,9 +148,7 @@ class NearestRoom:
         self._room_of_queue = room_of_queue
         self._room_of_client = room_of_client
 
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}
@@ -193,9 +184,7 @@ class ConsistentHash:
             raise AllocationError(f"{virtual_nodes} virtual nodes for a client are not possible")
         self.virtual_nodes = virtual_nodes
 
-    def allocate(
-        self, group: str, client_id: str, queues: Queues, client_ids: ClientIds
-    ) -> list[MessageQueue]:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         ring = HashRing(client_ids, self.virtual_nodes)

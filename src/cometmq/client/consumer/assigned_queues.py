@@ -17,11 +17,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.offset_store import OffsetStore, StartOffsets
 from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.pull_loop import PullLoops
 from cometmq.client.consumer.pull_request import PullRequests
 from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
@@ -33,22 +35,15 @@ _LISTENER_GRACE_S: Final = 0.5
 _UNLOCK_REGARDLESS_S: Final = 20.0
 
 
+@dataclass(eq=False, repr=False)
 class QueueLocks:
     """The queue locks of one ordered consumer."""
 
-    def __init__(
-        self,
-        group: str,
-        calls: BrokerCalls,
-        routes: Routes,
-        assigned: Mapping[MessageQueue, ProcessQueue],
-        lost: Callable[[ProcessQueue], None],
-    ) -> None:
-        self._group = group
-        self._calls = calls
-        self._routes = routes
-        self._assigned = assigned
-        self._lost = lost
+    _group: str
+    _calls: BrokerCalls
+    _routes: Routes
+    _assigned: Mapping[MessageQueue, ProcessQueue]
+    _lost: Callable[[ProcessQueue], None]
 
     async def lock(self, queue: MessageQueue, pq: ProcessQueue) -> bool:
         """Lock one queue, or renew its lock."""
@@ -104,36 +99,20 @@ class QueueLocks:
         return found
 
 
-class Loops(Protocol):
-    """Pulls the queues."""
-
-    def begin(self, pq: ProcessQueue, offset: int) -> None: ...
-
-    def end(self, pq: ProcessQueue) -> None: ...
-
-
+@dataclass(eq=False, repr=False)
 class AssignedQueues:
     """The process queues of a consumer, by queue."""
 
-    def __init__(
-        self,
-        offsets: OffsetStore,
-        starts: StartOffsets,
-        pulls: PullRequests,
-        is_busy: Callable[[ProcessQueue], bool],
-        rebalance_soon: Callable[[], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self.table: dict[MessageQueue, ProcessQueue] = {}
-        self._offsets = offsets
-        self._starts = starts
-        self._pulls = pulls
-        self._is_busy = is_busy
-        self._rebalance_soon = rebalance_soon
-        self._changed = changed
-        self.loops: Loops
-        self.locks: QueueLocks | None = None
-        """Set for ordered consumption in a cluster."""
+    _offsets: OffsetStore
+    _starts: StartOffsets
+    _pulls: PullRequests
+    _is_busy: Callable[[ProcessQueue], bool]
+    _rebalance_soon: Callable[[], None]
+    _changed: Callable[[], None]
+    table: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
+    loops: PullLoops = field(init=False)
+    locks: QueueLocks | None = None
+    """Set for ordered consumption in a cluster."""
 
     async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
         """Read exactly these queues of a topic; False if some have to wait."""

@@ -1,28 +1,26 @@
-"""Base of all consumers: lifecycle, subscriptions, names, and the engine inside a consumer.
+"""The base of all consumers: start and stop, subscriptions, and answers to brokers.
 
 Rules kept here:
-- A consumer is made, started once and stopped once. Used at another time, or by a forked process, it raises.
 - The application sees names without the namespace, brokers with it.
 - A subscription that is not by tags is checked with a broker before the consumer relies on it.
 """
 
 from __future__ import annotations
 
-import random
+from abc import abstractmethod
 from collections.abc import Collection
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import ClassVar
 
 import msgspec
 
-from cometmq.client.consumer.rebalance import Rebalancer
-from cometmq.client.consumer.running_info import Running
+from cometmq.client.consumer.engine import ConsumerEngine
+from cometmq.client.consumer.running_info import running_info
 from cometmq.client.consumer.settings import ConsumerSettings
-from cometmq.client.instance.instance import ClientInstance, ForkGuard
-from cometmq.client.instance.members import MemberKind
-from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
+from cometmq.client.instance.group_client import GroupClient
+from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.names import check_topic, unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
-from cometmq.client.settings import ServiceState, namespace_of
+from cometmq.client.settings import ServiceState
 from cometmq.client.subscription import Expression, is_tags, subscription_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ConsumerTrace
@@ -30,36 +28,9 @@ from cometmq.model.errors import ClientError, ResponseError, StateError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.ports.clock import SystemClock
+from cometmq.wire.bodies.consumer_info import ConsumerRunningInfo
 from cometmq.wire.bodies.heartbeat import ConsumerData, ConsumeType, SubscriptionData
 from cometmq.wire.codes import RequestCode
-
-if TYPE_CHECKING:
-    from cometmq.client.instance.instance import ClientInstance
-
-
-class Loops(Protocol):
-    """The pull or pop loops."""
-
-    paused: bool
-
-
-class ConsumerEngine(Running, Protocol):
-    """The engine of a consumer with listeners."""
-
-    @property
-    def rebalancer(self) -> Rebalancer: ...
-
-    @property
-    def loops(self) -> Loops: ...
-
-    def start(self) -> None:
-        """Start reading."""
-
-    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Continue at other offsets."""
-
-    async def stop(self) -> None:
-        """Wait for running listeners, and stop."""
 
 
 async def check_subscription(
@@ -68,11 +39,9 @@ async def check_subscription(
     """Refuse a subscription that a broker of the topic cannot filter; tags need no check."""
     if is_tags(subscription):
         return
-    route = await instance.routes.of(subscription.topic)
-    brokers = [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
-    if not brokers:
+    addresses = await instance.routes.any_broker(subscription.topic)
+    if addresses is None:
         return  # the topic does not exist yet; the first pull will tell
-    addresses = random.choice(brokers)
     body = {
         "clientId": instance.client_id,
         "group": group,
@@ -93,68 +62,68 @@ async def check_subscription(
         ) from error
 
 
-class ConsumerBase:
+class ConsumerBase(GroupClient):
     """A member of a consumer group."""
 
-    kind: Final[MemberKind] = "consumer"
-    consume_type: ConsumeType
+    kind = "consumer"
+    consume_type: ClassVar[ConsumeType]
 
     def __init__(self, group: str, settings: ConsumerSettings) -> None:
-        check_group(group)
-        self.state = ServiceState.CREATED
+        super().__init__(group, settings)
         self._common = settings
-        self._namespace = namespace_of(settings)
-        self._group = wrap_group(self._namespace, group)
-        self._fork_guard = ForkGuard()
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._instance: ClientInstance | None = None
+        self._engine: ConsumerEngine | None = None
         self._trace: ConsumerTrace | None = None
 
     # Lifecycle.
 
     async def start(self) -> None:
-        raise NotImplementedError
+        """Join the group and start reading."""
+        self._begin_start()
+        broadcasting = self._common.broadcasting
+        instance = await join_instance(self._common, self, keep_instance_name=broadcasting)
+        try:
+            await self._announce(instance)
+            if self._common.enable_trace:
+                self._trace = await self._start_trace(instance)
+        except BaseException:
+            await instance.remove_member(self)
+            raise
+        self._engine = self._make_engine(instance)
+        self._instance = instance
+        self.state = ServiceState.RUNNING
+        self._engine.start()
+
+    @abstractmethod
+    def _make_engine(self, instance: ClientInstance) -> ConsumerEngine: ...
+
+    async def _start_trace(self, instance: ClientInstance) -> ConsumerTrace:
+        sender = Producer(trace_group(self._group, "CONSUME"), trace_settings(self._common))
+        dispatcher = TraceDispatcher(sender, self._common.trace_topic)
+        await dispatcher.start()
+        group, late_after_ms = unwrap(self._namespace, self._group), self._consume_timeout_ms()
+        return ConsumerTrace(dispatcher, group, instance.clock.now_ms, late_after_ms)
+
+    def _consume_timeout_ms(self) -> int | None:
+        """How long a listener may take before its trace says that it was too slow."""
+        return None
 
     async def stop(self) -> None:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    @property
-    def client_id(self) -> str:
-        """The id of the running client."""
-        return self._running_instance().client_id
-
-    def _begin_start(self) -> None:
-        self._fork_guard.check()
-        if self.state is not ServiceState.CREATED:
-            raise StateError(f"the consumer is {self.state.value}; make a new one")
-        self.state = ServiceState.START_FAILED
-
-    async def _start_trace(self, instance: ClientInstance, late_after_ms: int | None = None) -> None:
-        if self._common.enable_trace:
-            sender = Producer(trace_group(self._group, "CONSUME"), trace_settings(self._common))
-            dispatcher = TraceDispatcher(sender, self._common.trace_topic)
-            await dispatcher.start()
-            group = unwrap(self._namespace, self._group)
-            self._trace = ConsumerTrace(dispatcher, group, instance.clock.now_ms, late_after_ms)
-
-    async def _stop_trace(self) -> None:
+        """Wait for running listeners, then leave the group; a second call does nothing."""
+        if self.state is not ServiceState.RUNNING:
+            self.state = ServiceState.STOPPED
+            return
+        instance, engine = self._running_instance(), self._running()
+        self.state = ServiceState.STOPPED
+        await engine.stop()
         if self._trace is not None:
             await self._trace.dispatcher.stop()
+        await instance.remove_member(self)
 
-    def _running_instance(self) -> ClientInstance:
-        self._fork_guard.check()
-        if self.state is not ServiceState.RUNNING or self._instance is None:
-            raise StateError(f"the consumer is {self.state.value}; use it between start and stop")
-        return self._instance
+    def _running(self) -> ConsumerEngine:
+        self._running_instance()
+        assert self._engine is not None
+        return self._engine
 
     # Subscriptions.
 
@@ -164,6 +133,14 @@ class ConsumerBase:
             raise StateError(f"the consumer is {self.state.value}; it takes no more subscriptions")
         wrapped = wrap_topic(self._namespace, topic)
         self._subscriptions[wrapped] = subscription_of(wrapped, expression, SystemClock().now_ms())
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Stop reading a topic."""
+        wrapped = wrap_topic(self._namespace, topic)
+        self._subscriptions.pop(wrapped, None)
+        if self._instance is not None and self._engine is not None:
+            await self._engine.rebalancer.leave(wrapped)
+            await self._instance.heartbeats.send_to_all()
 
     async def _announce(self, instance: ClientInstance) -> None:
         """Check all subscriptions with their brokers, and send heartbeats."""
@@ -186,12 +163,7 @@ class ConsumerBase:
             return queue
         return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    # For the client instance.
-
-    @property
-    def group(self) -> str:
-        """The name of the group as brokers know it."""
-        return self._group
+    # For the client instance and brokers.
 
     def topics(self) -> Collection[str]:
         return list(self._subscriptions)
@@ -205,3 +177,24 @@ class ConsumerBase:
             tuple(self._subscriptions.values()),
             self._common.unit_mode,
         )
+
+    def route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self.consumer_ids_changed()
+
+    def consumer_ids_changed(self) -> None:
+        if self._engine is not None:
+            self._engine.rebalancer.trigger()
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        await self._running().reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        )
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return self._running().offsets.snapshot(topic)
+
+    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        namesrv = ";".join(self._running_instance().name_servers.addresses)
+        entry = self.heartbeat_entry()
+        return running_info(self._running(), self._common, entry, namesrv, with_stacks=with_stacks)

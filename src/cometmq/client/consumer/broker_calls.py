@@ -137,12 +137,9 @@ class BrokerCalls:
 
     async def consumer_ids(self, group: str, topic: str) -> Sequence[str]:
         """The client ids of a group, as one of the topic's brokers knows them."""
-        routes = self._instance.routes
-        route = await routes.of(topic)
-        groups = [broker for broker in route.broker_datas if broker.broker_addrs] if route else []
-        if not groups:
+        addresses = await self._instance.routes.any_broker(topic)
+        if addresses is None:
             raise RouteNotFoundError(f"no broker is known for topic {topic}")
-        addresses = random.choice(groups).broker_addrs
         address = addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
         answer = await self._instance.remoting.call_ok(
             address,
@@ -155,11 +152,8 @@ class BrokerCalls:
     async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues of one broker for this client; returns the queues that are locked now."""
         instance = self._instance
-        address = instance.routes.master_of(broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"the master of broker {broker_name} is not known")
         answer = await instance.remoting.call_ok(
-            address,
+            instance.routes.need_master(broker_name),
             RequestCode.LOCK_BATCH_MQ,
             LockBatchMqRequest(),
             body=encode_lock_request(group, instance.client_id, queues),

@@ -13,19 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 import msgspec
 
+from cometmq.client.consumer.consumption import Consumption
 from cometmq.client.consumer.listener import DONE, ConsumeResult, Listener, Outcome
-from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
+from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import SendBack
-from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
@@ -38,34 +37,17 @@ Job = tuple[ProcessQueue, Sequence[StoredMessage], Listener]
 _Return = tuple[ProcessQueue, StoredMessage, int]
 
 
-class ConcurrentConsumption:
+@dataclass(eq=False, repr=False)
+class ConcurrentConsumption(Consumption[Job, Outcome]):
     """Runs listeners over messages, and tracks which are done."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: PushSettings,
-        offsets: OffsetStore,
-        send_back: SendBack,
-        listener_of: Callable[[str], Listener | None],
-        statistics: ConsumeStatistics,
-    ) -> None:
-        self._settings = settings
-        self._offsets = offsets
-        self._send_back = send_back
-        self._listener_of = listener_of
-        self._statistics = statistics
-        self._batch_size = settings.consume_message_batch_max_size
-        self._threads: ThreadWorkers[Job, Outcome] = ThreadWorkers(
-            name, settings.consume_threads, _run, self._finished
-        )
-        self._tasks: TaskWorkers[Job, Outcome] = TaskWorkers(
-            name, settings.consume_threads, _run_async, self._finished
-        )
+    _offsets: OffsetStore
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._sending_back: TaskWorkers[_Return, bool] = TaskWorkers(
-            f"{name}-returns", _SEND_BACKS_AT_ONCE, self._give_back, self._given_back
+            f"{self._name}-returns", _SEND_BACKS_AT_ONCE, self._give_back, self._given_back
         )
-        self._stopping = False
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """Consume these messages, which the process queue holds."""
@@ -75,17 +57,23 @@ class ConcurrentConsumption:
                 log.error("no listener for topic %s; its messages are given back", topic)
                 self._sending_back.submit((pq, message, 0) for message in group)
                 continue
-            jobs = self._jobs(pq, list(group), listener)
-            if listener.is_async:
-                self._tasks.submit(jobs)
-            else:
-                self._threads.submit(jobs)
+            self._submit(listener, self._jobs(pq, list(group), listener))
 
     def _jobs(self, pq: ProcessQueue, messages: list[StoredMessage], listener: Listener) -> Iterable[Job]:
         size = self._batch_size
         if size == 1:
             return [(pq, (message,), listener) for message in messages]
         return [(pq, messages[at : at + size], listener) for at in range(0, len(messages), size)]
+
+    @staticmethod
+    def _run(job: Job) -> Outcome:
+        pq, messages, listener = job
+        return _DROPPED if pq.dropped else listener.call(messages, pq.queue)
+
+    @staticmethod
+    async def _run_async(job: Job) -> Outcome:
+        pq, messages, listener = job
+        return _DROPPED if pq.dropped else await listener.call_async(messages, pq.queue)
 
     def _finished(self, finished: list[tuple[Job, Outcome, float]]) -> None:
         touched: set[ProcessQueue] = set()
@@ -145,10 +133,6 @@ class ConcurrentConsumption:
             pq.put((message,))
             self.submit(pq, (message,))
 
-    def is_busy(self, pq: ProcessQueue) -> bool:
-        """Always False: nobody waits for a queue without order."""
-        return False
-
     def send_back_expired(self) -> None:
         """Send back messages that exceed the consume timeout."""
         if self._settings.broadcasting:
@@ -161,18 +145,11 @@ class ConcurrentConsumption:
                     log.warning("%d message(s) of %s took too long and are given back", len(late), pq.queue)
                 self._sending_back.submit([(pq, message, _EXPIRED_DELAY_LEVEL) for message in late])
 
-    def withdraw(self) -> None:
-        """Start no more listeners; waiting messages stay with the broker."""
-        self._stopping = True
-        self._threads.withdraw()
-        self._tasks.withdraw()
-
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for running listeners; True if they ended in time."""
-        self.withdraw()
-        ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
+        """Withdraw, and wait for running listeners and send-backs; True if the listeners ended in time."""
+        ended = await super().stop(timeout_s)
         await self._sending_back.finish(timeout_s)
-        return all(ended)
+        return ended
 
 
 _DROPPED: Final = Outcome(ConsumeResult.RECONSUME_LATER)
@@ -181,13 +158,3 @@ _DROPPED: Final = Outcome(ConsumeResult.RECONSUME_LATER)
 
 def _topic_of(message: StoredMessage) -> str:
     return message.topic
-
-
-def _run(job: Job) -> Outcome:
-    pq, messages, listener = job
-    return _DROPPED if pq.dropped else listener.call(messages, pq.queue)
-
-
-async def _run_async(job: Job) -> Outcome:
-    pq, messages, listener = job
-    return _DROPPED if pq.dropped else await listener.call_async(messages, pq.queue)

@@ -13,19 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from cometmq.client.consumer.assigned_queues import QueueLocks
+from cometmq.client.consumer.consumption import Consumption
 from cometmq.client.consumer.listener import ConsumeResult, Listener, Outcome
-from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
-from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import SendBack
-from cometmq.client.consumer.settings import PushSettings
 from cometmq.model.message import StoredMessage
 
 log = logging.getLogger("cometmq.client")
@@ -41,36 +39,20 @@ Outcomes = list[tuple[Sequence[StoredMessage], Outcome]]
 """Batches in order, each with its outcome; only the last one may have failed."""
 
 
-class OrderedConsumption:
+@dataclass(eq=False, repr=False)
+class OrderedConsumption(Consumption[Job, Outcomes]):
     """Runs listeners over the messages of queues, in order."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: PushSettings,
-        offsets: OffsetStore,
-        send_back: SendBack,
-        locks: QueueLocks | None,
-        listener_of: Callable[[str], Listener | None],
-        statistics: ConsumeStatistics,
-    ) -> None:
-        self._settings = settings
-        self._offsets = offsets
-        self._send_back = send_back
-        self._locks = locks
-        """None when broadcasting: no other client reads these queues."""
-        self._listener_of = listener_of
-        self._statistics = statistics
+    _offsets: OffsetStore
+    _locks: QueueLocks | None
+    """None when broadcasting: no other client reads these queues."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._busy: set[ProcessQueue] = set()
         """Queues that a worker has, or that are scheduled."""
         self._with_listener: set[ProcessQueue] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Outcomes] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._workers: TaskWorkers[Job, Outcomes] = TaskWorkers(
-            name, threads, self._run_async, self._finished
-        )
-        self._stopping = False
+        self._settling: set[asyncio.Task[None]] = set()
 
     def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """Consume new messages in this process queue."""
@@ -101,11 +83,7 @@ class OrderedConsumption:
         same_topic = [message for message in messages if message.topic == messages[0].topic]
         self._busy.add(pq)
         self._with_listener.add(pq)
-        job: Job = (pq, same_topic, listener)
-        if listener.is_async:
-            self._workers.submit([job])
-        else:
-            self._threads.submit([job])
+        self._submit(listener, [(pq, same_topic, listener)])
 
     async def _lock_and_go_on(self, pq: ProcessQueue, locks: QueueLocks) -> None:
         while not pq.dropped and not self._stopping and not await locks.lock(pq.queue, pq):
@@ -114,43 +92,40 @@ class OrderedConsumption:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
     # On a worker.
 
-    def _may_go_on(self, pq: ProcessQueue, until: float) -> bool:
-        if pq.dropped or self._stopping or time.monotonic() > until:
-            return False
-        return self._locks is None or pq.lock_held
+    def _batches(self, job: Job) -> Iterator[Sequence[StoredMessage]]:
+        """The messages for each call, until the lock is lost or the time is over."""
+        pq, messages, _ = job
+        size = self._batch_size
+        until = time.monotonic() + _MAX_S
+        for at in range(0, len(messages), size):
+            if pq.dropped or self._stopping or time.monotonic() > until:
+                return
+            if self._locks is not None and not pq.lock_held:
+                return
+            yield self._with_attempts(pq, messages[at : at + size])
 
     def _run(self, job: Job) -> Outcomes:
-        pq, messages, listener = job
-        size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _MAX_S
+        pq, _, listener = job
         outcomes: Outcomes = []
-        for at in range(0, len(messages), size):
-            if not self._may_go_on(pq, until):
-                break
-            batch = self._with_attempts(pq, messages[at : at + size])
+        for batch in self._batches(job):
             outcome = listener.call(batch, pq.queue)
             outcomes.append((batch, outcome))
-            if _ends(outcome):
+            if _is_failure(outcome):
                 break
         return outcomes
 
     async def _run_async(self, job: Job) -> Outcomes:
-        pq, messages, listener = job
-        size = self._settings.consume_message_batch_max_size
-        until = time.monotonic() + _MAX_S
+        pq, _, listener = job
         outcomes: Outcomes = []
-        for at in range(0, len(messages), size):
-            if not self._may_go_on(pq, until):
-                break
-            batch = self._with_attempts(pq, messages[at : at + size])
+        for batch in self._batches(job):
             outcome = await listener.call_async(batch, pq.queue)
             outcomes.append((batch, outcome))
-            if _ends(outcome):
+            if _is_failure(outcome):
                 break
         return outcomes
 
@@ -167,7 +142,7 @@ class OrderedConsumption:
             self._with_listener.discard(pq)
             failed: tuple[Sequence[StoredMessage], Outcome] | None = None
             for batch, outcome in outcomes:
-                if outcome.failed and not _commits_itself(outcome):
+                if _is_failure(outcome):
                     failed = (batch, outcome)
                 else:
                     self._apply(pq, batch, outcome)
@@ -202,8 +177,7 @@ class OrderedConsumption:
     async def _settle(self, pq: ProcessQueue, batch: Sequence[StoredMessage], outcome: Outcome) -> None:
         """Schedule a retry of failed messages, or send them to the retry topic."""
         self._statistics.of(batch[0].topic).count_results(0, len(batch))
-        context = outcome.context
-        if outcome.result is ConsumeResult.ROLLBACK and context is not None and not context.auto_commit:
+        if outcome.result is ConsumeResult.ROLLBACK:
             pq.being_consumed = 0
             self._later(pq, outcome.pause_ms(self._settings.suspend_current_queue_time_ms))
             return
@@ -234,35 +208,21 @@ class OrderedConsumption:
         self._busy.add(pq)
         asyncio.get_running_loop().call_later(pause_ms / 1000, self._go_on, pq)
 
-    def send_back_expired(self) -> None:
-        """Nothing expires in an ordered queue: later messages have to wait."""
-
-    def withdraw(self) -> None:
-        """Start no more listeners; waiting messages stay with the broker."""
-        self._stopping = True
-        self._threads.withdraw()
-        self._workers.withdraw()
-
     async def stop(self, timeout_s: float) -> bool:
         """Withdraw, and wait for running listeners; True if they ended in time."""
-        self.withdraw()
-        ended = await asyncio.gather(self._threads.stop(timeout_s), self._workers.stop(timeout_s))
-        for task in list(self._tasks):
+        ended = await super().stop(timeout_s)
+        for task in list(self._settling):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        return all(ended)
+        if self._settling:
+            await asyncio.wait(self._settling)
+        return ended
 
 
-def _commits_itself(outcome: Outcome) -> bool:
-    """Whether a rollback counts as success, because the listener has not disabled `auto_commit`."""
-    return outcome.result is ConsumeResult.ROLLBACK and (
-        outcome.context is None or outcome.context.auto_commit
-    )
-
-
-def _ends(outcome: Outcome) -> bool:
-    return outcome.failed and not _commits_itself(outcome)
+def _is_failure(outcome: Outcome) -> bool:
+    """Whether messages are retried; a rollback counts as success while `auto_commit` is enabled."""
+    if outcome.result is ConsumeResult.ROLLBACK:
+        return outcome.context is not None and not outcome.context.auto_commit
+    return outcome.failed
 
 
 def _tried(message: StoredMessage, attempts: int | None) -> StoredMessage:

@@ -16,43 +16,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Unpack
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues
 from cometmq.client.consumer.base import ConsumerBase
-from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.engine import ConsumerEngine
 from cometmq.client.consumer.offset_store import StartOffsets, offset_store
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.consumer.rebalance import Rebalancer
-from cometmq.client.consumer.running_info import ConsumeStatistics, running_info
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import MIB, PullOptions, PullSettings
-from cometmq.client.instance.instance import join_instance
+from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.names import wrap_topic
-from cometmq.client.settings import ServiceState
+from cometmq.client.settings import settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import ClientError, RouteNotFoundError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 from cometmq.ports.clock import SystemClock
-from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult
 from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
 from cometmq.wire.codes import ResponseCode
 
-if TYPE_CHECKING:
-    from cometmq.client.instance.instance import ClientInstance
-
 log = logging.getLogger("cometmq.client")
 
-_NOTE_S: Final = 5.0
 
-
-class PullEngine:
+class PullEngine(ConsumerEngine):
     """The engine of one pull consumer."""
+
+    queues: AssignedQueues
+    loops: PullLoops
 
     def __init__(
         self,
@@ -63,10 +59,10 @@ class PullEngine:
         subscriptions: Mapping[str, SubscriptionData],
         subscription_of: Callable[[str], SubscriptionData | None],
     ) -> None:
+        super().__init__(instance)
         self._settings = settings
-        self.started_ms = instance.clock.now_ms()
-        self.statistics = ConsumeStatistics()
-        self.calls = BrokerCalls(instance)
+        self._subscriptions = subscriptions
+        self.commit_at_stop = settings.auto_commit
         self.pulls = PullRequests(instance, self.calls, group)
         self.offsets = offset_store(instance.client_id, group, settings, self.calls)
         starts = StartOffsets(self.offsets, self.calls, settings, self.started_ms)
@@ -97,7 +93,6 @@ class PullEngine:
         """The offset after the last polled message of each queue that is not committed."""
         self._last_polled: MessageQueue | None = None
         self._commit_at = asyncio.get_running_loop().time() + settings.auto_commit_interval_ms / 1000
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _plan(self) -> PullPlan:
         settings = self._settings
@@ -120,17 +115,14 @@ class PullEngine:
         return held > self._settings.pull_threshold_for_all
 
     def start(self) -> None:
-        """Start; nothing is pulled before queues are shared or assigned."""
-        self._tasks.append(asyncio.get_running_loop().create_task(self._housekeeping()))
+        """Start; without subscriptions, nothing is pulled before queues are assigned."""
+        self._spawn(self._housekeeping())
+        if self._subscriptions:
+            self.start_sharing()
 
     def start_sharing(self) -> None:
         """Start to share the queues of the subscribed topics with the group."""
-        self._tasks.append(asyncio.get_running_loop().create_task(self.rebalancer.run()))
-
-    async def _housekeeping(self) -> None:
-        while True:
-            await asyncio.sleep(_NOTE_S)
-            self.statistics.note()
+        self._spawn(self.rebalancer.run())
 
     async def assign(self, wanted: Collection[MessageQueue]) -> None:
         """Read exactly these queues."""
@@ -141,14 +133,11 @@ class PullEngine:
         if missing:
             raise ClientError(f"queue {missing[0]} cannot be read now; see the log for the reason")
 
-    async def stop(self, *, commit_all: bool) -> None:
-        """Stop all pulls; with `auto_commit`, commit what was polled."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+    async def stop(self) -> None:
+        """Stop all pulls; with `commit_at_stop`, commit what was polled."""
+        await self._end_tasks()
         await self.loops.stop()
-        if self._settings.auto_commit and commit_all:
+        if self.commit_at_stop:
             await self.commit()
         await self.queues.give_all_away()
 
@@ -235,21 +224,26 @@ class PullEngine:
             self.offsets.update(queue, offset, increase_only=False)
         await self.offsets.persist(list(due))
 
+    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Continue at other offsets in the queues that are read here."""
+        for queue, offset in offsets.items():
+            if queue in self.queues.table:
+                self.restart(queue, offset)
+        await self.commit()
+
 
 class PullConsumer(ConsumerBase):
     """Reads messages when it is asked to."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
+    _engine: PullEngine | None
 
     def __init__(
         self, group: str, settings: PullSettings | None = None, **options: Unpack[PullOptions]
     ) -> None:
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        self.settings = settings or PullSettings(**options)
+        self.settings = settings_of(PullSettings, settings, options)
         super().__init__(group, self.settings)
         self._assigned: dict[str, SubscriptionData] = {}
-        self._engine: PullEngine | None = None
         self._send_back: SendBack
 
     # Subscriptions and assignment.
@@ -265,14 +259,6 @@ class PullConsumer(ConsumerBase):
             if first:
                 self._engine.start_sharing()
             self._engine.rebalancer.trigger()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Stop reading a topic."""
-        wrapped = wrap_topic(self._namespace, topic)
-        self._subscriptions.pop(wrapped, None)
-        if self._engine is not None:
-            await self._engine.rebalancer.leave(wrapped)
-            await self._running_instance().heartbeats.send_to_all()
 
     async def assign(self, queues: Collection[MessageQueue], expression: Expression = ALL) -> None:
         """Read exactly these queues, whatever other members of the group read."""
@@ -308,48 +294,20 @@ class PullConsumer(ConsumerBase):
 
     # Lifecycle.
 
-    async def start(self) -> None:
-        """Join the group."""
-        self._begin_start()
-        settings = self.settings
-        instance = await join_instance(settings, self, keep_instance_name=settings.broadcasting)
-        try:
-            await self._announce(instance)
-            await self._start_trace(instance)
-        except BaseException:
-            await instance.remove_member(self)
-            raise
-        self._engine = PullEngine(
-            instance, self._group, settings, self._namespace, self._subscriptions, self._subscription_of
+    def _make_engine(self, instance: ClientInstance) -> PullEngine:
+        engine = PullEngine(
+            instance, self._group, self.settings, self._namespace, self._subscriptions, self._subscription_of
         )
-        self._send_back = SendBack(instance, self._engine.calls, self._group, settings, self._namespace)
-        self._instance = instance
-        self.state = ServiceState.RUNNING
-        self._engine.start()
-        if self._subscriptions:
-            self._engine.start_sharing()
+        self._send_back = SendBack(instance, engine.calls, self._group, self.settings, self._namespace)
+        return engine
 
-    async def stop(self) -> None:
-        """Leave the group; with `auto_commit`, commit what was polled."""
-        await self._stop(commit_all=True)
-
-    async def _stop(self, *, commit_all: bool) -> None:
-        if self.state is not ServiceState.RUNNING:
-            self.state = ServiceState.STOPPED
-            return
-        instance, engine = self._running_instance(), self._running()
-        self.state = ServiceState.STOPPED
-        await engine.stop(commit_all=commit_all)
-        await self._stop_trace()
-        await instance.remove_member(self)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stop(commit_all=kind is None)
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
+        if kind is not None and self._engine is not None:
+            self._engine.commit_at_stop = False
+        await self.stop()
 
     def _running(self) -> PullEngine:
-        self._running_instance()
+        super()._running()
         assert self._engine is not None
         return self._engine
 
@@ -384,15 +342,17 @@ class PullConsumer(ConsumerBase):
                 settings.consumer_timeout_when_suspend_ms if wait else settings.consumer_pull_timeout_ms
             )
             timeout_s = usual_ms / 1000
-        return await engine.pulls.pull(
+        subscription = subscription_of(inner.topic, expression, SystemClock().now_ms())
+        raw = await engine.pulls.pull_raw(
             inner,
-            subscription_of(inner.topic, expression, SystemClock().now_ms()),
+            subscription,
             offset,
             max_count,
             kind=PullKind.PULL,
             suspend_ms=settings.broker_suspend_max_time_ms if wait else 0,
             timeout_s=timeout_s,
         )
+        return raw.decode(inner, subscription, offset)
 
     async def send_back(self, message: StoredMessage, delay_level: int = 0) -> None:
         """Have a message delivered to the group again, through its retry topic."""
@@ -451,29 +411,6 @@ class PullConsumer(ConsumerBase):
 
     def topics(self) -> Collection[str]:
         return [*self._subscriptions, *self._assigned]
-
-    def route_changed(self, topic: str) -> None:
-        self.consumer_ids_changed()
-
-    def consumer_ids_changed(self) -> None:
-        if self._engine is not None and self._subscriptions:
-            self._engine.rebalancer.trigger()
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        engine = self._running()
-        for queue, offset in offsets.items():
-            if queue.topic == topic and queue in engine.queues.table:
-                engine.restart(queue, offset)
-        await engine.commit()
-
-    def status(self, topic: str) -> dict[MessageQueue, int]:
-        return self._running().offsets.snapshot(topic)
-
-    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
-        engine, instance = self._running(), self._running_instance()
-        namesrv = ";".join(instance.name_servers.addresses)
-        entry = self.heartbeat_entry()
-        return running_info(engine, self.settings, entry, namesrv, with_stacks=with_stacks)
 
     async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
         raise ClientError("a pull consumer has no listener", code=ResponseCode.SYSTEM_ERROR)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
-from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.client.names import unwrap
 from cometmq.client.subscription import is_tags
 from cometmq.model import message_properties as names
@@ -67,32 +68,21 @@ class PullPlan(msgspec.Struct, kw_only=True):
     """Whether too much is held over all queues."""
 
 
+@dataclass(eq=False, repr=False)
 class PullLoops:
     """Pulls the queues of one consumer."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        pulls: PullRequests,
-        plan: PullPlan,
-        offsets: OffsetStore,
-        subscription_of: Callable[[str], SubscriptionData | None],
-        sink: Sink,
-        correct: Callable[[ProcessQueue, int], Awaitable[None]],
-        statistics: ConsumeStatistics,
-        namespace: str,
-    ) -> None:
-        self._instance = instance
-        self._pulls = pulls
-        self._plan = plan
-        self._offsets = offsets
-        self._subscription_of = subscription_of
-        self._sink = sink
-        self._correct = correct
-        self._statistics = statistics
-        self._namespace = namespace
-        self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self.paused = False
+    _instance: ClientInstance
+    _pulls: PullRequests
+    _plan: PullPlan
+    _offsets: OffsetStore
+    _subscription_of: Callable[[str], SubscriptionData | None]
+    _sink: Sink
+    _correct: Callable[[ProcessQueue, int], Awaitable[None]]
+    _statistics: ConsumeStatistics
+    _namespace: str
+    _tasks: dict[ProcessQueue, asyncio.Task[None]] = field(default_factory=dict)
+    paused: bool = False
 
     def begin(self, pq: ProcessQueue, offset: int) -> None:
         """Pull this queue from the offset until it is dropped."""
@@ -168,7 +158,7 @@ class PullLoops:
             return None
         plan = self._plan
         began = time.perf_counter()
-        reply = await self._pulls.pull(
+        raw = await self._pulls.pull_raw(
             queue,
             subscription,
             offset,
@@ -184,6 +174,7 @@ class PullLoops:
             return None
         if self.paused or pq.paused:
             return offset  # pulled before the pause; it is pulled again afterwards
+        reply = raw.decode(queue, subscription, offset)
         self._statistics.of(queue.topic).count_pull(len(reply.messages), time.perf_counter() - began)
         if reply.offset_illegal:
             log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +60,19 @@ class RawPull(msgspec.Struct, frozen=True):
     """Added to the offsets in the records, which differ from the queue's for static topics."""
     body: Body
 
+    def decode(self, queue: MessageQueue, subscription: SubscriptionData, offset: int) -> PullReply:
+        """The messages of the queue that match; the pull began at `offset`."""
+        next_offset = self.next_offset
+        messages: Sequence[StoredMessage] = ()
+        if self.code == ResponseCode.SUCCESS:
+            tags, delta = subscription.tags_set, self.offset_delta
+            messages, error = decode_pulled(self.body, queue, tags, offset_delta=delta)
+            if error is not None:
+                next_offset = (messages[-1].queue_offset if messages else offset) + 1
+                log.error("a message of %s cannot be read, going on at %d: %s", queue, next_offset, error)
+        offset_illegal = self.code == ResponseCode.PULL_OFFSET_MOVED
+        return PullReply(messages, next_offset, self.min_offset, self.max_offset, offset_illegal)
+
 
 class PullReply(msgspec.Struct, frozen=True):
     """The messages of a pull."""
@@ -71,47 +85,18 @@ class PullReply(msgspec.Struct, frozen=True):
     """The queue has no such offset; `next_offset` is the nearest one."""
 
 
+@dataclass(eq=False, repr=False)
 class PullRequests:
     """Pull requests of one group."""
 
-    def __init__(self, instance: ClientInstance, calls: BrokerCalls, group: str) -> None:
-        self._instance = instance
-        self._calls = calls
-        self._group = group
-        self._advised: dict[MessageQueue, int] = {}
+    _instance: ClientInstance
+    _calls: BrokerCalls
+    _group: str
+    _advised: dict[MessageQueue, int] = field(default_factory=dict)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer read."""
         self._advised.pop(queue, None)
-
-    async def pull(
-        self,
-        queue: MessageQueue,
-        subscription: SubscriptionData,
-        offset: int,
-        max_count: int,
-        *,
-        kind: PullKind,
-        commit_offset: int = 0,
-        suspend_ms: int = 0,
-        timeout_s: float,
-        with_subscription: bool = False,
-        max_bytes: int | None = None,
-    ) -> PullReply:
-        """Pull messages from the offset; with `suspend_ms`, a broker that has none waits that long."""
-        raw = await self.pull_raw(
-            queue,
-            subscription,
-            offset,
-            max_count,
-            kind=kind,
-            commit_offset=commit_offset,
-            suspend_ms=suspend_ms,
-            timeout_s=timeout_s,
-            with_subscription=with_subscription,
-            max_bytes=max_bytes,
-        )
-        return _read(raw, queue, subscription, offset)
 
     async def pull_raw(
         self,
@@ -128,7 +113,11 @@ class PullRequests:
         max_bytes: int | None = None,
         bulk: bool | None = None,
     ) -> RawPull:
-        """Pull without decoding the records; with `bulk`, a CometMQ broker returns many more at once."""
+        """Pull messages from the offset.
+
+        With `suspend_ms`, a broker that has none waits that long. With `bulk`, a CometMQ broker returns many
+        more at once.
+        """
         address, is_replica = await self._calls.address_of(queue, self._advised.get(queue, MASTER_ID))
         if not is_tags(subscription):
             self._check_can_filter(address, subscription)
@@ -174,24 +163,6 @@ class PullRequests:
             raise ClientError(
                 f"the broker at {address} is too old to filter by {subscription.expression_type}; use tags"
             )
-
-
-def _read(raw: RawPull, queue: MessageQueue, subscription: SubscriptionData, offset: int) -> PullReply:
-    next_offset = raw.next_offset
-    messages: Sequence[StoredMessage] = ()
-    if raw.code == ResponseCode.SUCCESS:
-        tags, delta = subscription.tags_set, raw.offset_delta
-        messages, error = decode_pulled(raw.body, queue, tags, offset_delta=delta)
-        if error is not None:
-            next_offset = (messages[-1].queue_offset if messages else offset) + 1
-            log.error("a message of %s cannot be read, going on at %d: %s", queue, next_offset, error)
-    return PullReply(
-        messages,
-        next_offset,
-        raw.min_offset,
-        raw.max_offset,
-        offset_illegal=raw.code == ResponseCode.PULL_OFFSET_MOVED,
-    )
 
 
 _ANSWERS: Final = frozenset(

@@ -15,37 +15,33 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar, Unpack, overload
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues, QueueLocks
-from cometmq.client.consumer.base import ConsumerBase, ConsumerEngine
-from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.base import ConsumerBase
 from cometmq.client.consumer.concurrent import ConcurrentConsumption
+from cometmq.client.consumer.engine import ConsumerEngine
 from cometmq.client.consumer.listener import Listener, ListenerFunction
 from cometmq.client.consumer.offset_store import StartOffsets, offset_store
 from cometmq.client.consumer.orderly import OrderedConsumption
-from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
+from cometmq.client.consumer.process_queue import Thresholds
 from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
 from cometmq.client.consumer.pull_request import PullKind, PullRequests
 from cometmq.client.consumer.rebalance import Rebalancer
-from cometmq.client.consumer.running_info import ConsumeStatistics, consume_directly, running_info
+from cometmq.client.consumer.running_info import consume_directly
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import MIB, UNLIMITED, PushOptions, PushSettings
-from cometmq.client.instance.instance import ClientInstance, join_instance
-from cometmq.client.names import wrap_topic
-from cometmq.client.settings import ServiceState
+from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.settings import settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.hooks import TracedListener
 from cometmq.model.errors import ClientError, CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult
 from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
-
-if TYPE_CHECKING:
-    from cometmq.client.instance.instance import ClientInstance
 
 log = logging.getLogger("cometmq.client")
 
@@ -59,22 +55,11 @@ F = TypeVar("F", bound=ListenerFunction)
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Consumption(Protocol):
-    """Consumes messages."""
-
-    def submit(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None: ...
-
-    def is_busy(self, pq: ProcessQueue) -> bool: ...
-
-    def send_back_expired(self) -> None: ...
-
-    def withdraw(self) -> None: ...
-
-    async def stop(self, timeout_s: float) -> bool: ...
-
-
-class PushEngine:
+class PushEngine(ConsumerEngine):
     """The engine of one push consumer."""
+
+    queues: AssignedQueues
+    loops: PullLoops
 
     def __init__(
         self,
@@ -85,10 +70,9 @@ class PushEngine:
         subscriptions: Mapping[str, SubscriptionData],
         listener_of: Callable[[str], Listener | None],
     ) -> None:
+        super().__init__(instance)
         self._settings = settings
-        self.started_ms = instance.clock.now_ms()
-        self.statistics = ConsumeStatistics()
-        calls = BrokerCalls(instance)
+        calls = self.calls
         pulls = PullRequests(instance, calls, group)
         self.offsets = offset_store(instance.client_id, group, settings, calls)
         starts = StartOffsets(self.offsets, calls, settings, self.started_ms)
@@ -109,15 +93,12 @@ class PushEngine:
         if settings.ordered and not settings.broadcasting:
             self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
         self.send_back = SendBack(instance, calls, group, settings, namespace)
-        self.consumption: Consumption
+        self.consumption: OrderedConsumption | ConcurrentConsumption
+        parts = (group, settings, self.send_back, listener_of, self.statistics, self.offsets)
         if settings.ordered:
-            self.consumption = OrderedConsumption(
-                group, settings, self.offsets, self.send_back, self.queues.locks, listener_of, self.statistics
-            )
+            self.consumption = OrderedConsumption(*parts, self.queues.locks)
         else:
-            self.consumption = ConcurrentConsumption(
-                group, settings, self.offsets, self.send_back, listener_of, self.statistics
-            )
+            self.consumption = ConcurrentConsumption(*parts)
         self.loops = self.queues.loops = PullLoops(
             instance,
             pulls,
@@ -129,7 +110,6 @@ class PushEngine:
             self.statistics,
             namespace,
         )
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _plan(self) -> PullPlan:
         settings = self._settings
@@ -154,14 +134,6 @@ class PushEngine:
             self.thresholds.count = max(1, settings.pull_threshold_for_topic // queues)
         if settings.pull_threshold_size_for_topic_mib != UNLIMITED:
             self.thresholds.size_bytes = max(1, settings.pull_threshold_size_for_topic_mib // queues) * MIB
-
-    def start(self) -> None:
-        """Start to rebalance and pull."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self.rebalancer.run()),
-            loop.create_task(self._housekeeping()),
-        ]
 
     async def _housekeeping(self) -> None:
         persist_s = self._settings.persist_consumer_offset_interval_ms / 1000
@@ -192,10 +164,7 @@ class PushEngine:
     async def stop(self) -> None:
         """Wait for running listeners; waiting messages stay with the brokers."""
         self.consumption.withdraw()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._end_tasks()
         await self.loops.stop()
         if not await self.consumption.stop(self._settings.stop_timeout_ms / 1000):
             log.warning("a listener was still busy when its consumer stopped; its messages come again")
@@ -210,12 +179,9 @@ class PushConsumer(ConsumerBase):
     def __init__(
         self, group: str, settings: PushSettings | None = None, **options: Unpack[PushOptions]
     ) -> None:
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        self.settings = settings or PushSettings(**options)
+        self.settings = settings_of(PushSettings, settings, options)
         super().__init__(group, self.settings)
         self._listeners: dict[str, Listener] = {}
-        self._engine: ConsumerEngine | None = None
 
     # Subscriptions.
 
@@ -253,12 +219,8 @@ class PushConsumer(ConsumerBase):
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
-        wrapped = wrap_topic(self._namespace, topic)
-        self._subscriptions.pop(wrapped, None)
         self._listeners.pop(topic, None)
-        if self._instance is not None and self._engine is not None:
-            await self._engine.rebalancer.leave(wrapped)
-            await self._instance.heartbeats.send_to_all()
+        await super().unsubscribe(topic)
 
     # Lifecycle.
 
@@ -266,21 +228,9 @@ class PushConsumer(ConsumerBase):
         """Join the group and start reading."""
         if not self._subscriptions:
             raise ClientError("the consumer reads nothing; subscribe to a topic before starting it")
-        self._begin_start()
         for topic in self._retry_topics():
             self._subscriptions[topic] = subscription_of(topic, ALL, 0)
-        broadcasting = self.settings.broadcasting
-        instance = await join_instance(self.settings, self, keep_instance_name=broadcasting)
-        try:
-            await self._announce(instance)
-            await self._start_trace(instance, self._consume_timeout_ms())
-        except BaseException:
-            await instance.remove_member(self)
-            raise
-        self._engine = self._make_engine(instance)
-        self._instance = instance
-        self.state = ServiceState.RUNNING
-        self._engine.start()
+        await super().start()
 
     def _retry_topics(self) -> list[str]:
         return [] if self.settings.broadcasting else [retry_topic(self._group)]
@@ -292,17 +242,6 @@ class PushConsumer(ConsumerBase):
         return PushEngine(
             instance, self._group, self.settings, self._namespace, self._subscriptions, self._listener_of
         )
-
-    async def stop(self) -> None:
-        """Wait for running listeners, then leave the group; a second call does nothing."""
-        if self.state is not ServiceState.RUNNING:
-            self.state = ServiceState.STOPPED
-            return
-        instance, engine = self._running_instance(), self._running()
-        self.state = ServiceState.STOPPED
-        await engine.stop()
-        await self._stop_trace()
-        await instance.remove_member(self)
 
     def _listener_of(self, topic: str) -> Listener | None:
         listener = self._listeners.get(topic)
@@ -343,34 +282,7 @@ class PushConsumer(ConsumerBase):
             if queue.topic != retries and not pq.dropped
         }
 
-    def _running(self) -> ConsumerEngine:
-        self._running_instance()
-        assert self._engine is not None
-        return self._engine
-
-    # For the client instance and brokers.
-
-    def route_changed(self, topic: str) -> None:
-        if topic in self._subscriptions:
-            self.consumer_ids_changed()
-
-    def consumer_ids_changed(self) -> None:
-        if self._engine is not None:
-            self._engine.rebalancer.trigger()
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        await self._running().reset(
-            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
-        )
-
-    def status(self, topic: str) -> dict[MessageQueue, int]:
-        return self._running().offsets.snapshot(topic)
-
-    async def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
-        engine = self._running()
-        namesrv = ";".join(self._running_instance().name_servers.addresses)
-        entry = self.heartbeat_entry()
-        return running_info(engine, self.settings, entry, namesrv, with_stacks=with_stacks)
+    # For brokers.
 
     async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
         self._running()

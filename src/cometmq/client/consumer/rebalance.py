@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
@@ -31,27 +32,19 @@ Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 """Sets the queues of a topic that this member reads; False if that is not settled yet."""
 
 
+@dataclass(eq=False, repr=False)
 class Rebalancer:
     """Rebalances one consumer."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        calls: BrokerCalls,
-        group: str,
-        settings: ConsumerSettings,
-        topics: Callable[[], Collection[str]],
-        apply: Apply,
-    ) -> None:
-        self._instance = instance
-        self._calls = calls
-        self._group = group
-        self._settings = settings
-        self._topics = topics
-        self._apply = apply
-        self._wanted = asyncio.Event()
-        self._changing = asyncio.Lock()
-        self._suspended = False
+    _instance: ClientInstance
+    _calls: BrokerCalls
+    _group: str
+    _settings: ConsumerSettings
+    _topics: Callable[[], Collection[str]]
+    _apply: Apply
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _suspended: bool = field(default=False, init=False)
 
     def trigger(self) -> None:
         """Rebalance soon."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
@@ -35,23 +36,15 @@ _FIRST_RETRY_LEVEL: Final = 3
 _TEMPLATE_QUEUES: Final = 4
 
 
+@dataclass(eq=False, repr=False)
 class SendBack:
     """Sends back messages of one group."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        calls: BrokerCalls,
-        group: str,
-        settings: ConsumerSettings,
-        namespace: str,
-    ) -> None:
-        self._instance = instance
-        self._calls = calls
-        self._group = group
-        self._max_times = settings.send_back_limit
-        self._namespace = namespace
-        self._unit_mode = settings.unit_mode
+    _instance: ClientInstance
+    _calls: BrokerCalls
+    _group: str
+    _settings: ConsumerSettings
+    _namespace: str
 
     async def give_back(self, message: StoredMessage, queue: MessageQueue, delay_level: int) -> bool:
         """Have a message delivered again; False if neither way worked."""
@@ -71,8 +64,8 @@ class SendBack:
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
             origin_topic=wrap_topic(self._namespace, message.topic),
-            unit_mode=self._unit_mode,
-            max_reconsume_times=self._max_times,
+            unit_mode=self._settings.unit_mode,
+            max_reconsume_times=self._settings.send_back_limit,
             target_broker_name=queue.broker_name,
         )
         await self._instance.remoting.call_ok(
@@ -96,9 +89,6 @@ class SendBack:
             if not queues:
                 raise RouteNotFoundError(f"no queue of {topic} can be sent to")
             queue = random.choice(queues)
-            address = routes.master_of(queue.broker_name)
-            if address is None:
-                raise RouteNotFoundError(f"the master of {queue.broker_name} is not known")
             header = SendMessageRequestV2(
                 producer_group=INNER_PRODUCER_GROUP,
                 topic=topic,
@@ -110,13 +100,13 @@ class SendBack:
                 flag=message.flag,
                 properties=format_properties(properties),
                 reconsume_times=message.reconsume_times + 1,
-                unit_mode=self._unit_mode,
-                max_reconsume_times=self._max_times,
+                unit_mode=self._settings.unit_mode,
+                max_reconsume_times=self._settings.send_back_limit,
                 batch=False,
                 broker_name=queue.broker_name,
             )
             await self._instance.remoting.call_ok(
-                address,
+                routes.need_master(queue.broker_name),
                 RequestCode.SEND_MESSAGE_V2,
                 header,
                 body=message.body,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.client.consumer.allocation import AllocationStrategy, Averagely
-from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least
+from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least, check_at_most
 from cometmq.model.errors import SettingsError
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
@@ -105,8 +105,8 @@ class PushSettings(ConsumerSettings, frozen=True, kw_only=True):
         check_at_least(self, 1, "consume_concurrently_max_span")
         check_at_least(self, 0, "wait_between_pulls_ms")
         check_at_least(self, UNLIMITED, "pull_threshold_for_topic", "pull_threshold_size_for_topic_mib")
-        for name in ("consume_message_batch_max_size", "pull_batch_size"):
-            _check_batch(self, name)
+        check_at_least(self, 1, "consume_message_batch_max_size", "pull_batch_size")
+        check_at_most(self, MAX_BATCH, "consume_message_batch_max_size", "pull_batch_size")
 
 
 class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
@@ -125,20 +125,13 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_batch(self, "pull_batch_size")
+        check_at_least(self, 1, "pull_batch_size", "pull_threshold_for_all", "consume_max_span")
         check_at_least(self, 1_000, "auto_commit_interval_ms")
-        check_at_least(self, 1, "pull_threshold_for_all", "consume_max_span")
+        check_at_most(self, MAX_BATCH, "pull_batch_size")
         if self.consumer_timeout_when_suspend_ms < self.broker_suspend_max_time_ms:
             raise SettingsError(
                 "consumer_timeout_when_suspend_ms has to be longer than broker_suspend_max_time_ms"
             )
-
-
-def _check_batch(settings: ConsumerSettings, name: str) -> None:
-    check_at_least(settings, 1, name)
-    value = getattr(settings, name)
-    if value > MAX_BATCH:
-        raise SettingsError(f"{name} is {value}; at most {MAX_BATCH} are possible")
 
 
 def _check_choice(settings: ConsumerSettings, name: str, kind: type[MessageModel | ConsumeFromWhere]) -> None:

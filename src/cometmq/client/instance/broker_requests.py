@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cometmq.client.producer.request_reply import PendingReplies, reply_message
@@ -39,20 +40,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.client")
 
 
+@dataclass(eq=False, repr=False)
 class BrokerRequests:
     """The handlers of one client instance."""
 
-    def __init__(
-        self,
-        find_consumer: Callable[[str], ConsumerMember | None],
-        find_transactions: Callable[[str], TransactionMember | None],
-        replies: PendingReplies,
-        clock: Clock,
-    ) -> None:
-        self._find_consumer = find_consumer
-        self._find_transactions = find_transactions
-        self._replies = replies
-        self._clock = clock
+    _find_consumer: Callable[[str], ConsumerMember | None]
+    _find_transactions: Callable[[str], TransactionMember | None]
+    _replies: PendingReplies
+    _clock: Clock
 
     def _consumer(self, group: str) -> ConsumerMember:
         consumer = self._find_consumer(group)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cometmq.client.instance.routes import Routes
@@ -36,29 +37,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("cometmq.client")
 
 
+@dataclass(eq=False, repr=False)
 class Heartbeats:
     """Sends the heartbeats of one client instance."""
 
-    def __init__(
-        self,
-        client_id: str,
-        remoting: RemotingClient,
-        routes: Routes,
-        members: Callable[[], Collection[GroupMember]],
-        *,
-        short_ones: bool = False,
-        timeout_s: float = 3.0,
-    ) -> None:
-        self._client_id = client_id
-        self._remoting = remoting
-        self._routes = routes
-        self._members = members
-        self._short_ones = short_ones
-        self._timeout_s = timeout_s
-        self._confirmed: dict[str, int] = {}  # the confirmed fingerprint, by address
-        self._lock = asyncio.Lock()
-        self.versions: dict[str, int] = {}
-        """The version of each broker that has responded, by address."""
+    _client_id: str
+    _remoting: RemotingClient
+    _routes: Routes
+    _members: Callable[[], Collection[GroupMember]]
+    _short_ones: bool
+    _timeout_s: float
+    _confirmed: dict[str, int] = field(default_factory=dict)
+    """The confirmed fingerprint, by address."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    versions: dict[str, int] = field(default_factory=dict)
+    """The version of each broker that has responded, by address."""
 
     async def send_to_all(self) -> None:
         """Send to all brokers; returns when all have responded or failed."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
 
 from cometmq.client.instance.broker_requests import BrokerRequests
@@ -33,9 +33,6 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.session import UnregisterClientRequest
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("cometmq.client")
 
@@ -121,8 +118,8 @@ class ClientInstance:
             self.remoting,
             self.routes,
             self._members.values,
-            short_ones=settings.use_heartbeat_v2,
-            timeout_s=settings.call_timeout_s,
+            settings.use_heartbeat_v2,
+            settings.call_timeout_s,
         )
         self.message_ids = MessageIds(settings.client_ip, self.clock)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -13,6 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 import msgspec
 
 from cometmq.client.instance.name_servers import NameServers
-from cometmq.model.errors import CometError, ResponseError, StateError
+from cometmq.model.errors import CometError, ResponseError, RouteNotFoundError, StateError
 from cometmq.model.java_numbers import natural_int
 from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
@@ -96,6 +97,13 @@ class Routes:
             await self.refresh(topic)
             known = self._topics.get(topic)
         return None if known is None or known.from_template else known.route
+
+    async def any_broker(self, topic: str) -> Mapping[int, str] | None:
+        """The addresses of one of a topic's brokers, by broker id; None if no broker is known."""
+        route = await self.of(topic)
+        found = route.broker_datas if route is not None else ()
+        brokers = [broker.broker_addrs for broker in found if broker.broker_addrs]
+        return random.choice(brokers) if brokers else None
 
     async def for_publishing(self, topic: str, template_queue_nums: int) -> TopicQueues | None:
         """The queues to send to; for a topic that does not exist yet, those that it will get."""
@@ -220,6 +228,13 @@ class Routes:
     def master_of(self, broker_name: str) -> str | None:
         """The address of the master."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def need_master(self, broker_name: str) -> str:
+        """The address of the master; raises if it is not known."""
+        address = self.master_of(broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"the master of broker {broker_name} is not known")
+        return address
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
         """The address to read from, and whether it is a replica: the wanted one, the next, or any."""

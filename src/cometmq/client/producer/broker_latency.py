@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -99,20 +100,14 @@ class BrokerFaults:
             fault.reachable = True
 
 
+@dataclass(eq=False, repr=False)
 class FaultDetector:
     """Sends a small request to unreachable brokers from time to time; any response counts."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        faults: BrokerFaults,
-        settings: ProducerSettings,
-        topics: Callable[[], Collection[str]],
-    ) -> None:
-        self._instance = instance
-        self._faults = faults
-        self._settings = settings
-        self._topics = topics
+    _instance: ClientInstance
+    _faults: BrokerFaults
+    _settings: ProducerSettings
+    _topics: Callable[[], Collection[str]]
 
     async def run(self) -> None:
         while True:

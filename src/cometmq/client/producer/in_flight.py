@@ -18,6 +18,7 @@ from typing import Any
 
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.model.errors import CallTimeoutError, CometError, TooManyRequestsError
+from cometmq.remoting.calls import never_sent
 
 log = logging.getLogger("cometmq.client")
 
@@ -72,8 +73,7 @@ class InFlight:
                     f"{self.messages} messages ({self.bytes} bytes) were under way the whole time; "
                     "send slower, or allow more in flight"
                 )
-                late.maybe_applied = False
-                raise late from None
+                raise never_sent(late) from None
             raise
 
     def leave(self, size: int) -> None:
@@ -102,6 +102,19 @@ class InFlight:
             await asyncio.shield(self._idle)
 
 
+def run_callback(callback: Callback, receipt: SendReceipt | None, error: BaseException | None) -> None:
+    """Call back with the receipt or the error of a send."""
+    try:
+        if receipt is not None:
+            callback(receipt)
+        elif isinstance(error, CometError):
+            callback(error)
+        else:
+            log.error("a send failed in a way that it should not", exc_info=error)
+    except Exception:
+        log.exception("the callback of a send failed")
+
+
 class BackgroundSends:
     """The background sends of one producer."""
 
@@ -128,15 +141,8 @@ class BackgroundSends:
         if task.cancelled():
             return
         error = task.exception()
-        if callback is None:
-            return
-        if error is not None and not isinstance(error, CometError):
-            log.error("a send failed in a way that it should not", exc_info=error)
-            return
-        try:
-            callback(error if error is not None else task.result())
-        except Exception:
-            log.exception("the callback of a send failed")
+        if callback is not None:
+            run_callback(callback, None if error is not None else task.result(), error)
 
     async def all_ended(self) -> None:
         """Wait for all of them."""

@@ -42,7 +42,7 @@ class PreencodedProducer(Producer):
 
     async def write_queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic that can be written to."""
-        self._running()
+        self._running_instance()
         found = await self._topics.find(topic, self._loop.time() + self._timeout_s)
         return found.queues
 
@@ -50,7 +50,7 @@ class PreencodedProducer(Producer):
         self, topic: str, request: SendRequest, queue: MessageQueue | None = None
     ) -> SendReceipt:
         """Send to a queue, or round-robin; only then is another broker tried after a failure."""
-        self._running()
+        self._running_instance()
         deadline = self._loop.time() + self._timeout_s
         found = await self._topics.find(topic, deadline)
         return await self._sender.send(found, request, deadline, queue)
@@ -66,7 +66,9 @@ class PreencodedProducer(Producer):
         request = SendRequest(b"", describe_records(0, keyed=False), "", 0, code=OwnRequestCode.SEND_RECORDS)
         address = self._address(queue.broker_name)
         fields = self._sender.fields(queue.topic, queue, queue.broker_name, request)
-        answer = await self._running().remoting.call(address, request.code, fields, timeout_s=self._timeout_s)
+        answer = await self._running_instance().remoting.call(
+            address, request.code, fields, timeout_s=self._timeout_s
+        )
         return answer.code == ResponseCode.MESSAGE_ILLEGAL
 
     async def standings(self, topic: str, query: str, partition: int) -> dict[str, StandingResponse]:
@@ -82,7 +84,7 @@ class PreencodedProducer(Producer):
 
     async def _noted_brokers(self, topic: str) -> set[str]:
         """The brokers that exactly-once writers of a topic have ever used."""
-        answer = await self._running().name_servers.call(
+        answer = await self._running_instance().name_servers.call(
             RequestCode.GET_KV_CONFIG,
             GetKVConfigRequest(namespace=BROKERS_NAMESPACE, key=topic),
             timeout_s=self._timeout_s,
@@ -94,7 +96,7 @@ class PreencodedProducer(Producer):
         return set(filter(None, (answer.header(GetKVConfigResponse).value or "").split(",")))
 
     async def _note_brokers(self, topic: str, brokers: Sequence[str]) -> None:
-        instance = self._running()
+        instance = self._running_instance()
         header = PutKVConfigRequest(namespace=BROKERS_NAMESPACE, key=topic, value=",".join(brokers))
         for address in instance.name_servers.addresses:
             await instance.remoting.call_ok(
@@ -104,7 +106,7 @@ class PreencodedProducer(Producer):
     async def standing(self, broker_name: str, header: StandingRequest) -> StandingResponse:
         """The last position of a writer sequence at one broker."""
         address = self._address(broker_name)
-        answer = await self._running().remoting.call(
+        answer = await self._running_instance().remoting.call(
             address, OwnRequestCode.GET_STANDING, header, timeout_s=self._timeout_s
         )
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -121,7 +123,7 @@ class PreencodedProducer(Producer):
     async def send_once(self, broker_name: str, header: SendOnceRequest, body: Body) -> SendOnceResponse:
         """Send messages of a writer sequence to a broker; returns its last position there."""
         address = self._address(broker_name)
-        answer = await self._running().remoting.call(
+        answer = await self._running_instance().remoting.call(
             address, OwnRequestCode.SEND_ONCE, header, body=body, timeout_s=self._timeout_s
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -129,7 +131,7 @@ class PreencodedProducer(Producer):
         return answer.header(SendOnceResponse)
 
     def _address(self, broker_name: str) -> str:
-        instance = self._running()
+        instance = self._running_instance()
         address = instance.routes.master_of(broker_name)
         if address is None:
             instance.refresh_soon()

@@ -1,7 +1,7 @@
 """The producer: sends messages, in asyncio.
 
 Rules kept here:
-- A producer is made, started once and stopped once. Any number of tasks of its event loop may use it.
+- Any number of tasks of its event loop may use one producer.
 - The timeout of a send covers everything: finding the route, waiting for room, connecting, and all attempts.
 - Messages in flight are limited in number and bytes; further sends wait in line within their timeout.
 - A stop takes no new sends and waits for those in flight.
@@ -17,14 +17,13 @@ import asyncio
 import binascii
 from base64 import urlsafe_b64decode
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 import msgspec
 
-from cometmq.client.instance.instance import ClientInstance, ForkGuard, join_instance
-from cometmq.client.instance.members import MemberKind
-from cometmq.client.names import check_group, check_topic, unwrap, wrap_group, wrap_topic
+from cometmq.client.instance.group_client import GroupClient
+from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.names import check_topic, unwrap, wrap_topic
 from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
 from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFlight
 from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
@@ -32,7 +31,7 @@ from cometmq.client.producer.request_reply import await_reply, reply_fields, req
 from cometmq.client.producer.send_request import SendRequest, SendRequestBuilder, SystemFields, check_batch
 from cometmq.client.producer.sender import Sender, SendReceipt, receipts_of_batch
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
-from cometmq.client.settings import ServiceState, namespace_of
+from cometmq.client.settings import ServiceState, settings_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ProducerTrace
 from cometmq.model.errors import (
@@ -40,8 +39,6 @@ from cometmq.model.errors import (
     ClientError,
     CometError,
     PartialBatchError,
-    RouteNotFoundError,
-    StateError,
 )
 from cometmq.model.message import Message, StoredMessage
 from cometmq.model.message_properties import CORRELATION_ID
@@ -57,29 +54,22 @@ LARGE_BODY: Final = 64 * 1024
 _HANDLE_VERSION: Final = "v1"
 
 
-class Producer:
+class Producer(GroupClient):
     """Sends messages to brokers."""
 
-    kind: Final[MemberKind] = "producer"
+    kind = "producer"
 
     def __init__(
         self, group: str, settings: ProducerSettings | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        check_group(group)
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        self.settings = settings or ProducerSettings(**options)
-        self.state = ServiceState.CREATED
-        self._namespace = namespace_of(self.settings)
-        self._group = wrap_group(self._namespace, group)
-        self._fork_guard = ForkGuard()
+        self.settings = settings_of(ProducerSettings, settings, options)
+        super().__init__(group, self.settings)
         self._timeout_s = self.settings.send_timeout_ms / 1000
         self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._background = BackgroundSends(self.settings.max_in_flight_messages)
         self._registered_topics: set[str] = set()
         """Topics whose brokers have to know this producer even if it never sends to them."""
         self._trace: ProducerTrace | None = None
-        self._instance: ClientInstance | None = None
         self._topics: PublishTopics
         self._sender: Sender
         self._builder: SendRequestBuilder
@@ -87,21 +77,9 @@ class Producer:
 
     # Lifecycle.
 
-    @property
-    def group(self) -> str:
-        return self._group
-
-    @property
-    def client_id(self) -> str:
-        """The id of the running client."""
-        return self._running().client_id
-
     async def start(self) -> None:
         """Join the client instance; a broker is connected when the first message goes to it."""
-        if self.state is not ServiceState.CREATED:
-            raise StateError(f"the producer is {self.state.value}; make a new one")
-        self._fork_guard.check()
-        self.state = ServiceState.START_FAILED
+        self._begin_start()
         self._topics = PublishTopics(self._namespace, self.settings.default_topic_queue_nums)
         instance = await join_instance(self.settings, self)
         self._topics.routes = instance.routes
@@ -145,21 +123,6 @@ class Producer:
             await self._trace.dispatcher.stop()
         await instance.remove_member(self)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def _running(self) -> ClientInstance:
-        if self.state is not ServiceState.RUNNING or self._instance is None:
-            raise StateError(f"the producer is {self.state.value}; use it between start and stop")
-        self._fork_guard.check()
-        return self._instance
-
     # Sending.
 
     async def send(
@@ -176,14 +139,13 @@ class Producer:
         It goes to `queue`, to the queue that `selector(queues, message, selector_arg)` chooses, to the queue
         of its sharding key, or else round-robin. Only a round-robin send is retried on another broker.
         """
-        self._running()
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        self._running_instance()
         return await self._send(message, timeout_s, queue, selector, selector_arg)
 
     async def _send(
         self,
         message: Message,
-        timeout_s: float,
+        timeout_s: float | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: object = None,
@@ -191,7 +153,7 @@ class Producer:
         first_at: str | None = None,
     ) -> SendReceipt:
         """Send a message, first to the broker named `first_at`, if any."""
-        deadline = self._loop.time() + timeout_s
+        deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         size = len(message.body)
         if not self._in_flight.enter_at_once(size):
             await self._in_flight.enter(size, deadline)
@@ -240,7 +202,7 @@ class Producer:
         The requests are sent one after the other, to one queue only if it is chosen. If a later one fails,
         `PartialBatchError` has the receipts of the earlier ones.
         """
-        self._running()
+        self._running_instance()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         check_batch(messages)
         size = sum(len(message.body) for message in messages)
@@ -277,7 +239,7 @@ class Producer:
         selector_arg: object = None,
     ) -> None:
         """Send a message without a response; returns when it is on its way."""
-        self._running()
+        self._running_instance()
         deadline = self._loop.time() + self._timeout_s
         size = len(message.body)
         await self._in_flight.enter(size, deadline)
@@ -298,7 +260,7 @@ class Producer:
         The options are those of `send`. With `max_in_flight_messages` background sends in flight, a further
         one is refused (`TooManyRequestsError`).
         """
-        self._running()
+        self._running_instance()
         self._background.check_room()
         return self._background.begin(self.send(message, **options), callback)
 
@@ -318,7 +280,7 @@ class Producer:
         `CallTimeoutError` says that the message was sent, but no reply came in time. With
         `max_pending_requests` waiting, a further one is refused (`TooManyRequestsError`).
         """
-        instance = self._running()
+        instance = self._running_instance()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = self._loop.time() + timeout_s
         system = request_fields(instance.client_id, timeout_s)
@@ -332,7 +294,7 @@ class Producer:
     async def _await_replies_to(self, topic: str, deadline: float) -> None:
         """Register at every broker of the topic's clusters: any of them may bring the reply."""
         found = await self._topics.find(topic, deadline)
-        known = self._running().routes.known(found.topic)
+        known = self._running_instance().routes.known(found.topic)
         clusters = {broker.cluster for broker in known.route.broker_datas} if known is not None else set()
         wanted = set(map(reply_topic, clusters)) - self._registered_topics
         if not wanted:
@@ -347,7 +309,7 @@ class Producer:
 
     async def _register_at_brokers(self, topics: Collection[str]) -> None:
         """Have the brokers of these topics know this producer, to send it replies and check-backs."""
-        instance = self._running()
+        instance = self._running_instance()
         for topic in topics:
             await instance.routes.of(topic)
         self._registered_topics.update(topics)
@@ -367,10 +329,9 @@ class Producer:
 
         Any other message is refused with a `ClientError`; a `SendError` says that nobody waits any more.
         """
-        self._running()
+        self._running_instance()
         topic, system = reply_fields(message)
         answer = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         # The request came to this broker, so the waiting client is known there.
         return await self._send(answer, timeout_s, system=system, first_at=message.broker_name)
 
@@ -382,14 +343,12 @@ class Producer:
         A `ResponseError` says that the broker refuses: the message is due, or recalls are switched off
         (`recallMessageEnable`).
         """
-        instance = self._running()
+        instance = self._running_instance()
         check_topic(topic)
         broker_name, msg_id = _read_handle(handle)
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         await self._topics.find(topic, deadline)
-        address = instance.routes.master_of(broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"the master of {broker_name}, which has the message, is not known")
+        address = instance.routes.need_master(broker_name)
         header = RecallMessageRequest(
             producer_group=self._group,
             topic=wrap_topic(self._namespace, topic),
@@ -411,7 +370,7 @@ class Producer:
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> Sequence[MessageQueue]:
         """The queues of a topic that messages can be sent to."""
-        self._running()
+        self._running_instance()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         found = await self._topics.find(topic, deadline)
         return [self._topics.plain(queue) for queue in found.queues]

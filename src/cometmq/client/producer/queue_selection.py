@@ -25,6 +25,7 @@ from cometmq.model.errors import CallTimeoutError, MessageError, RouteNotFoundEr
 from cometmq.model.message import Message
 from cometmq.model.names import NOT_FOR_CLIENTS
 from cometmq.model.queue import MessageQueue
+from cometmq.remoting.calls import never_sent
 from cometmq.wire.java_hash import java_hash
 
 _RANDOM_START: Final = 1_000_000
@@ -129,8 +130,7 @@ class PublishTopics:
                 found = await self.routes.for_publishing(topic, self._template_queue_nums)
         except TimeoutError:
             late = CallTimeoutError(f"the route of topic {name} was not found in time")
-            late.maybe_applied = False
-            raise late from None
+            raise never_sent(late) from None
         if found is None:
             raise RouteNotFoundError(
                 f"no name server knows topic {name}, and brokers do not make new topics by themselves; "

@@ -18,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from types import TracebackType
 from typing import Final, Protocol, Self, Unpack
 
 import msgspec
@@ -27,7 +26,7 @@ from cometmq.client.consumer.listener import is_async
 from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.names import unwrap, wrap_topic
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.queue_selection import QueueSelector, SendOptions
+from cometmq.client.producer.queue_selection import SendOptions
 from cometmq.client.producer.send_request import SystemFields
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
@@ -155,9 +154,7 @@ class Transaction:
         await self.begin_safely()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.end_block(error)
 
 
@@ -343,22 +340,12 @@ class TransactionProducer(Producer):
 
     # Transactions.
 
-    def transaction(
-        self,
-        message: Message,
-        *,
-        timeout_s: float | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        selector_arg: object = None,
-    ) -> Transaction:
-        """`async with producer.transaction(message) as transaction:` commits it if the block succeeds."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+    def transaction(self, message: Message, **options: Unpack[SendOptions]) -> Transaction:
+        """`async with producer.transaction(message) as transaction:` commits it if the block succeeds.
 
-        async def send_half() -> SendReceipt:
-            return await self._send_half(message, timeout_s, queue, selector, selector_arg)
-
-        return Transaction(message, send_half, self._tell_end)
+        The options are those of `send`.
+        """
+        return Transaction(message, lambda: self._send_half(message, **options), self._tell_end)
 
     async def send_in_transaction(
         self, message: Message, arg: object = None, **options: Unpack[SendOptions]
@@ -393,21 +380,14 @@ class TransactionProducer(Producer):
 
     # Half message, commit and rollback.
 
-    async def _send_half(
-        self,
-        message: Message,
-        timeout_s: float,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        selector_arg: object,
-    ) -> SendReceipt:
+    async def _send_half(self, message: Message, **options: Unpack[SendOptions]) -> SendReceipt:
         """Store a half message."""
-        self._running()
+        self._running_instance()
         check_transactional(message)
         self._decisions.check_room()
         properties = {names.TRAN_MSG: "true", names.PGROUP: self._group}
         system = SystemFields(properties, sys_flag=TransactionType.PREPARED)
-        receipt = await self._send(message, timeout_s, queue, selector, selector_arg, system)
+        receipt = await self._send(message, **options, system=system)
         self._decisions.begin(receipt.msg_id)
         return receipt
 
@@ -417,7 +397,7 @@ class TransactionProducer(Producer):
         """Tell the broker the state; if that is lost, it checks back later."""
         self._decisions.end(receipt.msg_id, state)
         try:
-            self._running()
+            self._running_instance()
             queue = MessageQueue(
                 wrap_topic(self._namespace, receipt.queue.topic),
                 receipt.queue.broker_name,
@@ -442,7 +422,7 @@ class TransactionProducer(Producer):
         return TransactionReceipt(**msgspec.structs.asdict(receipt), state=state)
 
     async def _tell(self, address: str, header: EndTransactionRequest) -> None:
-        instance = self._running()
+        instance = self._running_instance()
         timeout_s = instance.settings.call_timeout_s
         await instance.remoting.oneway(address, RequestCode.END_TRANSACTION, header, timeout_s=timeout_s)
 
@@ -451,7 +431,7 @@ class TransactionProducer(Producer):
     def check_transaction(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
     ) -> None:
-        instance = self._running()
+        instance = self._running_instance()
         state = self._decisions.known(message.msg_id)
         if state is None and self._namespace:
             message = msgspec.structs.replace(message, topic=unwrap(self._namespace, message.topic))

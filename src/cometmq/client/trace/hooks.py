@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.client.consumer.listener import Listener, Outcome
@@ -34,13 +35,13 @@ _OFF: Final = "false"
 _REQUEST_ID_BYTES: Final = 16
 
 
+@dataclass(eq=False, repr=False)
 class ProducerTrace:
     """Records what a producer does."""
 
-    def __init__(self, dispatcher: TraceDispatcher, group: str, now_ms: Callable[[], int]) -> None:
-        self.dispatcher = dispatcher
-        self._group = group
-        self._now_ms = now_ms
+    dispatcher: TraceDispatcher
+    _group: str
+    _now_ms: Callable[[], int]
 
     def sent(
         self, message: Message, request: SendRequest, receipt: SendReceipt, address: str, seconds: float
@@ -130,20 +131,14 @@ def _message_type(message: Message) -> TraceMessageType:
     return TraceMessageType.NORMAL
 
 
+@dataclass(eq=False, repr=False)
 class ConsumerTrace:
     """Records what a consumer does."""
 
-    def __init__(
-        self,
-        dispatcher: TraceDispatcher,
-        group: str,
-        now_ms: Callable[[], int],
-        late_after_ms: int | None = None,
-    ) -> None:
-        self.dispatcher = dispatcher
-        self._group = group
-        self._now_ms = now_ms
-        self._late_after_ms = late_after_ms
+    dispatcher: TraceDispatcher
+    _group: str
+    _now_ms: Callable[[], int]
+    _late_after_ms: int | None = None
 
     def began(self, messages: Sequence[StoredMessage]) -> Callable[[ConsumeOutcome], None]:
         """Record that consumption begins; call the returned function with the outcome."""

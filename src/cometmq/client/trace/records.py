@@ -42,23 +42,46 @@ class ConsumeOutcome(IntEnum):
     FAILED = 4
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message was sent (`Pub`)."""
+class _ProducerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The first fields of the records of a producer."""
 
     timestamp_ms: int
     region_id: str
     group: str
     topic: str
     msg_id: str
+
+
+class Recalled(_ProducerRecord, frozen=True, kw_only=True, gc=False):
+    """A delayed message was recalled (`Recall`)."""
+
+    success: bool
+
+
+class _MessageRecord(_ProducerRecord, frozen=True, kw_only=True, gc=False):
     tags: str | None
     keys: str | None
     store_host: str
+
+
+class Sent(_MessageRecord, frozen=True, kw_only=True, gc=False):
+    """A message was sent (`Pub`)."""
+
     body_length: int
     cost_ms: int
     message_type: int
     offset_msg_id: str | None
     success: bool
     client_host: str | None = None
+
+
+class TransactionEnded(_MessageRecord, frozen=True, kw_only=True, gc=False):
+    """A producer told the broker how a transaction ended (`EndTransaction`)."""
+
+    message_type: int
+    transaction_id: str | None
+    state: str
+    from_check: bool
 
 
 class ConsumeBegan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -85,34 +108,6 @@ class ConsumeEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: int
     timestamp_ms: int | None
     group: str | None
-
-
-class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A producer told the broker how a transaction ended (`EndTransaction`)."""
-
-    timestamp_ms: int
-    region_id: str
-    group: str
-    topic: str
-    msg_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str
-    message_type: int
-    transaction_id: str | None
-    state: str
-    from_check: bool
-
-
-class Recalled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A delayed message was recalled (`Recall`)."""
-
-    timestamp_ms: int
-    region_id: str
-    group: str
-    topic: str
-    msg_id: str
-    success: bool
 
 
 TraceRecord = Sent | ConsumeBegan | ConsumeEnded | TransactionEnded | Recalled

@@ -11,13 +11,11 @@ Rules kept here:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Unpack
 
-from cometmq.client.consumer.base import ConsumerEngine
-from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.engine import ConsumerEngine
 from cometmq.client.consumer.listener import Listener
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.pop.acks import PopAcks
@@ -27,8 +25,8 @@ from cometmq.client.consumer.pop.queues import PopQueues
 from cometmq.client.consumer.pop.requests import PopPlan, PopRequests
 from cometmq.client.consumer.pop.settings import PopOptions, PopSettings
 from cometmq.client.consumer.push import PushConsumer
-from cometmq.client.consumer.running_info import ConsumeStatistics
 from cometmq.client.consumer.send_back import SendBack
+from cometmq.client.settings import settings_of
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, SubscriptionData
@@ -38,13 +36,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cometmq.client")
 
-
 _WAIT_MS: Final = 15_000
-_NOTE_EVERY_S: Final = 5.0
 
 
-class PopEngine:
+class PopEngine(ConsumerEngine):
     """The engine of one pop consumer."""
+
+    queues: PopQueues
 
     def __init__(
         self,
@@ -55,16 +53,16 @@ class PopEngine:
         subscriptions: Mapping[str, SubscriptionData],
         listener_of: Callable[[str], Listener | None],
     ) -> None:
+        super().__init__(instance)
         self._settings = settings
-        self.started_ms = instance.clock.now_ms()
-        self.statistics = ConsumeStatistics()
+        self._group = group
         self.offsets = OffsetStore()
         """Always empty: only brokers know the offsets of a group."""
-        calls, pops = BrokerCalls(instance), PopRequests(instance, group)
+        calls, pops = self.calls, PopRequests(instance, group)
         acks = PopAcks(pops)
         send_back = SendBack(instance, calls, group, settings, namespace)
         self.consumption = PopConsumption(
-            group, settings, pops, acks, send_back, listener_of, self.statistics
+            group, settings, send_back, listener_of, self.statistics, pops, acks
         )
         first = settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         self.loops = PopLoops(
@@ -86,39 +84,21 @@ class PopEngine:
             namespace,
         )
         self.queues = PopQueues(self.loops.begin)
-        self._group, self._calls = group, calls
         self.rebalancer = PopRebalancer(
-            instance, calls, pops, group, settings, subscriptions.keys, self.queues.apply
+            instance, calls, group, settings, subscriptions.keys, self.queues.apply, pops
         )
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Start to rebalance and pop."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self.rebalancer.run()),
-            loop.create_task(self._keep_statistics()),
-        ]
-
-    async def _keep_statistics(self) -> None:
-        while True:
-            await asyncio.sleep(_NOTE_EVERY_S)
-            self.statistics.note()
 
     async def reset(self, offsets: dict[MessageQueue, int]) -> None:
         """Reset the offsets of the group at the brokers."""
         for queue, offset in offsets.items():
             try:
-                await self._calls.commit(self._group, queue, offset)
+                await self.calls.commit(self._group, queue, offset)
             except CometError as error:
                 log.warning("%s was not reset to %d: %s", queue, offset, error)
 
     async def stop(self) -> None:
         """Wait for running listeners; waiting messages go back to the brokers."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._end_tasks()
         self.queues.drop_all()
         if not await self.consumption.stop(self._settings.stop_timeout_ms / 1000):
             log.warning("a listener was still busy when its consumer stopped; its messages come again")
@@ -132,9 +112,7 @@ class PopConsumer(PushConsumer):
     def __init__(
         self, group: str, settings: PopSettings | None = None, **options: Unpack[PopOptions]
     ) -> None:
-        if settings is not None and options:
-            raise TypeError("give settings, or keywords, not both")
-        super().__init__(group, settings or PopSettings(**options))
+        super().__init__(group, settings_of(PopSettings, settings, options))
 
     def _retry_topics(self) -> list[str]:
         return []  # brokers pop the retry topic along

@@ -15,9 +15,11 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.client.consumer.consumption import Consumption
 from cometmq.client.consumer.listener import (
     DEAD_LETTER,
     DONE,
@@ -26,12 +28,10 @@ from cometmq.client.consumer.listener import (
     Listener,
     Outcome,
 )
-from cometmq.client.consumer.listener_pool import TaskWorkers, ThreadWorkers
+from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.consumer.pop.acks import PopAcks
 from cometmq.client.consumer.pop.handles import PopHandle
 from cometmq.client.consumer.pop.requests import PopRequests
-from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.send_back import SendBack
 from cometmq.model.errors import CometError
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
@@ -72,33 +72,20 @@ class _Change(NamedTuple):
     delay_ms: int | None
 
 
-class PopConsumption:
+@dataclass(eq=False, repr=False)
+class PopConsumption(Consumption[Job, Progress]):
     """Runs listeners over popped messages."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: PopSettings,
-        pops: PopRequests,
-        acks: PopAcks,
-        send_back: SendBack,
-        listener_of: Callable[[str], Listener | None],
-        statistics: ConsumeStatistics,
-    ) -> None:
-        self._settings = settings
-        self._batch_size = settings.consume_message_batch_max_size
-        self._pops = pops
-        self._acks = acks
-        self._send_back = send_back
-        self._listener_of = listener_of
-        self._statistics = statistics
+    _settings: PopSettings
+    _pops: PopRequests
+    _acks: PopAcks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._numbers = itertools.count()
         self._waiting: dict[int, Job] = {}
-        threads = settings.consume_threads
-        self._threads: ThreadWorkers[Job, Progress] = ThreadWorkers(name, threads, self._run, self._finished)
-        self._tasks: TaskWorkers[Job, Progress] = TaskWorkers(name, threads, self._run_async, self._finished)
         self._changes: TaskWorkers[_Change, bool] = TaskWorkers(
-            f"{name}-returns", _CHANGES_AT_ONCE, self._change, self._changed
+            f"{self._name}-returns", _CHANGES_AT_ONCE, self._change, self._changed
         )
 
     def submit(
@@ -125,7 +112,7 @@ class PopConsumption:
             for part in self._parts(messages)
         ]
         self._waiting.update((job.number, job) for job in jobs)
-        (self._tasks if listener.is_async else self._threads).submit(jobs)
+        self._submit(listener, jobs)
 
     def _parts(self, messages: Sequence[StoredMessage]) -> Iterator[Sequence[int]]:
         """The indexes of the messages of each job: fixed sizes or, if ordered, one job for each queue."""
@@ -266,8 +253,7 @@ class PopConsumption:
 
     def withdraw(self) -> None:
         """Start no more listeners, and give waiting messages back."""
-        self._threads.withdraw()
-        self._tasks.withdraw()
+        super().withdraw()
         while self._waiting:
             try:
                 _, job = self._waiting.popitem()
@@ -276,11 +262,10 @@ class PopConsumption:
             self._changes.submit(_given_back(job.pq, job.messages, job.handles, job.expires_s))
 
     async def stop(self, timeout_s: float) -> bool:
-        """Withdraw, and wait for running listeners; True if they ended in time."""
-        self.withdraw()
-        ended = await asyncio.gather(self._threads.stop(timeout_s), self._tasks.stop(timeout_s))
+        """Withdraw, wait for running listeners, and tell the brokers; True if all was done in time."""
+        ended = await super().stop(timeout_s)
         told = [await self._changes.finish(timeout_s), await self._acks.drain(timeout_s)]
-        return all(ended) and all(told)
+        return ended and all(told)
 
 
 _LATE: Final = Outcome(ConsumeResult.RECONSUME_LATER)

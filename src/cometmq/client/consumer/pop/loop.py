@@ -16,17 +16,16 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pop.queues import PopQueue
 from cometmq.client.consumer.pop.requests import PopPlan, PopReply, PopRequests
-from cometmq.client.consumer.rebalance import Apply, Rebalancer
-from cometmq.client.consumer.running_info import ConsumeStatistics
-from cometmq.client.consumer.settings import ConsumerSettings
+from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.statistics import ConsumeStatistics
 from cometmq.client.names import unwrap
 from cometmq.model.errors import CometError, ResponseError
 from cometmq.model.message import StoredMessage
@@ -48,21 +47,11 @@ _PAUSED_S: Final = 1.0
 _ATTEMPT_BYTES: Final = 16
 
 
+@dataclass(eq=False, repr=False)
 class PopRebalancer(Rebalancer):
     """Keeps the queues that one consumer pops up to date."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        calls: BrokerCalls,
-        pops: PopRequests,
-        group: str,
-        settings: ConsumerSettings,
-        topics: Callable[[], Collection[str]],
-        apply: Apply,
-    ) -> None:
-        super().__init__(instance, calls, group, settings, topics, apply)
-        self._pops = pops
+    _pops: PopRequests
 
     async def _queues_of(self, topic: str) -> set[MessageQueue]:
         routes = self._instance.routes
@@ -79,33 +68,21 @@ class PopRebalancer(Rebalancer):
         return MessageQueue(queue.topic, queue.broker_name, WHOLE_BROKER)
 
 
+@dataclass(eq=False, repr=False)
 class PopLoops:
     """Pops the queues of one consumer."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        pops: PopRequests,
-        plan: PopPlan,
-        threshold: int,
-        error_pause_s: float,
-        subscription_of: Callable[[str], SubscriptionData | None],
-        acks: PopAcks,
-        consumption: PopConsumption,
-        statistics: ConsumeStatistics,
-        namespace: str,
-    ) -> None:
-        self._instance = instance
-        self._pops = pops
-        self._plan = plan
-        self._threshold = threshold
-        self._error_pause_s = error_pause_s
-        self._subscription_of = subscription_of
-        self._acks = acks
-        self._consumption = consumption
-        self._statistics = statistics
-        self._namespace = namespace
-        self.paused = False
+    _instance: ClientInstance
+    _pops: PopRequests
+    _plan: PopPlan
+    _threshold: int
+    _error_pause_s: float
+    _subscription_of: Callable[[str], SubscriptionData | None]
+    _acks: PopAcks
+    _consumption: PopConsumption
+    _statistics: ConsumeStatistics
+    _namespace: str
+    paused: bool = False
 
     def begin(self, pq: PopQueue) -> None:
         """Pop this queue until it is dropped."""

@@ -84,13 +84,10 @@ class PopRequests:
         Raises `RouteNotFoundError` if no broker can tell now.
         """
         instance = self._instance
-        route = await instance.routes.of(topic)
-        groups = (
-            [broker.broker_addrs for broker in route.broker_datas if broker.broker_addrs] if route else []
-        )
-        if not groups:
+        addresses = await instance.routes.any_broker(topic)
+        if addresses is None:
             raise RouteNotFoundError(f"no broker is known for topic {topic}")
-        address = random.choice(list(random.choice(groups).values()))
+        address = random.choice(list(addresses.values()))
         query = QueryAssignmentRequest(topic, self._group, instance.client_id, strategy)
         try:
             answer = await instance.remoting.call_ok(
@@ -201,13 +198,9 @@ class PopRequests:
 
     async def _master_of(self, queue: MessageQueue) -> str:
         routes = self._instance.routes
-        found = routes.master_of(routes.broker_of(queue))
-        if found is None:
+        if routes.master_of(routes.broker_of(queue)) is None:
             await routes.refresh(queue.topic)
-            found = routes.master_of(routes.broker_of(queue))
-        if found is None:
-            raise RouteNotFoundError(f"the master of {queue.broker_name} is not known")
-        return found
+        return routes.need_master(routes.broker_of(queue))
 
 
 def _batched(group: str, popped: Sequence[Popped]) -> tuple[tuple[BatchAck, ...], list[Popped]]:

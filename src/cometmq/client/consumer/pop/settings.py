@@ -6,7 +6,7 @@ from typing import Final
 
 from cometmq.client.consumer.allocation import AllocationStrategy
 from cometmq.client.consumer.settings import PushSettings
-from cometmq.client.settings import ClientOptions, check_at_least
+from cometmq.client.settings import ClientOptions, check_at_least, check_at_most
 from cometmq.model.errors import SettingsError
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 
@@ -33,9 +33,10 @@ class PopSettings(PushSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "pop_threshold_for_queue")
-        _check_between(self, "pop_batch_nums", 1, MAX_POP_BATCH)
-        _check_between(self, "pop_invisible_time_ms", MIN_INVISIBLE_MS, MAX_INVISIBLE_MS)
+        check_at_least(self, 1, "pop_threshold_for_queue", "pop_batch_nums")
+        check_at_most(self, MAX_POP_BATCH, "pop_batch_nums")
+        check_at_least(self, MIN_INVISIBLE_MS, "pop_invisible_time_ms")
+        check_at_most(self, MAX_INVISIBLE_MS, "pop_invisible_time_ms")
         if not self.retry_delays_s or min(self.retry_delays_s) < 1:
             raise SettingsError("retry_delays_s has to name at least one delay, each of at least 1 s")
         if self.broadcasting:
@@ -65,10 +66,3 @@ class PopOptions(ClientOptions, total=False):
     pop_batch_nums: int
     pop_threshold_for_queue: int
     retry_delays_s: tuple[int, ...]
-
-
-def _check_between(settings: PopSettings, name: str, least: int, most: int) -> None:
-    check_at_least(settings, least, name)
-    value = getattr(settings, name)
-    if value > most:
-        raise SettingsError(f"{name} is {value}; at most {most} is possible")

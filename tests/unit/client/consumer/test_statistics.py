@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from cometmq.client.consumer import running_info
-from cometmq.client.consumer.running_info import ConsumeStatistics
+from cometmq.client.consumer import statistics as module
+from cometmq.client.consumer.statistics import ConsumeStatistics
 
 
 def test_rates_are_those_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """C6."""
     now = 1000.0
-    monkeypatch.setattr(running_info, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     statistics = ConsumeStatistics()
     totals = statistics.of("orders")
     totals.count_pull(32, 0.010)
