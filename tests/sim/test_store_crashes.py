@@ -14,7 +14,6 @@ import pytest
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch_rules import put_values
 from cometmq.store.log.batch import MessageBatch
-from cometmq.store.put.bulk import RecordBulk
 from cometmq.store.put.writer import PlainMessage, PutResult
 from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
@@ -22,7 +21,7 @@ from cometmq.testing.simulation.disk import CrashMode, SimulatedCrash, Simulated
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.walk import WalkEnd
 from tests.unit.store.log_kit import BORN_HOST, START_MS
-from tests.unit.store.put.record_bulk_kit import request
+from tests.unit.store.put.record_bulk_kit import bulk, request
 from tests.unit.store.store_kit import Engine, a_message, messages_in, small
 
 STEP = int(os.environ.get("STORE_CRASH_STEP", "13"))
@@ -99,8 +98,7 @@ class Run:
         messages: list[Message] = [(("orders", 0), body) for body in bodies]
         self.begun += messages
         body = request([(body, b"KEYS\x01%s\x02" % body) for body in bodies])
-        bulk = RecordBulk(body, len(bodies), keyed=True, topic=b"orders", queue_id=0, max_size=4096)
-        self._note(engine.writer.put_bulk("orders", 0, bulk, BORN_HOST), messages)
+        self._note(engine.put_batch(bulk(body, len(bodies))), messages)
 
     def _note(self, result: PutResult, messages: list[Message]) -> None:
         assert result.status is PutStatus.PUT_OK

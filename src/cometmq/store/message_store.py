@@ -86,7 +86,6 @@ class MessageStore:
         )
         self.put: Final = self.writer.put
         self.put_group: Final = self.writer.put_group
-        self.put_bulk: Final = self.writer.put_bulk
         self.put_batch: Final = self.writer.put_batch
         self.skipped: Final = self.files.skipped
         """Messages that could not be served."""

@@ -43,6 +43,7 @@ from cometmq.wire.exactly_once import (
 )
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.send import SendMessageRequestV2
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.preencoded import read_description
 
 log = logging.getLogger("cometmq.broker")
@@ -245,16 +246,16 @@ class RecordsHandlers:
             target = sending.checks.target(header, connection.remote_address)
             if not target.is_plain or target.sys_flag:
                 raise SendRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _SEND_BATCHES)
-            bulk = self._read(header, request)
+            bulk = self._read(header, request, born_host)
         except (SendRefused, MessageError) as refusal:
             return answers.refuse(refusal.code or ResponseCode.MESSAGE_ILLEGAL, refusal.message)
         started = perf_counter()
-        result = self._context.store.put_bulk(header.topic, header.queue_id, bulk, born_host)
+        result = self._context.store.put_batch(bulk)
         if result.status is not PutStatus.PUT_OK:
             return answers.not_stored(result.status)
         seconds, queue_id = perf_counter() - started, header.queue_id
-        self._context.traffic.took(header.topic, bulk.count, bulk.size, seconds)
-        answers.count(bulk.count, bulk.size, result.end_offset)
+        self._context.traffic.took(header.topic, bulk.count, bulk.packed_size, seconds)
+        answers.count(bulk.count, bulk.packed_size, result.end_offset)
 
         def answer(status: PutStatus) -> Answer:
             return answers.stored_alone(status, queue_id, result.queue_offset, result.physical_offset, b"")
@@ -264,18 +265,12 @@ class RecordsHandlers:
             result, request, connection, answer, waits=True, topic_made=topic_made
         )
 
-    def _read(self, header: SendMessageRequestV2, request: Command) -> RecordBulk:
+    def _read(self, header: SendMessageRequestV2, request: Command, born_host: bytes) -> RecordBulk:
         count, keyed = read_description(header.properties)
         if header.queue_id < 0:
             raise MessageError("records have to be for a queue")
-        return RecordBulk(
-            request.body,
-            count,
-            keyed=keyed,
-            topic=header.topic.encode(),
-            queue_id=header.queue_id,
-            max_size=self._max_size,
-        )
+        head = Record(header.topic, b"", queue_id=header.queue_id, born_host=born_host)
+        return RecordBulk(head, request.body, count, keyed=keyed, max_size=self._max_size)
 
 
 def _not_supported() -> Answer:

@@ -3,8 +3,8 @@
 Rules kept here:
 - Records are dispatched in the order of the log, singly or in groups, each group completely before the next.
   Dispatching a record again is harmless: queues and index take nothing twice.
-- There are three ways in. `dispatch` takes one record of any type, `dispatch_group` plain records from a put
-  or from the log, `dispatch_bulk` columns of NumPy.
+- There are two ways in. `dispatch` takes one record of any type, `dispatch_group` plain records from a put or
+  from the log.
 - When a unit or a key cannot be written, on a full disk for example, dispatch stops before that record or
   group and nothing is lost: `catch_up` continues there. Puts have to stop meanwhile.
 - Arrivals are announced once the unit is written, so that a listener can read the message. A listener for one
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from cometmq.model.names import DELAY_TOPIC, LOST_TOPIC
 from cometmq.model.sysflag import TRANSACTION_MASK
@@ -30,7 +30,6 @@ from cometmq.store.dispatch_rules import (
     is_queued,
     put_values,
 )
-from cometmq.store.index.arrays import bulk_columns
 from cometmq.store.index.index import Index
 from cometmq.store.log.damage import after_damage
 from cometmq.store.log.group_walk import Arrived, RecordGroup
@@ -40,9 +39,6 @@ from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.skipped import Skipped
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.walk import WalkEnd
-
-if TYPE_CHECKING:  # NumPy is no requirement of a broker
-    from cometmq.store.index.arrays import Integers
 
 log = logging.getLogger("cometmq.store")
 
@@ -93,21 +89,6 @@ class Arrivals:
         """The listeners for messages of a topic."""
         listeners = self._to_topic.get(topic)
         return self._to_all if listeners is None else [*self._to_all, *listeners]
-
-
-class EncodedRecords(Protocol):
-    """What dispatch needs of a `RecordBulk`."""
-
-    hashes: Integers | None
-    starts: Integers
-    codes: Integers
-
-    @property
-    def size(self) -> int: ...
-
-    def units(self, physical_offset: int) -> bytes: ...
-
-    def blocks(self) -> list[memoryview]: ...
 
 
 class Dispatcher:
@@ -201,36 +182,20 @@ class Dispatcher:
                 units, queue = each.units, self.queue_of(each.topic, each.queue_id)
                 if queue is None:
                     self._pass_over(units[0], each.topic, each.queue_id)
+                elif each.packed:
+                    queue.append_packed(each.first_offset, each.packed)
                 else:
                     queue.append_many(each.first_offset, units[::3], units[1::3], units[2::3])
             if self._index is not None:
                 self._index.put_all(group.keyed)
+                if group.key_columns is not None:
+                    self._index.put_columns(group.key_columns)
         except OSError as error:
             return self._failed(error, group.start)
         self.position = group.end
         self.last_store_time_ms = group.last_stored_ms
         if self.arrivals:
             self._announce(group.arrivals)
-        return True
-
-    def dispatch_bulk(
-        self, queue: ConsumeQueue, bulk: EncodedRecords, queue_offset: int, start: int, stored_ms: int
-    ) -> bool:
-        """Dispatch encoded records that were put together, by columns."""
-        try:
-            queue.append_packed(queue_offset, bulk.units(start))
-            if self._index is not None and bulk.hashes is not None:
-                self._index.put_columns(bulk_columns(bulk.hashes, start + bulk.starts, stored_ms))
-        except OSError as error:
-            return self._failed(error, start)
-        self.position = start + bulk.size
-        self.last_store_time_ms = stored_ms
-        topic, queue_id = queue.topic, queue.queue_id
-        if self.arrivals.awaited(topic, queue_id):
-            messages = enumerate(zip(bulk.codes.tolist(), bulk.blocks(), strict=True), queue_offset)
-            self._announce(
-                (topic, queue_id, offset, code, stored_ms, block) for offset, (code, block) in messages
-            )
         return True
 
     def _announce(self, arrivals: Iterable[Arrived]) -> None:

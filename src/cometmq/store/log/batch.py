@@ -1,4 +1,4 @@
-"""Packing the records of a message batch before they are appended.
+"""Batches: the messages of one queue that are appended and dispatched together, all or none.
 
 Rules kept here:
 - Every item becomes an ordinary record that repeats the fields of the batch.
@@ -11,48 +11,70 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from itertools import accumulate
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
+from cometmq.store.dispatch_rules import NO_VALUES, put_values, unique_keys_of_all
+from cometmq.store.log.group_walk import QueueUnits, RecordGroup
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import (
-    CRC_PROPERTY_LENGTH,
-    crc_property,
-    with_crc_room,
-    without_crc_property,
-)
+from cometmq.wire.record.crc import SIGN_CLEARED, seal_record, with_crc_room, without_crc_property
 from cometmq.wire.record.layout import FIELDS, HOST_BITS, packed_format
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
-SIGN_CLEARED: Final = 0x7FFFFFFF
 _PAIR_END: Final = b"\x02"
 _PAIR_END_BYTE: Final = _PAIR_END[0]
 
 Part = bytes | bytearray | memoryview
 
 
-class MessageBatch(msgspec.Struct):
+class PropertiesTooLongError(Exception):
+    """The properties of an item do not fit into a record."""
+
+
+class Batch(Protocol):
     """Messages to be appended as a group.
 
     `head` has the fields they share: topic, queue, flags, times, hosts, the batch's own properties, and the
     queue offset of the first. The append sets its physical offset, store time and total size, which is that
-    of all records together; `sizes` has that of each. `encoded_size` is the length of the request's body, to
-    which the limit of a message's size applies.
+    of all records together.
     """
 
     head: Record
-    items: Sequence[BatchItem]
+    count: int
+    is_bulk: ClassVar[bool]
+    """Whether its messages came as records."""
     encoded_size: int
-    sizes: list[int] = []
+    """The size to which the limit of a message's size applies."""
+    packed_size: int
+    """The size of all records; 0 if it is known only when they are packed."""
+    sizes: Sequence[int]
+    """The size of each record, set by `pack`, if the answer to the sender needs them."""
 
+    def pack(
+        self,
+        magic: int,
+        topic: bytes,
+        physical_offset: int,
+        stored_ms: int,
+        store_host: bytes,
+        *,
+        sealed: bool,
+    ) -> bytes | bytearray | memoryview:
+        """The records for a physical offset; `topic` has its length before it.
 
-class PropertiesTooLongError(Exception):
-    """The properties of an item do not fit into a record."""
+        Raises `MessageError`, `PropertiesTooLongError` or `struct.error`.
+        """
+        ...
+
+    def group(self, *, with_arrivals: bool) -> RecordGroup:
+        """What is to be dispatched after the append."""
+        ...
 
 
 _SHARED: Final = (
@@ -85,85 +107,129 @@ def _layout(host_bits: int) -> _Layout:
 _LAYOUTS: Final = {lengths: _layout(host_bits) for lengths, host_bits in HOST_BITS.items()}
 
 
-def pack_records(
-    batch: MessageBatch,
-    magic: int,
-    topic: bytes,
-    physical_offset: int,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    *,
-    sealed: bool,
-) -> list[Part]:
-    """Pack all records into parts; `topic` is length-prefixed. Sets the sizes of the batch."""
-    head = batch.head
-    layout = _LAYOUTS.get((len(head.born_host), len(store_host)))
-    if layout is None:
-        raise MessageError(f"a host of {len(head.born_host)} bytes cannot be written; pack it first")
-    shared = layout.shared.pack(
-        head.sys_flag & ~HOST_V6_MASK | layout.host_bits,
-        head.born_timestamp_ms,
-        head.born_host,
-        store_timestamp_ms,
-        store_host,
-        head.reconsume_times,
-        head.prepared_transaction_offset,
-    )
-    pack = layout.fixed.pack
-    overhead = layout.fixed.size + len(topic) + 2
-    # Brokers give every batch properties of its own, so that no item ends a record.
-    own = bytes(without_crc_property(head.properties_block))
-    queue_id, queue_offset = head.queue_id, head.queue_offset
-    parts: list[Part] = []
-    sizes: list[int] = []
-    last_length, between = -1, b""
-    for item in batch.items:
-        body, block = item.body, item.properties_block
-        rest = own  # a part of its own, so that the block is not copied
-        if sealed or (block and block[-1] != _PAIR_END_BYTE and own):
-            block, rest = joined_properties(block, own) if own else bytes(block), b""
-            if sealed:
-                block = with_crc_room(block)
-        body_length, block_length = len(body), len(block) + len(rest)
-        if block_length != last_length:  # mostly they are equal
-            if block_length > MAX_PROPERTIES_LENGTH:
-                raise PropertiesTooLongError
-            last_length, between = block_length, topic + block_length.to_bytes(2, "big")
-        size = overhead + body_length + block_length
-        fixed = pack(
-            size,
-            magic,
-            crc32(body) & SIGN_CLEARED,
-            queue_id,
-            item.flag,
-            queue_offset,
-            physical_offset,
-            shared,
-            body_length,
+class MessageBatch:
+    """The messages of a batch request, whose body has `encoded_size` bytes."""
+
+    __slots__ = ("count", "encoded_size", "head", "items", "sizes")
+
+    is_bulk: ClassVar[bool] = False
+    packed_size = 0
+
+    def __init__(self, head: Record, items: Sequence[BatchItem], encoded_size: int) -> None:
+        self.head = head
+        self.items = items
+        self.count = len(items)
+        self.encoded_size = encoded_size
+        self.sizes: Sequence[int] = ()
+
+    def pack(
+        self,
+        magic: int,
+        topic: bytes,
+        physical_offset: int,
+        stored_ms: int,
+        store_host: bytes,
+        *,
+        sealed: bool,
+    ) -> bytes | bytearray:
+        head = self.head
+        layout = _LAYOUTS.get((len(head.born_host), len(store_host)))
+        if layout is None:
+            raise MessageError(f"a host of {len(head.born_host)} bytes cannot be written; pack it first")
+        shared = layout.shared.pack(
+            head.sys_flag & ~HOST_V6_MASK | layout.host_bits,
+            head.born_timestamp_ms,
+            head.born_host,
+            stored_ms,
+            store_host,
+            head.reconsume_times,
+            head.prepared_transaction_offset,
         )
-        if sealed:
-            parts += _sealed(fixed, body, between, block)
-        else:
+        pack = layout.fixed.pack
+        overhead = layout.fixed.size + len(topic) + 2
+        # Brokers give every batch properties of its own, so that no item ends a record.
+        own = bytes(without_crc_property(head.properties_block))
+        queue_id, queue_offset = head.queue_id, head.queue_offset
+        parts: list[Part] = []
+        sizes: list[int] = []
+        last_length, between = -1, b""
+        for item in self.items:
+            body, block = item.body, item.properties_block
+            rest = own  # a part of its own, so that the block is not copied
+            if sealed or (block and block[-1] != _PAIR_END_BYTE and own):
+                block, rest = _joined(block, own) if own else bytes(block), b""
+                if sealed:
+                    block = with_crc_room(block)
+            body_length, block_length = len(body), len(block) + len(rest)
+            if block_length != last_length:  # mostly they are equal
+                if block_length > MAX_PROPERTIES_LENGTH:
+                    raise PropertiesTooLongError
+                last_length, between = block_length, topic + block_length.to_bytes(2, "big")
+            size = overhead + body_length + block_length
+            fixed = pack(
+                size,
+                magic,
+                crc32(body) & SIGN_CLEARED,
+                queue_id,
+                item.flag,
+                queue_offset,
+                physical_offset,
+                shared,
+                body_length,
+            )
             parts += (fixed, body, between, block, rest)
-        sizes.append(size)
-        physical_offset += size
-        queue_offset += 1
-    batch.sizes = sizes
-    return parts
+            sizes.append(size)
+            physical_offset += size
+            queue_offset += 1
+        self.sizes = sizes
+        return _sealed(parts, sizes) if sealed else b"".join(parts)
+
+    def group(self, *, with_arrivals: bool) -> RecordGroup:
+        head = self.head
+        topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
+        group = RecordGroup(head.physical_offset)
+        *starts, group.end = accumulate(self.sizes, initial=head.physical_offset)
+        group.count, group.last_stored_ms = len(starts), stored_ms
+        codes: list[int] = []
+        own = bytes(head.properties_block)
+        own_counts = bool(own) and put_values(own) != NO_VALUES  # the batch's own properties hardly ever do
+        blocks = [item.properties_block for item in self.items]
+        unique_keys = None if own_counts else unique_keys_of_all(blocks)
+        if unique_keys is not None:
+            codes = [put_values(blocks[0])[0]] * len(blocks)
+            group.keyed = [
+                (topic, key, None, start, stored_ms) for key, start in zip(unique_keys, starts, strict=True)
+            ]
+        else:
+            previous: bytes | memoryview | None = None
+            for start, block in zip(starts, blocks, strict=True):
+                if block != previous:  # without keys, items often have the same properties
+                    code, unique_key, keys, _ = put_values(_joined(block, own) if own_counts else block)
+                    previous = block
+                codes.append(code)
+                if unique_key or keys:
+                    group.keyed.append((topic, unique_key, keys, start, stored_ms))
+        units = QueueUnits(topic, queue_id, head.queue_offset)
+        units.units = [0] * (3 * len(starts))
+        units.units[::3], units.units[1::3], units.units[2::3] = starts, self.sizes, codes
+        units.next_offset += len(starts)
+        group.queues.append(units)
+        if with_arrivals:
+            messages = enumerate(zip(codes, blocks, strict=True), head.queue_offset)
+            group.arrivals = [(topic, queue_id, at, code, stored_ms, block) for at, (code, block) in messages]
+        return group
 
 
-def joined_properties(block: bytes | memoryview, own: bytes) -> bytes:
+def _joined(block: bytes | memoryview, own: bytes) -> bytes:
     """The properties of an item, with those of its batch."""
     if not block or block[-1:] == _PAIR_END:
         return b"".join((block, own))
     return b"".join((block, _PAIR_END, own))
 
 
-def _sealed(*record: Part) -> list[Part]:
-    """The parts of a record, with the checksum in the room that its properties have for it."""
-    *parts, block = record
-    parts.append(block[:-CRC_PROPERTY_LENGTH])
-    value = 0
-    for part in parts:
-        value = crc32(part, value)
-    return [*parts, crc_property(value & SIGN_CLEARED)]
+def _sealed(parts: list[Part], sizes: list[int]) -> bytearray:
+    """The records, with their checksums in the room that their properties have for them."""
+    records = bytearray().join(parts)
+    for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        seal_record(records, start, size)
+    return records

@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
@@ -35,20 +34,14 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.allocation import PAGE, AllocationError, FileAllocator, touch_pages
-from cometmq.store.log.batch import (
-    SIGN_CLEARED,
-    MessageBatch,
-    Part,
-    PropertiesTooLongError,
-    pack_records,
-)
+from cometmq.store.log.batch import Batch, MessageBatch, PropertiesTooLongError
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles, MultiPathMappedFiles
 from cometmq.store.log.reader import LogReader
 from cometmq.store.status import PutStatus
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, without_crc_property
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, SIGN_CLEARED, without_crc_property
 from cometmq.wire.record.layout import (
     FIXED_PARTS,
     HEAD,
@@ -86,12 +79,9 @@ _QUICK_SETTLED_STEP_MS: Final = 200
 _NO_HOST_BITS: Final = ~HOST_V6_MASK
 _OK: Final = PutStatus.PUT_OK
 
-Fill = Callable[[int, int, bytes], Body]
-"""Returns the bytes of records for a physical offset, a store time and a store host."""
-
 
 class GroupRoom(NamedTuple):
-    """What `append_parts` needs its records to be packed with."""
+    """What `append_packed` needs its records to be packed with."""
 
     fixed_part: struct.Struct
     host_bits: int
@@ -196,7 +186,7 @@ class CommitLog(LogReader):
     def append(self, record: Record) -> PutStatus:
         """Append one message; sets its physical offset, store time and total size in the record.
 
-        The caller sets the queue offset. This is one function, and not `append_parts` with a group of one,
+        The caller sets the queue offset. This is one function, and not `append_packed` with a group of one,
         because one more call costs every message as much as its checksum.
         """
         body, block = record.body, record.properties_block
@@ -274,49 +264,43 @@ class CommitLog(LogReader):
         record.total_size = size
         return _OK
 
-    def append_batch(self, batch: MessageBatch) -> PutStatus:
-        """Append messages as one group with consecutive queue offsets; see `MessageBatch`."""
+    def append_batch(self, batch: Batch) -> PutStatus:
+        """Append messages as one group with consecutive queue offsets; see `Batch`."""
         head = batch.head
-        if batch.encoded_size > self.max_message_size or not batch.items:
+        known = self._topics.get(head.topic) or self._learn(head.topic)
+        if known is None or not batch.count or batch.encoded_size > self.max_message_size:
             return PutStatus.MESSAGE_ILLEGAL
-        now = self._store_time_ms()
+        now, mapped, size = self._store_time_ms(), self._current, batch.packed_size
+        records: Body = b""
         try:
-            parts = self._pack(batch, now)
-            size = sum(batch.sizes)
-            mapped = self._current
+            if not size:
+                records = self._pack(batch, known, now)
+                size = len(records)
+            in_memory = size < _LARGE or not batch.packed_size
             if mapped is None or mapped.wrote + size > self._room_ends:
-                status = self._make_room(size, now)
+                status = self._make_room(size, now, in_memory=in_memory)
                 if status is not _OK:
                     return status
-                mapped, before = self._writable(), mapped
-                if mapped is not before:
-                    parts = self._pack(batch, now)
+                if self._current is not mapped:
+                    records = b""
+            if not records:
+                records = self._pack(batch, known, now)
         except PropertiesTooLongError:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         except (struct.error, MessageError):
             return PutStatus.MESSAGE_ILLEGAL
+        mapped = self._writable()
         head.physical_offset = mapped.start + mapped.wrote
         head.store_timestamp_ms, head.total_size = now, size
-        self.append_parts(parts, now)
+        self.append_packed(records[: HEAD.size], memoryview(records)[HEAD.size :], now, in_memory=in_memory)
         return _OK
 
-    def append_filled(self, size: int, fill: Fill) -> tuple[PutStatus, int, int]:
-        """Append a group of prepared records; returns status, physical offset and store time."""
-        now = self._store_time_ms()
-        mapped, in_memory = self._current, size < _LARGE
-        if mapped is None or mapped.wrote + size > self._room_ends:
-            status = self._make_room(size, now, in_memory=in_memory)
-            if status is not _OK:
-                return status, 0, 0
-            mapped = self._writable()
-        physical_offset = mapped.start + mapped.wrote
-        records = fill(physical_offset, now, self._store_host)
-        head, rest = records[: HEAD.size], records[HEAD.size :]
-        self._append_whole(mapped, head, rest, now, in_memory=in_memory)
-        return _OK, physical_offset, now
+    def _pack(self, batch: Batch, known: tuple[int, bytes], now_ms: int) -> Body:
+        """The records of a batch, packed for the current end of the log."""
+        return batch.pack(*known, self.max_offset, now_ms, self._store_host, sealed=self.seals)
 
     def room_for_group(self, born_host_length: int) -> GroupRoom | None:
-        """The room left for `append_parts`; None if records have to be appended one by one."""
+        """The room left for `append_packed`; None if records have to be appended one by one."""
         current, layout = self._current, self._layouts.get(born_host_length)
         if current is None or layout is None or self.seals:
             return None
@@ -326,16 +310,12 @@ class CommitLog(LogReader):
         room = start + current.wrote, start + self._room_ends
         return GroupRoom(*layout, self._topics, self._store_host, *room, now)
 
-    def append_parts(self, parts: list[Part], now_ms: int) -> None:
-        """Append records that were packed for the end of the log, and for which there is room."""
-        fixed = parts[0]
-        parts[0] = fixed[HEAD.size :]
-        self._append_whole(self._writable(), fixed[: HEAD.size], b"".join(parts), now_ms)
+    def append_packed(self, head: Body, rest: Body, now_ms: int, *, in_memory: bool = True) -> None:
+        """Append records that were packed for the end of the log, and for which there is room.
 
-    def _append_whole(
-        self, mapped: MappedFile, head: Body, rest: Body, now_ms: int, *, in_memory: bool = True
-    ) -> None:
-        """Append records as a group: the head of the first one is written last and makes them exist."""
+        The head of the first one is written last, and makes all of them exist.
+        """
+        mapped = self._writable()
         at = mapped.wrote
         head_end = at + HEAD.size
         end = head_end + len(rest)
@@ -365,16 +345,6 @@ class CommitLog(LogReader):
         mapped.file.wrote(at, end)
         mapped.wrote = end
         return _OK
-
-    def _pack(self, batch: MessageBatch, now_ms: int) -> list[Part]:
-        """The records of a batch, packed for the current end of the log."""
-        topic = batch.head.topic
-        known = self._topics.get(topic) or self._learn(topic)
-        if known is None:
-            raise MessageError(f"topic {topic!r} cannot be stored")
-        current = self._current
-        offset = self.max_offset if current is None else current.start + current.wrote
-        return pack_records(batch, *known, offset, now_ms, self._store_host, sealed=self.seals)
 
     def _learn(self, topic: str) -> tuple[int, bytes] | None:
         """Magic and length-prefixed name of a new topic; None if it cannot be stored."""

@@ -11,7 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
@@ -19,10 +19,10 @@ from cometmq.model.message_properties import UNIQ_KEY
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK
 from cometmq.store.dispatch_rules import Keyed, put_values
-from cometmq.store.log.batch import SIGN_CLEARED
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.log.walk import FileWalk
 from cometmq.wire.record.codec import Record
+from cometmq.wire.record.crc import SIGN_CLEARED
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1, MAX_TOPIC_LENGTH_V1, MIN_RECORD_SIZE, fields_struct
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH
 
@@ -63,7 +63,7 @@ class UnitWriter(Protocol):
 class QueueUnits:
     """The messages of one queue in a group."""
 
-    __slots__ = ("first_offset", "next_offset", "queue_id", "topic", "units")
+    __slots__ = ("first_offset", "next_offset", "packed", "queue_id", "topic", "units")
 
     def __init__(self, topic: str, queue_id: int, first_offset: int = 0) -> None:
         self.topic = topic
@@ -71,6 +71,8 @@ class QueueUnits:
         self.first_offset = self.next_offset = first_offset
         self.units: list[int] = []
         """Physical offset, size and tags code of each message, in one flat list."""
+        self.packed = b""
+        """Or all of them as the queue has them."""
 
     def add(self, physical_offset: int, size: int, code: int) -> None:
         self.units += (physical_offset, size, code)
@@ -89,7 +91,17 @@ TailLayout = tuple[bytes, bytes, int, int, Queues, str, int, int]
 class RecordGroup:
     """Plain records from `start` to `end` of the log, as far as dispatch needs them."""
 
-    __slots__ = ("arrivals", "count", "end", "keyed", "last_stored_ms", "queues", "singles", "start")
+    __slots__ = (
+        "arrivals",
+        "count",
+        "end",
+        "key_columns",
+        "keyed",
+        "last_stored_ms",
+        "queues",
+        "singles",
+        "start",
+    )
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
@@ -103,6 +115,8 @@ class RecordGroup:
         """
         self.keyed: list[Keyed] = []
         """The messages that have keys."""
+        self.key_columns: tuple[Any, Any, Any] | None = None
+        """Or NumPy columns: hashed keys, physical offsets and store times of messages with one key each."""
         self.arrivals: list[Arrived] = []
         """All messages, if anybody listens for them."""
 

@@ -13,15 +13,18 @@ Rules kept here:
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import CRC32
-from cometmq.store.log.batch import SIGN_CLEARED
+from cometmq.store.index.arrays import bulk_columns
+from cometmq.store.log.group_walk import QueueUnits, RecordGroup
 from cometmq.wire.frame.command import Body
-from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, resembles_crc_property
+from cometmq.wire.record.codec import Record
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, SIGN_CLEARED, resembles_crc_property
 from cometmq.wire.record.layout import (
     FIXED_V4,
     HEAD,
@@ -111,51 +114,57 @@ def _by_length(lengths: Numbers) -> Iterator[tuple[int, Numbers]]:
 
 
 class RecordBulk:
-    """Encoded records for one queue. They are completed in place if the body is writable."""
+    """Encoded records for the queue of `head`. They are completed in place if the body is writable."""
 
     __slots__ = (
+        "_codes",
         "_common_body",
         "_common_size",
-        "codes",
-        "data",
-        "hashes",
-        "heads",
-        "queue_id",
-        "sizes",
-        "starts",
+        "_data",
+        "_hashes",
+        "_heads",
+        "_sizes",
+        "_starts",
+        "count",
+        "head",
+        "packed_size",
     )
 
-    def __init__(
-        self, body: Body, count: int, *, keyed: bool, topic: bytes, queue_id: int, max_size: int
-    ) -> None:
+    is_bulk: ClassVar[bool] = True
+    encoded_size = 0
+    sizes: Sequence[int] = ()
+
+    def __init__(self, head: Record, body: Body, count: int, *, keyed: bool, max_size: int) -> None:
         """Raises `MessageError` if these are not records of this topic."""
         import numpy as np
 
+        self.head, self.count = head, count
+        topic = head.topic.encode()
         columns = count * (SIZE_BYTES + CODE_BYTES + (HASH_BYTES if keyed else 0))
         if not count or len(body) < columns + count * MIN_RECORD_SIZE or len(topic) > MAX_TOPIC_LENGTH_V1:
             raise MessageError(f"{len(body)} bytes cannot be {count} records")
-        self.sizes: Numbers = np.frombuffer(body, ">i4", count).astype(np.int64)
+        self._sizes: Numbers = np.frombuffer(body, ">i4", count).astype(np.int64)
         at = count * SIZE_BYTES
-        self.codes: Numbers = np.frombuffer(body, ">i8", count, at).astype(np.int64)
+        self._codes: Numbers = np.frombuffer(body, ">i8", count, at).astype(np.int64)
         at += count * CODE_BYTES
-        self.hashes: Numbers | None = None
+        self._hashes: Numbers | None = None
         if keyed:
-            self.hashes = np.frombuffer(body, ">i4", count, at).astype(np.int64)
-        ends = np.cumsum(self.sizes)
+            self._hashes = np.frombuffer(body, ">i4", count, at).astype(np.int64)
+        ends = np.cumsum(self._sizes)
         data = np.frombuffer(body, np.uint8, offset=columns)
-        self.data = data if data.flags.writeable else data.copy()
-        smallest, largest = int(self.sizes.min()), int(self.sizes.max())
-        if smallest < MIN_RECORD_SIZE or int(ends[-1]) != len(self.data):
+        self._data = data if data.flags.writeable else data.copy()
+        smallest, largest = int(self._sizes.min()), int(self._sizes.max())
+        if smallest < MIN_RECORD_SIZE or int(ends[-1]) != len(self._data):
             raise MessageError("the sizes of the records are not those of the request")
-        self.starts: Numbers = ends - self.sizes
-        self.queue_id = queue_id
+        self._starts: Numbers = ends - self._sizes
+        self.packed_size = len(self._data)
         self._common_size = largest if smallest == largest else 0
-        self.heads: Table = self._table(RECORD_HEAD)
+        self._heads: Table = self._table(RECORD_HEAD)
         self._common_body = self._body_of_all(topic, max_size) if self._common_size else 0
         if not self._common_body:
             self._check(topic, max_size)
         self._refuse_checksums()
-        if self.hashes is not None and int(self.hashes.min()) < 0:
+        if self._hashes is not None and int(self._hashes.min()) < 0:
             raise MessageError("the hash of a key is negative")
 
     def _table(self, dtype: list[tuple[str, str]]) -> Table:
@@ -163,20 +172,20 @@ class RecordBulk:
         import numpy as np
 
         if self._common_size:
-            return np.ndarray((self.count,), dtype, self.data, strides=(self._common_size,))
-        return self._rows(FIXED_V4.size, self.starts).view(dtype).reshape(-1)
+            return np.ndarray((self.count,), dtype, self._data, strides=(self._common_size,))
+        return self._rows(FIXED_V4.size, self._starts).view(dtype).reshape(-1)
 
     def _rows(self, width: int, starts: Numbers) -> Table:
         """Copy `width` bytes from each start."""
         import numpy as np
 
-        rows: Table = np.lib.stride_tricks.sliding_window_view(self.data, width)[starts]
+        rows: Table = np.lib.stride_tricks.sliding_window_view(self._data, width)[starts]
         return rows
 
     def _body_of_all(self, topic: bytes, max_size: int) -> int:
         """The common body size of records of one size; 0 if they differ, or one is malformed."""
         size, name = self._common_size, topic_field(topic, MAGIC_V1)
-        length = int(self.heads["body_length"][0])
+        length = int(self._heads["body_length"][0])
         body_end = FIXED_V4.size + length
         rest = size - body_end - len(name) - 2
         if not 0 < length <= max_size or not 0 <= rest <= MAX_PROPERTIES_LENGTH:
@@ -194,15 +203,15 @@ class RecordBulk:
         """Whether all records, which have one size, contain these bytes at a position."""
         import numpy as np
 
-        found = np.ndarray((self.count,), f"V{len(wanted)}", self.data, at, (self._common_size,))
+        found = np.ndarray((self.count,), f"V{len(wanted)}", self._data, at, (self._common_size,))
         return found.tobytes() == wanted * self.count
 
     def _check(self, topic: bytes, max_size: int) -> None:
         import numpy as np
 
-        heads, sizes = self.heads, self.sizes
+        heads, sizes = self._heads, self._sizes
         lengths = heads["body_length"].astype(np.int64)
-        tails = self.starts + FIXED_V4.size + lengths
+        tails = self._starts + FIXED_V4.size + lengths
         name = topic_field(topic, MAGIC_V1)
         rest = sizes - FIXED_V4.size - lengths - len(name) - 2
         is_wrong = (
@@ -220,7 +229,7 @@ class RecordBulk:
             is_wrong = (self._rows(len(name), tails) != wanted).any(axis=1)
             block_lengths = self._rows(2, tails + len(name)).view(">u2").reshape(-1)
             is_wrong |= block_lengths != rest
-            is_wrong |= (rest > 0) & (self.data[self.starts + sizes - 1] != _PROPERTY_END[0])
+            is_wrong |= (rest > 0) & (self._data[self._starts + sizes - 1] != _PROPERTY_END[0])
         if is_wrong.any():
             number = int(np.flatnonzero(is_wrong)[0])
             raise MessageError(f"record {number} of {len(sizes)} is not one of this topic")
@@ -231,8 +240,8 @@ class RecordBulk:
         """Raise `MessageError` if a record ends as if it had a checksum, which only a store writes."""
         import numpy as np
 
-        ends = self.starts + self.sizes
-        candidates = np.flatnonzero(self.data[ends + BEFORE_CRC] == 1)
+        ends = self._starts + self._sizes
+        candidates = np.flatnonzero(self._data[ends + BEFORE_CRC] == 1)
         if not len(candidates):
             return
         tails = self._rows(CRC_PROPERTY_LENGTH, ends[candidates] - CRC_PROPERTY_LENGTH)
@@ -241,59 +250,75 @@ class RecordBulk:
             if resembles_crc_property(tail.tobytes()):
                 raise MessageError("a record ends with a property that looks like RocketMQ's checksum of it")
 
-    @property
-    def count(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def fill(
-        self, queue_offset: int, born_host: bytes, physical_offset: int, stored_ms: int, store_host: bytes
+    def pack(
+        self,
+        magic: int,
+        topic: bytes,
+        physical_offset: int,
+        stored_ms: int,
+        store_host: bytes,
+        *,
+        sealed: bool,
     ) -> memoryview:
-        """Complete the records for a physical offset, and return their bytes."""
+        """Complete the records; those of the producer are of version 1 and have no checksums of their own."""
         import numpy as np
 
-        heads, data = self.heads, self.data.data
-        heads["queue_id"] = self.queue_id
-        heads["queue_offset"] = queue_offset + np.arange(self.count)
-        heads["physical_offset"] = physical_offset + self.starts
+        if sealed or magic != MAGIC_V1 or not can_take(self.head.born_host, store_host):
+            raise MessageError("the records do not have the form that this log needs")
+        heads, data = self._heads, self._data.data
+        heads["queue_id"] = self.head.queue_id
+        heads["queue_offset"] = self.head.queue_offset + np.arange(self.count)
+        heads["physical_offset"] = physical_offset + self._starts
         heads["store_timestamp_ms"] = stored_ms
-        heads["born_host"] = np.void(born_host)
+        heads["born_host"] = np.void(self.head.born_host)
         heads["store_host"] = np.void(store_host)
         if self._common_body:
-            heads["body_crc"] = even_checksums(self.data, FIXED_V4.size, self._common_body, self._common_size)
+            heads["body_crc"] = even_checksums(
+                self._data, FIXED_V4.size, self._common_body, self._common_size
+            )
         else:
-            bodies = self.starts + FIXED_V4.size
+            bodies = self._starts + FIXED_V4.size
             heads["body_crc"] = body_checksums(
-                self.data, bodies, bodies + heads["body_length"].astype(np.int64)
+                self._data, bodies, bodies + heads["body_length"].astype(np.int64)
             )
         if not self._common_size:
             rows = heads.view(np.uint8).reshape(self.count, FIXED_V4.size)
-            windows = np.lib.stride_tricks.sliding_window_view(self.data, FIXED_V4.size, writeable=True)
-            windows[self.starts] = rows
+            windows = np.lib.stride_tricks.sliding_window_view(self._data, FIXED_V4.size, writeable=True)
+            windows[self._starts] = rows
         return data
 
-    def units(self, physical_offset: int) -> bytes:
-        """The queue units of the records, packed."""
+    def group(self, *, with_arrivals: bool) -> RecordGroup:
         import numpy as np
 
-        units = np.empty(self.count, _UNIT)
-        units["physical_offset"] = physical_offset + self.starts
-        units["size"], units["code"] = self.sizes, self.codes
-        return units.tobytes()
+        head, offsets = self.head, self.head.physical_offset + self._starts
+        group = RecordGroup(head.physical_offset)
+        group.end, group.count = head.physical_offset + self.packed_size, self.count
+        group.last_stored_ms = head.store_timestamp_ms
+        rows = np.empty(self.count, _UNIT)
+        rows["physical_offset"], rows["size"], rows["code"] = offsets, self._sizes, self._codes
+        units = QueueUnits(head.topic, head.queue_id, head.queue_offset)
+        units.packed = rows.tobytes()
+        group.queues.append(units)
+        if self._hashes is not None:
+            group.key_columns = bulk_columns(self._hashes, offsets, head.store_timestamp_ms)
+        if with_arrivals:
+            messages = enumerate(zip(self._codes.tolist(), self._blocks(), strict=True), head.queue_offset)
+            group.arrivals = [
+                (head.topic, head.queue_id, at, code, head.store_timestamp_ms, block)
+                for at, (code, block) in messages
+            ]
+        return group
 
-    def blocks(self) -> list[memoryview]:
+    def _blocks(self) -> list[memoryview]:
         """The properties of each record."""
         import numpy as np
 
-        data = self.data.data
-        lengths = self.heads["body_length"].astype(np.int64)
-        tails = self.starts + FIXED_V4.size + lengths
-        begins = (tails + self.data[tails] + 3).tolist()
+        data = self._data.data
+        lengths = self._heads["body_length"].astype(np.int64)
+        tails = self._starts + FIXED_V4.size + lengths
+        begins = (tails + self._data[tails] + 3).tolist()
         return [
-            data[begin:end] for begin, end in zip(begins, (self.starts + self.sizes).tolist(), strict=True)
+            data[begin:end] for begin, end in zip(begins, (self._starts + self._sizes).tolist(), strict=True)
         ]
 
 

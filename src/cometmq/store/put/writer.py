@@ -34,20 +34,20 @@ from cometmq.model.sysflag import HOST_V6_MASK, INNER_BATCH, TRANSACTION_MASK, T
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
 from cometmq.store.dispatch.multi_dispatch import MultiDispatch
-from cometmq.store.dispatch_rules import NO_VALUES, Values, is_queued, put_values, unique_keys_of_all
-from cometmq.store.log.batch import SIGN_CLEARED, MessageBatch, Part, joined_properties
+from cometmq.store.dispatch_rules import NO_VALUES, Values, is_queued, put_values
+from cometmq.store.log.batch import Batch, Part
 from cometmq.store.log.commit_log import MAX_TOPIC_LENGTH, CommitLog
-from cometmq.store.log.group_walk import QueueUnits, RecordGroup
-from cometmq.store.put.bulk import RecordBulk, can_take
+from cometmq.store.log.group_walk import RecordGroup
+from cometmq.store.put.bulk import can_take
 from cometmq.store.put.unconfirmed import UnconfirmedMessages
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus, RunningFlags, Trouble
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.codec import Record
-from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, without_crc_property
+from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, SIGN_CLEARED, without_crc_property
 from cometmq.wire.record.ids import encode_offset_id
-from cometmq.wire.record.layout import MAX_TOPIC_LENGTH_V1
+from cometmq.wire.record.layout import HEAD, MAX_TOPIC_LENGTH_V1
 from cometmq.wire.record.properties import MAX_PROPERTIES_LENGTH, find_property
 
 log = logging.getLogger("cometmq.store")
@@ -143,7 +143,7 @@ class MessageWriter:
         self.takes_bulks: Final = (
             self._puts_groups and not commit_log.seals and can_take(store_host, store_host)
         )
-        """Whether encoded records can be put with `put_bulk`."""
+        """Whether encoded records can be put as a `RecordBulk`."""
         self._is_open = False
         self._refusal: PutResult | None = None
         self.on_append: Callable[[], None] | None = None
@@ -235,53 +235,31 @@ class MessageWriter:
 
     # A batch, which is in the log as a whole or not at all
 
-    def put_batch(self, batch: MessageBatch) -> PutResult:
+    def put_batch(self, batch: Batch) -> PutResult:
         """Put all messages of a batch, or none."""
         if self._refusal is not None:
             return self._refusal
-        head = batch.head
+        head, is_bulk = batch.head, batch.is_bulk
         queue = self._queue_for(head.topic, head.queue_id)
         if isinstance(queue, PutResult):
             return queue
-        if head.sys_flag & _NOT_PLAIN or _is_delayed(head):
+        if head.sys_flag & _NOT_PLAIN or _is_delayed(head) or (is_bulk and not self.takes_bulks):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         head.queue_offset = queue_offset = queue.next_offset
         status = self._log.append_batch(batch)
         if status is not _OK:
             return PutResult(status)
-        queue.next_offset = queue_offset + len(batch.sizes)
-        start, stored_ms = head.physical_offset, head.store_timestamp_ms
-        if self._shows_at_once or self._keeps_unconfirmed:
-            self._show(group_of_batch(batch, with_arrivals=bool(self._dispatcher.arrivals)))
+        queue.next_offset = queue_offset + batch.count
+        # Unconfirmed bulks are read from the log again.
+        if self._shows_at_once or (self._keeps_unconfirmed and not is_bulk):
+            arrivals = self._dispatcher.arrivals
+            announced = arrivals.awaited(head.topic, head.queue_id) if is_bulk else bool(arrivals)
+            self._show(batch.group(with_arrivals=announced))
         elif self.on_append is not None:
             self.on_append()
+        start, stored_ms = head.physical_offset, head.store_timestamp_ms
         end = start + head.total_size
         return PutResult(_OK, queue_offset, start, end, stored_ms, self._store_host, batch.sizes)
-
-    def put_bulk(self, topic: str, queue_id: int, bulk: RecordBulk, born_host: bytes) -> PutResult:
-        """Put encoded records, all or none."""
-        if self._refusal is not None:
-            return self._refusal
-        queue = self._queue_for(topic, queue_id)
-        if isinstance(queue, PutResult):
-            return queue
-        if not self.takes_bulks or not can_take(born_host, self._store_host):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        queue_offset = queue.next_offset
-        status, start, stored_ms = self._log.append_filled(
-            bulk.size, partial(bulk.fill, queue_offset, born_host)
-        )
-        if status is not _OK:
-            return PutResult(status)
-        queue.next_offset = queue_offset + bulk.count
-        # Unconfirmed bulks are read from the log again.
-        if self._shows_at_once and not self._dispatcher.dispatch_bulk(
-            queue, bulk, queue_offset, start, stored_ms
-        ):
-            self._flags.set(Trouble.QUEUE_ERROR)
-        if self.on_append is not None:
-            self.on_append()
-        return PutResult(_OK, queue_offset, start, start + bulk.size, stored_ms, self._store_host)
 
     # A group of messages that arrived together
 
@@ -392,7 +370,8 @@ class MessageWriter:
         if not singles:
             return None
         group.count = len(singles)
-        self._log.append_parts(parts, now)
+        first, parts[0] = parts[0], parts[0][HEAD.size :]
+        self._log.append_packed(first[: HEAD.size], b"".join(parts), now)
         result.count += group.count
         result.size += offset - start
         result.end_offset = group.end = offset
@@ -469,44 +448,6 @@ class MessageWriter:
         else:
             self._flags.set(Trouble.QUEUE_ERROR)
         return True
-
-
-def group_of_batch(batch: MessageBatch, *, with_arrivals: bool) -> RecordGroup:
-    """What is to be dispatched of a batch that was appended."""
-    head, items = batch.head, batch.items
-    topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
-    group = RecordGroup(head.physical_offset)
-    *starts, group.end = accumulate(batch.sizes, initial=head.physical_offset)
-    group.count, group.last_stored_ms = len(starts), stored_ms
-    codes: list[int] = []
-    own = bytes(head.properties_block)
-    own_counts = bool(own) and put_values(own) != NO_VALUES  # the batch's own properties hardly ever do
-    blocks = [item.properties_block for item in items]
-    unique_keys = None if own_counts else unique_keys_of_all(blocks)
-    if unique_keys is not None:
-        codes = [put_values(blocks[0])[0]] * len(blocks)
-        group.keyed = [
-            (topic, key, None, start, stored_ms) for key, start in zip(unique_keys, starts, strict=True)
-        ]
-    else:
-        previous: bytes | memoryview | None = None
-        for start, block in zip(starts, blocks, strict=True):
-            if block != previous:  # without keys, items often have the same properties
-                values = put_values(joined_properties(block, own) if own_counts else block)
-                code, unique_key, keys, _ = values
-                previous = block
-            codes.append(code)
-            if unique_key or keys:
-                group.keyed.append((topic, unique_key, keys, start, stored_ms))
-    units = QueueUnits(topic, queue_id, head.queue_offset)
-    for unit in zip(starts, batch.sizes, codes, strict=True):
-        units.units += unit
-    units.next_offset += len(starts)
-    group.queues.append(units)
-    if with_arrivals:
-        messages = enumerate(zip(codes, blocks, strict=True), head.queue_offset)
-        group.arrivals = [(topic, queue_id, at, code, stored_ms, block) for at, (code, block) in messages]
-    return group
 
 
 def _is_delayed(record: Record) -> bool:

@@ -20,7 +20,7 @@ from cometmq.wire.record.layout import MIN_RECORD_SIZE, RecordError, check_insid
 if TYPE_CHECKING:
     from cometmq.wire.record.layout import ReadableBuffer, WritableBuffer
 
-_SIGN_CLEARED: Final = 0x7FFFFFFF
+SIGN_CLEARED: Final = 0x7FFFFFFF
 _DIGITS: Final = 10
 _PREFIX: Final = b"__CRC32#\x01"
 _SUFFIX: Final = b"\x02"
@@ -35,7 +35,7 @@ _DAMAGED_AT_MOST: Final = 4
 
 def checksum(data: bytes | bytearray | memoryview) -> int:
     """Returns the CRC-32 of these bytes as the 31-bit number of a record."""
-    return crc32(data) & _SIGN_CLEARED
+    return crc32(data) & SIGN_CLEARED
 
 
 def crc_property(value: int) -> bytes:

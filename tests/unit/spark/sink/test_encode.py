@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from cometmq.store.index.key_hash import key_hash
 from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash, tags_code
 from cometmq.wire.record.codec import Record, decode_record
+from cometmq.wire.record.layout import MAGIC_V1
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 TOPIC = "orders"
@@ -24,11 +27,10 @@ MANY_LENGTHS = [b"b" * (1 + number * 37 % 300) for number in range(100)]
 def stored(records: LogRecords, first: int, end: int, *, keyed: bool) -> list[Record]:
     """What the broker writes of some rows."""
     body = bytearray(b"".join(records.body(first, end)))
-    bulk = RecordBulk(
-        body, end - first, keyed=keyed, topic=TOPIC.encode(), queue_id=3, max_size=4 * 1024 * 1024
-    )
-    data = bulk.fill(500, HOST, 10_000, 1_700_000_000_000, HOST)
-    starts = bulk.starts.tolist()
+    head = Record(TOPIC, b"", queue_id=3, queue_offset=500, born_host=HOST)
+    bulk = RecordBulk(head, body, end - first, keyed=keyed, max_size=4 * 1024 * 1024)
+    data = bulk.pack(MAGIC_V1, TOPIC.encode(), 10_000, 1_700_000_000_000, HOST, sealed=False)
+    starts = [*accumulate(np.frombuffer(body, ">i4", end - first).tolist()[:-1], initial=0)]
     return [
         decode_record(bytes(data[start:behind]), check_crc=True)
         for start, behind in zip(starts, [*starts[1:], len(data)], strict=True)

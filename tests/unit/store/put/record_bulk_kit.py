@@ -9,8 +9,9 @@ from cometmq.store.dispatch_rules import put_values
 from cometmq.store.index.key_hash import key_hash
 from cometmq.store.put.bulk import RecordBulk
 from cometmq.wire.java_hash import java_hash
+from cometmq.wire.record.codec import Record
 from cometmq.wire.record.layout import FIXED_V4, MAGIC_V1
-from tests.unit.store.log_kit import START_MS
+from tests.unit.store.log_kit import BORN_HOST, START_MS
 
 TOPIC, QUEUE = b"orders", 0
 
@@ -62,5 +63,13 @@ def request(messages: list[tuple[bytes, bytes]], *, keyed: bool = True) -> bytes
     return sizes + codes + (hashes if keyed else b"") + b"".join(records)
 
 
-def bulk(body: bytes | bytearray, count: int, *, keyed: bool = True, max_size: int = 4096) -> RecordBulk:
-    return RecordBulk(body, count, keyed=keyed, topic=TOPIC, queue_id=QUEUE, max_size=max_size)
+def bulk(
+    body: bytes | bytearray,
+    count: int,
+    *,
+    keyed: bool = True,
+    max_size: int = 4096,
+    born_host: bytes = BORN_HOST,
+) -> RecordBulk:
+    head = Record(TOPIC.decode(), b"", queue_id=QUEUE, born_host=born_host)
+    return RecordBulk(head, body, count, keyed=keyed, max_size=max_size)

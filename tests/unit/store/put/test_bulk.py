@@ -36,7 +36,7 @@ def test_records_leave_the_same_bytes_as_messages(
     one, other = (Engine(disk, config) for disk in disks)
     for first in range(0, 600, 20):
         messages = [message(number) for number in range(first, first + 20)]
-        put = one.writer.put_bulk("orders", QUEUE, bulk(kind(request(messages)), 20), BORN_HOST)
+        put = one.put_batch(bulk(kind(request(messages)), 20))
         head = Record("orders", b"", queue_id=QUEUE, born_timestamp_ms=START_MS, born_host=BORN_HOST)
         result = other.put_batch(MessageBatch(head, [BatchItem(*each) for each in messages], 20))
         assert put.status is result.status is PutStatus.PUT_OK
@@ -129,7 +129,7 @@ def test_many_records_leave_the_same_bytes_as_messages(tmp_path: Path) -> None:
     one, other = (Engine(disk, small(folder, **config)) for folder in folders)
     for first in range(0, 20_000, 2000):
         messages = [alike(number) for number in range(first, first + 2000)]
-        put = one.writer.put_bulk("orders", QUEUE, bulk(request(messages), 2000), BORN_HOST)
+        put = one.put_batch(bulk(request(messages), 2000))
         head = Record("orders", b"", queue_id=QUEUE, born_timestamp_ms=START_MS, born_host=BORN_HOST)
         result = other.put_batch(MessageBatch(head, [BatchItem(*each) for each in messages], 2000))
         assert put.status is result.status is PutStatus.PUT_OK
@@ -178,7 +178,7 @@ def test_hashes_cannot_be_negative() -> None:
 def test_a_writer_with_a_long_address_is_refused() -> None:
     """B4: and nothing is changed."""
     engine = Engine(SimulatedDisk())
-    put = engine.writer.put_bulk("orders", QUEUE, bulk(request([message(1)]), 1), IPV6_HOST)
+    put = engine.put_batch(bulk(request([message(1)]), 1, born_host=IPV6_HOST))
     assert put.status is PutStatus.MESSAGE_ILLEGAL
     assert bodies_in(engine.files) == []
 
@@ -194,10 +194,10 @@ def test_those_who_wait_hear_of_each_record() -> None:
 
     arrivals.append(hear, waiting=lambda topic, queue_id: waiting and (topic, queue_id) == ("orders", QUEUE))
     messages = [message(number) for number in range(4)]
-    engine.writer.put_bulk("orders", QUEUE, bulk(request(messages), 4), BORN_HOST)
+    engine.put_batch(bulk(request(messages), 4))
     assert heard == []
     waiting = True
-    engine.writer.put_bulk("orders", QUEUE, bulk(request(messages), 4), BORN_HOST)
+    engine.put_batch(bulk(request(messages), 4))
     assert heard == [
         ("orders", QUEUE, 4 + number, put_values(block)[0], block)
         for number, (_, block) in enumerate(messages)
