@@ -186,6 +186,7 @@ class Broker:
         ports = (self.port, self.fast_port)
         what = "messages, topics, groups and settings can be read, changed and deleted"
         warn_if_open(log, what, context.settings.broker.bind_address, ports, "bindAddress")
+        await context.name_servers.start()
         context.registration.start()
         await context.registration.settled(FIRST_REGISTRATION_S)
         if self.exporter is not None:
@@ -211,6 +212,7 @@ class Broker:
         context = self.context
         if self.exporter is not None:
             self.exporter.is_serving = False
+        await context.name_servers.stop()
         await context.registration.stop()
         for work in self._upkeep:
             work.stop()

@@ -11,11 +11,12 @@ import pytest
 from cometmq.client.admin.admin import Admin
 from cometmq.client.instance.name_servers import NameServers, NameServerSource
 from cometmq.client.producer.producer import Producer
-from cometmq.model.errors import ConnectError
+from cometmq.model.errors import ConnectError, SettingsError
 from cometmq.model.message import Message
 from cometmq.remoting.client import RemotingClient
 from tests.integration.address_server import address_server, ok
 from tests.integration.client.client_kit import TOPIC, running_cluster
+from tests.waiting import eventually
 
 NOBODY = "127.0.0.1:1"
 
@@ -41,9 +42,8 @@ async def test_a_client_does_not_start_without_a_list(answer: bytes) -> None:
         )
         with refused:
             await Producer("payments", namesrv_domain=domain).start()
-        async with Admin(namesrv_domain=domain) as admin:
-            with refused:
-                await admin.topics()
+        with refused:
+            await Admin(namesrv_domain=domain).start()
 
 
 async def test_a_changed_list_is_followed_and_a_failure_keeps_the_old_one() -> None:
@@ -90,5 +90,19 @@ async def test_a_name_is_looked_up_and_used() -> None:
         port = cluster.namesrv.rpartition(":")[2]
         async with Producer("payments", namesrv=f"localhost:{port}", namesrv_dns_lookup=True) as producer:
             await producer.send(Message(TOPIC, b"hello"))
-            instance = producer._running()
-            assert f"127.0.0.1:{port}" in instance.name_servers.addresses
+            assert f"127.0.0.1:{port}" in producer.name_servers
+
+
+async def test_a_client_takes_other_name_servers_while_it_runs() -> None:
+    """P2: the next request goes to one of them."""
+    async with (
+        running_cluster() as old,
+        running_cluster() as new,
+        Producer("payments", namesrv=old.namesrv, poll_name_server_interval_ms=50) as producer,
+    ):
+        await producer.send(Message(TOPIC, b"hello"))
+        with pytest.raises(SettingsError, match="no name server is given"):
+            producer.update_name_servers([])
+        producer.update_name_servers([new.namesrv])
+        assert producer.name_servers == (new.namesrv,)
+        await eventually(lambda: new.name_servers[0].asked != [], "routes come from the new one")

@@ -29,6 +29,7 @@ from typing import Final
 
 import msgspec
 
+from cometmq.broker.cluster.name_servers import NameServers
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
@@ -67,6 +68,7 @@ class BrokerHeartbeats:
     _address: str
     _remoting: RemotingClient
     _topics: Topics
+    _name_servers: NameServers
     _register: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ class BrokerHeartbeats:
         if not config.enable_slave_acting_master:
             return
         self._schedule()
-        for address in config.namesrv_addresses:
+        for address in self._name_servers.addresses:
             if address not in self._under_way:  # one that is slow gets the next one when it has answered
                 self._under_way[address] = asyncio.get_running_loop().create_task(self._send_one(address))
 
@@ -149,9 +151,16 @@ class Registration:
     """Tells name servers about one broker; belongs to the event loop."""
 
     def __init__(
-        self, settings: Settings, address: str, ha_address: str, remoting: RemotingClient, topics: Topics
+        self,
+        settings: Settings,
+        address: str,
+        ha_address: str,
+        remoting: RemotingClient,
+        topics: Topics,
+        name_servers: NameServers,
     ) -> None:
         self._settings = settings
+        self.name_servers = name_servers
         self._topics = topics
         self._remoting = remoting
         self._address = address
@@ -161,7 +170,7 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._regular: asyncio.TimerHandle | None = None
         self._is_running = False
-        self._heartbeats = BrokerHeartbeats(settings, address, remoting, topics, self.register)
+        self._heartbeats = BrokerHeartbeats(settings, address, remoting, topics, name_servers, self.register)
         self._announced = self._heartbeat_settings
         self.failures: dict[str, str] = {}
         """The name servers that did not take the last registration, each with the reason."""
@@ -171,6 +180,7 @@ class Registration:
         """Called once, as soon as one of the name servers knows this broker."""
         topics.on_change.append(self._topics_changed)
         settings.on_change.append(self._settings_changed)
+        name_servers.on_change.append(self.register)
 
     def start(self) -> None:
         """Register at once, and then every now and then."""
@@ -190,7 +200,7 @@ class Registration:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await asyncio.gather(*(self._unregister(each) for each in self._settings.broker.namesrv_addresses))
+        await asyncio.gather(*(self._unregister(each) for each in self.name_servers.addresses))
 
     def register(self) -> None:
         """Tell everything, soon."""
@@ -236,7 +246,7 @@ class Registration:
                 self._heartbeats.start()
 
     def _begin(self) -> None:
-        if self._is_running and self._task is None and self._settings.broker.namesrv_addresses:
+        if self._is_running and self._task is None and self.name_servers.addresses:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -244,7 +254,7 @@ class Registration:
             while self._everything or self._changed:
                 changed, everything = list(self._changed.values()), self._everything
                 self._changed, self._everything = {}, False
-                addresses = self._settings.broker.namesrv_addresses
+                addresses = self.name_servers.addresses
                 self._forget_others(addresses)
                 await asyncio.gather(
                     *(self._tell(address, None if everything else changed) for address in addresses)

@@ -116,7 +116,7 @@ class BrokerExporter(MetricsExporter):
         context = self._context
         if not self.is_serving:
             return "the store is being recovered, or the broker is about to stop"
-        addresses = context.settings.broker.namesrv_addresses
+        addresses = context.name_servers.addresses
         if addresses and not context.registration.registered:
             return f"registered with none of its name servers: {', '.join(addresses)}"
         troubles = [trouble.name or str(trouble.value) for trouble in context.store.flags.troubles]

@@ -72,9 +72,17 @@ class NameServers:
         else:
             self._chosen = random.randrange(len(self.addresses))
 
+    def use(self, addresses: tuple[str, ...]) -> None:
+        """Use these from now on, in place of those that were listed or looked up."""
+        self.source = NameServerSource(addresses)
+        self.replace(addresses)
+
     async def look_up(self) -> None:
-        """Find the addresses anew."""
-        self.replace(await self.source.find())
+        """Find the addresses anew, unless they are fixed."""
+        source = self.source
+        found = await source.find()
+        if source is self.source:  # else somebody named others meanwhile
+            self.replace(found)
 
     async def call(
         self, code: int, header: Header | None = None, *, body: Payload = b"", timeout_s: float = 3.0

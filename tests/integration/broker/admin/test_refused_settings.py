@@ -43,8 +43,6 @@ REFUSED = [
     ("enableControllerMode", "true"),
     ("enableDLegerCommitLog", "true"),
     ("rocksdbCQDoubleWriteEnable", "true"),
-    ("fetchNameSrvAddrByDnsLookup", "true"),
-    ("fetchNamesrvAddrByAddressServer", "true"),
 ]
 OUT_OF_RANGE = [
     ("storeType", "defaultRocksDB"),
