@@ -90,7 +90,8 @@ async def fetch_addresses(url: str) -> tuple[str, ...]:
 
 
 def _fetch(url: str) -> str:
-    import http.client  # both here: few processes need them, and they take long to load
+    import http.client  # all here: few processes need them, and they take long to load
+    import urllib.error
     import urllib.request
 
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is in our own network
@@ -98,6 +99,8 @@ def _fetch(url: str) -> str:
         with direct.open(url, timeout=_TIMEOUT_S) as answer:
             return str(answer.read(_MAX_LIST_BYTES), "utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer, too
         raise ConnectError(f"the address server {url} gave no name servers: {error}") from None
 
 
