@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
+import msgspec
+
 from cometmq.model.errors import CometError, SettingsError
-from cometmq.wire.json import fastjson
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
@@ -86,23 +87,6 @@ class MetricsPusher:
         await asyncio.to_thread(self._sink.close)
 
 
-class LogSink:
-    """Writes each metric as one line of JSON to the log `cometmq.metrics`."""
-
-    def push(self, metrics: Iterable[Metric]) -> None:
-        for metric in metrics:
-            points = [
-                {"name": sample.name, "labels": sample.labels, "value": sample.value}
-                for sample in metric.samples
-            ]
-            if points:
-                line = {"metric": metric.name, "type": metric.type, "points": points}
-                log.info("%s", fastjson.dumps(line).decode())
-
-    def close(self) -> None:
-        pass
-
-
 class Point(NamedTuple):
     """One series of a metric: a value, or the counts of a histogram's ranges with their sum."""
 
@@ -110,6 +94,24 @@ class Point(NamedTuple):
     value: float
     bounds: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
+
+
+class LogSink:
+    """Writes each series as one line of JSON to the log `cometmq.metrics`."""
+
+    def push(self, metrics: Iterable[Metric]) -> None:
+        for metric in metrics:
+            for point in _points(metric):
+                line: dict[str, object] = {"metric": metric.name, "type": metric.type, "labels": point.labels}
+                if point.counts:
+                    line |= {"count": sum(point.counts), "sum": point.value}
+                    line |= {"bounds": point.bounds, "counts": point.counts}
+                else:
+                    line["value"] = point.value
+                log.info("%s", msgspec.json.encode(line).decode())
+
+    def close(self) -> None:
+        pass
 
 
 class OtlpSink:

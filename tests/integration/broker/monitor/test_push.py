@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,6 @@ from cometmq.client.producer.producer import Producer
 from cometmq.model.errors import SettingsError
 from cometmq.model.message import Message
 from cometmq.testing import EmbeddedBroker
-from cometmq.wire.json import fastjson
 from tests.waiting import eventually
 
 
@@ -133,14 +133,17 @@ async def test_metrics_are_lines_of_the_log(caplog: pytest.LogCaptureFixture) ->
     async with EmbeddedBroker(settings=wanted) as broker:
         await _send(broker, 2)
         await eventually(lambda: '"rocketmq_messages_in"' in caplog.text, "the metric is logged")
-    lines = [
-        fastjson.loads(record.getMessage()) for record in caplog.records if record.name == "cometmq.metrics"
-    ]
-    last: Any = [
-        line for line in lines if isinstance(line, dict) and line["metric"] == "rocketmq_messages_in"
-    ][-1]
-    assert last["type"] == "counter"
-    assert [point["value"] for point in last["points"] if point["labels"]["topic"] == "orders"] == [2]
+    records = [record.getMessage() for record in caplog.records if record.name == "cometmq.metrics"]
+    lines = [json.loads(text) for text in records]
+    counts = [line for line in lines if line["metric"] == "rocketmq_messages_in"]
+    assert (counts[-1]["type"], counts[-1]["labels"]["topic"], counts[-1]["value"]) == (
+        "counter",
+        "orders",
+        2,
+    )
+    latency = next(line for line in lines if line["metric"] == "rocketmq_rpc_latency_milliseconds")
+    assert sum(latency["counts"]) == latency["count"] > 0
+    assert len(latency["counts"]) == len(latency["bounds"]) + 1
 
 
 async def test_a_target_is_asked_for() -> None:
