@@ -166,7 +166,7 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     filter_data_clean_time_span: Long = 86_400_000
     filter_support_retry: bool = False
     enable_property_filter: bool = False
-    compressed_register: bool = False  # no effect: registrations are sent plain
+    compressed_register: bool = False
     force_register: bool = True
     register_name_server_period: Natural = 30_000
     update_name_server_addr_period: Positive = 120_000

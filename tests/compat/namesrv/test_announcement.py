@@ -31,6 +31,9 @@ MakeBroker = Callable[..., Broker]
         pytest.param(
             CometNamesrv, ApacheBroker, {"enableSingleTopicRegister": "true"}, id="apache-on-ours-single"
         ),
+        pytest.param(
+            ApacheNamesrv, CometBroker, {"compressedRegister": "true"}, id="ours-on-apache-compressed"
+        ),
         pytest.param(CometNamesrv, ApacheBroker, {}, id="apache-on-ours-changes"),
         pytest.param(
             CometNamesrv,

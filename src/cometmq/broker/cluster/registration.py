@@ -37,7 +37,7 @@ from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from cometmq.remoting.client import CALL_TIMEOUT_S, RemotingClient
 from cometmq.wire.bodies.json_body import decode_answer
-from cometmq.wire.bodies.registration import encode_registration
+from cometmq.wire.bodies.registration import encode_compressed_registration, encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
@@ -336,7 +336,9 @@ class Registration:
 
     async def _register(self, address: str, topics: Sequence[TopicConfig]) -> None:
         config = self._settings.broker
-        body = encode_registration(self._announced_topics(topics), self._topics.data_version)
+        compressed = config.compressed_register
+        encode = encode_compressed_registration if compressed else encode_registration
+        body = encode(self._announced_topics(topics), self._topics.data_version)
         acting = config.enable_slave_acting_master
         answer = await self._remoting.call_ok(
             address,
@@ -349,6 +351,7 @@ class Registration:
                 broker_id=config.broker_id,
                 heartbeat_timeout_millis=config.broker_not_active_timeout_millis if acting else None,
                 enable_acting_master=acting,
+                compressed=compressed,
                 body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
             ),
             body=body,
