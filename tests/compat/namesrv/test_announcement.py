@@ -32,7 +32,10 @@ MakeBroker = Callable[..., Broker]
             CometNamesrv, ApacheBroker, {"enableSingleTopicRegister": "true"}, id="apache-on-ours-single"
         ),
         pytest.param(
-            ApacheNamesrv, CometBroker, {"compressedRegister": "true"}, id="ours-on-apache-compressed"
+            ApacheNamesrv,
+            CometBroker,
+            {"enableSingleTopicRegister": "true", "compressedRegister": "true"},
+            id="ours-on-apache-compressed",
         ),
         pytest.param(CometNamesrv, ApacheBroker, {}, id="apache-on-ours-changes"),
         pytest.param(
