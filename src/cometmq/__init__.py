@@ -33,36 +33,20 @@ if TYPE_CHECKING:
     from cometmq.model.queue import MessageQueue
     from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
-_HOMES: Final = {
-    "Admin": "cometmq.client.blocking.admin",
-    "CallTimeoutError": "cometmq.model.errors",
-    "CometError": "cometmq.model.errors",
-    "ConsumeContext": "cometmq.client.consumer.listener",
-    "ConsumeFromWhere": "cometmq.wire.bodies.heartbeat",
-    "ConsumeResult": "cometmq.client.consumer.listener",
-    "GroupTakenError": "cometmq.model.errors",
-    "Message": "cometmq.model.message",
-    "MessageError": "cometmq.model.errors",
-    "MessageModel": "cometmq.wire.bodies.heartbeat",
-    "MessageQueue": "cometmq.model.queue",
-    "PartialBatchError": "cometmq.model.errors",
-    "PopConsumer": "cometmq.client.blocking.consumer",
-    "Producer": "cometmq.client.blocking.producer",
-    "PullConsumer": "cometmq.client.blocking.consumer",
-    "PushConsumer": "cometmq.client.blocking.consumer",
-    "RouteNotFoundError": "cometmq.model.errors",
-    "SendError": "cometmq.model.errors",
-    "SendReceipt": "cometmq.client.producer.sender",
-    "SendStatus": "cometmq.client.producer.sender",
-    "Sql": "cometmq.client.subscription",
-    "StateError": "cometmq.model.errors",
-    "StoredMessage": "cometmq.model.message",
-    "TransactionListener": "cometmq.client.producer.transactions",
-    "TransactionProducer": "cometmq.client.blocking.producer",
-    "TransactionReceipt": "cometmq.client.producer.transactions",
-    "TransactionState": "cometmq.client.producer.transactions",
+_NAMES: Final = {
+    "client.blocking.admin": ("Admin",),
+    "client.blocking.consumer": ("PopConsumer", "PullConsumer", "PushConsumer"),
+    "client.blocking.producer": ("Producer", "TransactionProducer"),
+    "client.consumer.listener": ("ConsumeContext", "ConsumeResult"),
+    "client.producer.sender": ("SendReceipt", "SendStatus"),
+    "client.producer.transactions": ("TransactionListener", "TransactionReceipt", "TransactionState"),
+    "client.subscription": ("Sql",),
+    "model.message": ("Message", "StoredMessage"),
+    "model.queue": ("MessageQueue",),
+    "wire.bodies.heartbeat": ("ConsumeFromWhere", "MessageModel"),
 }
-"""The module of each name."""
+"""The names of each module; the errors, which are the other names of `__all__`, are in `model.errors`."""
+_HOMES: Final = {name: f"cometmq.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Admin",
@@ -97,9 +81,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name, "cometmq.model.errors")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -2,9 +2,10 @@
 
 Rules kept here:
 - `cometmq --help` imports no command: its sentences and theirs come from this table.
-- A module has a Typer `app`, made by `group_app` if it has subcommands, else by `single_app`.
+- A module has a Typer `app`, which is a `CommandGroup` if it has subcommands, else made by `single_app`.
 - The docstring of a command is its help. Lines under "Examples:", and what follows them, become its epilog.
-- A parameter `link` of a command stands for the options `--namesrv` and `--timeout`.
+- A parameter of a command whose type is a NamedTuple, such as `Link`, stands for the options that its
+  fields declare.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 import typer
 import typer.core
@@ -38,23 +39,14 @@ COMMANDS: Final = {
     "completion": "Print the completion script of a shell.",
 }
 
-_MODULES: Final = {
-    "namesrv": "servers.namesrv",
-    "broker": "servers.broker",
-    "standalone": "servers.standalone",
-    "cluster": "admin.cluster",
-    "topic": "admin.topic",
-    "group": "admin.group",
-    "message": "admin.message",
-    "dlq": "admin.dlq",
-    "config": "admin.config",
-    "doctor": "doctor.doctor",
-    "store": "store",
-    "pipeline": "pipeline.app",
-    "bench": "bench.app",
-    "completion": "completion",
+_FOLDERS: Final = {
+    "servers": ("namesrv", "broker", "standalone"),
+    "admin": ("cluster", "topic", "group", "message", "dlq", "config"),
+    "doctor": ("doctor",),
 }
-"""Where each command is, below `cometmq.cli`."""
+_MODULES: Final = {name: f"{folder}.{name}" for folder, names in _FOLDERS.items() for name in names}
+_MODULES.update({"pipeline": "pipeline.app", "bench": "bench.app"})
+"""Where commands are, below `cometmq.cli`; the others are modules of their name."""
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -73,13 +65,13 @@ class LazyGroup(typer.core.TyperGroup):
 
 def load(name: str) -> Any:
     """A command with everything that belongs to it."""
-    command = typer.main.get_command(importlib.import_module(f"cometmq.cli.{_MODULES[name]}").app)
+    command = typer.main.get_command(importlib.import_module(f"cometmq.cli.{_MODULES.get(name, name)}").app)
     command.name = name
     return command
 
 
 class CommandGroup(typer.Typer):
-    """Registers subcommands: their docstrings as help, and options in the place of a `link`."""
+    """Registers subcommands: their docstrings as help, and the options of their parameters."""
 
     def __init__(self, name: str) -> None:
         super().__init__(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
@@ -90,21 +82,16 @@ class CommandGroup(typer.Typer):
 
         def add(function: F) -> F:
             register = super(CommandGroup, self).command
-            register(name, **{**_texts(function), **attributes})(_with_link(function))
+            register(name, **{**_texts(function), **attributes})(_with_options(function))
             return function
 
         return add
 
 
-def group_app(name: str) -> CommandGroup:
-    """The Typer of a command with subcommands."""
-    return CommandGroup(name)
-
-
 def single_app(name: str, run: Callable[..., None]) -> typer.Typer:
     """The Typer of a command without subcommands."""
     app = typer.Typer(add_completion=False)
-    app.command(name, **{**_texts(run), "help": COMMANDS[name]})(_with_link(run))
+    app.command(name, **{**_texts(run), "help": COMMANDS[name]})(_with_options(run))
     return app
 
 
@@ -118,28 +105,33 @@ def _texts(function: Callable[..., None]) -> dict[str, Any]:
     return {"help": about, "epilog": "\n" + "\n\n".join(paragraphs) + "\n"}
 
 
-def _with_link(function: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `link` by the options that make one."""
-    signature = inspect.signature(function)
-    if "link" not in signature.parameters:
-        return function
-    from cometmq.cli.common.connect import TIMEOUT_S, Link, Namesrv, Timeout
+def options_of(fields: type[NamedTuple]) -> list[inspect.Parameter]:
+    """The options that the fields of a NamedTuple with a default declare."""
+    hints, keyword = get_type_hints(fields, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, keyword, annotation=hints[name], default=default)
+        for name, default in fields._field_defaults.items()
+    ]
 
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter that is a NamedTuple by its options."""
     hints = get_type_hints(function, include_extras=True)
-    options = {"namesrv": (Namesrv, ""), "timeout": (Timeout, TIMEOUT_S)}
-    parameters = []
-    for each in signature.parameters.values():
-        if each.name == "link":
-            parameters += [
-                inspect.Parameter(name, each.kind, annotation=hint, default=default)
-                for name, (hint, default) in options.items()
-            ]
+    packed = {name: hint for name, hint in hints.items() if hasattr(hint, "_field_defaults")}
+    if not packed:
+        return function
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(function).parameters.values():
+        if each.name in packed:
+            parameters += options_of(packed[each.name])
         else:
-            parameters.append(each.replace(annotation=hints[each.name]))
+            parameters.append(each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY))
 
     @wraps(function)
-    def command(*, namesrv: str, timeout: float, **others: Any) -> None:
-        function(link=Link(namesrv, timeout), **others)
+    def command(**given: Any) -> None:
+        for name, fields in packed.items():
+            given[name] = fields(**{field: given.pop(field) for field in fields._fields})
+        function(**given)
 
     command.__dict__["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}

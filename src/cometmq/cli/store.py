@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import AsJson, Yes
-from cometmq.cli.common.output import confirm, counted, note, print_json, print_table, say, time_text
+from cometmq.cli.common.output import confirm, counted, note, print_json, print_table, say, shown, time_text
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.peer_text import escaped, escaped_json
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.tools.inspect import StoreSummary
+    from cometmq.store.tools.rebuild import Rebuilt
 
-app = group_app("store")
+app = CommandGroup("store")
 
 Directory = Annotated[Path, typer.Argument(help="The store directory (storePathRootDir).", metavar="DIR")]
 Config = Annotated[
@@ -51,10 +52,7 @@ def inspect(directory: Directory, config: Config = None, as_json: AsJson = False
     disk = SystemDisk()
     with _one_line_errors(), alone_with(disk, directory) as is_alone:
         summary = inspect_store(disk, directory, store_settings(config), in_use=not is_alone)
-    if as_json:
-        print_json(summary)
-    else:
-        _show_summary(summary)
+    shown(summary, _show_summary, as_json=as_json)
 
 
 @app.command()
@@ -209,9 +207,11 @@ def rebuild(directory: Directory, config: Config = None, yes: Yes = False, as_js
     confirm(f"Replace the queues and the index of {directory}?", yes=yes)
     with _one_line_errors(), progress_bar("rebuilding") as progress:
         result = rebuild_store(SystemDisk(), SystemFolders(), SystemClock(), directory, settings, progress)
-    if as_json:
-        print_json(result)
-        return
+    shown(result, show_rebuilt, as_json=as_json)
+
+
+def show_rebuilt(result: Rebuilt) -> None:
+    """The result of a rebuild for people."""
     say(
         f"{counted(result.messages, 'message')}, {counted(result.queues, 'queue')}, "
         f"{counted(result.indexed, 'message')} in the index"

@@ -55,6 +55,14 @@ SMALL: Final = {
 """Settings that differ from a real broker."""
 
 
+KINDS: Final = (BrokerConfig, StoreConfig, ServerSettings)
+
+
+def _settings_of(kind: type[msgspec.Struct], values: Mapping[str, str]) -> Any:
+    own = {key: value for key, value in values.items() if key in kind.__struct_encode_fields__}
+    return resolve(kind, [Layer("settings", own)]).settings
+
+
 class EmbeddedBroker:
     """A name server and a broker for tests; `settings` are RocketMQ's properties of a broker."""
 
@@ -132,18 +140,10 @@ class EmbeddedBroker:
             "namesrvAddr": self.namesrv,
             **self._settings,
         }
-        parts: list[dict[str, str]] = []
-        for kind in (BrokerConfig, StoreConfig, ServerSettings):
-            known = kind.__struct_encode_fields__
-            parts.append({key: value for key, value in values.items() if key in known})
-        unknown = values.keys() - {key for part in parts for key in part}
+        unknown = values.keys() - {key for kind in KINDS for key in kind.__struct_encode_fields__}
         if unknown:
             raise SettingsError(f"{', '.join(sorted(unknown))}: a broker has no such setting")
-        broker = Broker(
-            resolve(BrokerConfig, [Layer("settings", parts[0])]).settings,
-            resolve(StoreConfig, [Layer("settings", parts[1])]).settings,
-            resolve(ServerSettings, [Layer("settings", parts[2])]).settings,
-        )
+        broker = Broker(*(_settings_of(kind, values) for kind in KINDS))
         await broker.start()
         self._broker = broker
         self._settings["listenPort"] = str(broker.port)  # the same after a restart

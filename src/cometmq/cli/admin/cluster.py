@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
 from cometmq.cli.common.output import (
     FAILED,
@@ -29,7 +29,7 @@ from cometmq.model.errors import CometError, NotFoundError
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
-app = group_app("cluster")
+app = CommandGroup("cluster")
 
 _ROLES: Final = {0: "master"}
 

@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from cometmq.cli.admin.cluster import address_of, broker_lines
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask
 from cometmq.cli.common.output import (
     FAILED,
@@ -37,7 +37,7 @@ from cometmq.model.errors import ClientError, NotFoundError
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
-app = group_app("config")
+app = CommandGroup("config")
 
 _HIDDEN: Final = "******"
 _OWN_KEYS: Final = frozenset(
@@ -122,8 +122,12 @@ def get(
         (table,) = found.values()
         print_pairs((key, _shown(key, table[key])) for key in wanted)
     else:
-        rows = [(key, *(_shown(key, table.get(key)) for table in found.values())) for key in wanted]
-        print_table(("key", *found), rows, marked=("key",))
+        _print_tables(found, wanted)
+
+
+def _print_tables(tables: dict[str, Table], keys: list[str]) -> None:
+    rows = [(key, *(_shown(key, table.get(key)) for table in tables.values())) for key in keys]
+    print_table(("key", *tables), rows, marked=("key",))
 
 
 def _nearest(key: str, known: list[str]) -> str:
@@ -230,11 +234,7 @@ def diff(
         ]
         print_json({"servers": list(found), "differences": rows, "hidden": hidden})
     elif shown:
-        print_table(
-            ("key", *found),
-            [(key, *(_shown(key, table[key]) for table in found.values())) for key in shown],
-            marked=("key",),
-        )
+        _print_tables(found, shown)
     else:
         say(f"{', '.join(found)}: no differences")
     if hidden and not as_json:

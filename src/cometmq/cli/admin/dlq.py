@@ -14,7 +14,7 @@ import typer
 
 from cometmq.cli.admin.message import as_dict, line_of
 from cometmq.cli.admin.message_read import last_messages
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask, run
 from cometmq.cli.common.output import (
     FAILED,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cometmq.client.admin.redrive import Step
     from cometmq.model.message import StoredMessage
 
-app = group_app("dlq")
+app = CommandGroup("dlq")
 
 Group = Annotated[str, typer.Argument(help="The group that could not consume them.", metavar="GROUP")]
 

@@ -20,7 +20,7 @@ from cometmq.cli.admin.group_data import (
     queue_progress,
 )
 from cometmq.cli.admin.group_offsets import Group
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
 from cometmq.cli.common.output import confirm, counted, listed, note, say, told
 from cometmq.model.errors import NotFoundError
@@ -28,7 +28,7 @@ from cometmq.model.errors import NotFoundError
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
-app = group_app("group")
+app = CommandGroup("group")
 app.command()(group_offsets.reset)
 app.command()(group_offsets.skip)
 app.command()(group_offsets.clone)

@@ -18,7 +18,7 @@ import typer
 from cometmq.cli.admin import message_send
 from cometmq.cli.admin.message_read import follow, last_messages, messages_between
 from cometmq.cli.admin.message_send import Topic
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
 from cometmq.cli.common.output import UsageError, note, print_json, print_pairs, say, time_text
 from cometmq.cli.common.times import now_ms, parse_time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cometmq.model.message import StoredMessage
     from cometmq.store.tools.dump import MessageDict
 
-app = group_app("message")
+app = CommandGroup("message")
 app.command()(message_send.send)
 
 SHOWN_OF_BODY: Final = 200

@@ -25,7 +25,7 @@ from cometmq.cli.admin.topic_data import (
     require_route,
     topic_lines,
 )
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
 from cometmq.cli.common.output import confirm, counted, listed, note, print_table, told
 from cometmq.model.errors import ClientError, CometError
@@ -33,7 +33,7 @@ from cometmq.model.errors import ClientError, CometError
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
-app = group_app("topic")
+app = CommandGroup("topic")
 
 Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
 Permission = Annotated[

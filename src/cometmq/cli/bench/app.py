@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cometmq.cli.bench import consumer, latency, producer, spark
-from cometmq.cli.commands import group_app
+from cometmq.cli.commands import CommandGroup
 
-app = group_app("bench")
+app = CommandGroup("bench")
 app.command()(producer.producer)
 app.command()(consumer.consumer)
 app.command()(latency.latency)

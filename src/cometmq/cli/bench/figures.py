@@ -24,7 +24,6 @@ from cometmq.cli.common.output import Column
 MOST_REASONS: Final = 20
 OTHERS: Final = "others"
 """The reason of failures beyond `MOST_REASONS`."""
-MEGABYTE: Final = 1_000_000
 
 _EXACT_US: Final = 128
 _LONGEST_US: Final = 2**41

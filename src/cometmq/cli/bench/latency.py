@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -49,13 +49,6 @@ class Measured(Result, rename="camel", kw_only=True):
     received: int
     missing: int
     delivery_ms: Percentiles
-
-
-class Both(NamedTuple):
-    """The figures of producer and consumer."""
-
-    sent: Tally
-    received: Tally
 
 
 class Arrivals:
@@ -116,15 +109,15 @@ def latency(
         marked=True,
     )
     stop = asyncio.Event()
-    both = run_bench(_measure(plan, wait, stop, create=create, queues=queues))
+    sent, received = run_bench(_measure(plan, wait, stop, create=create, queues=queues))
     result = Measured(
         topic=topic,
         rate=rate,
-        received=both.received.messages,
-        missing=max(both.sent.messages - both.received.messages, 0),
-        delivery_ms=both.received.latencies.percentiles(),
+        received=received.messages,
+        missing=max(sent.messages - received.messages, 0),
+        delivery_ms=received.latencies.percentiles(),
         interrupted=stop.is_set(),
-        **figures_of(both.sent),
+        **figures_of(sent),
     )
     pairs = [
         ("asked for", f"{result.rate:,.0f}/s"),
@@ -142,7 +135,8 @@ def latency(
 
 async def _measure(
     plan: ProducerPlan, wait_s: float, stop: asyncio.Event, *, create: bool, queues: int
-) -> Both:
+) -> tuple[Tally, Tally]:
+    """The figures of producer and consumer."""
     from cometmq.cli.bench.load_consume import until
     from cometmq.cli.bench.load_send import Sends
     from cometmq.cli.bench.processes import interrupts, watch
@@ -161,7 +155,7 @@ async def _measure(
                 with shown_progress("latency") as tell, interrupts(stop):
                     await watch(sends, stop, tell)
                     await until(lambda: arrivals.tally.messages >= sends.tally.messages, wait_s)
-                return Both(sends.measured(), arrivals.tally)
+                return sends.measured(), arrivals.tally
 
 
 async def _probe(sends: Sends, arrivals: Arrivals, wait_s: float) -> None:

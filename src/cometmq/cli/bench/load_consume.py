@@ -118,6 +118,7 @@ class Consumes:
         await self._consumer.stop()
 
     async def work(self, stop: asyncio.Event) -> None:
+        """Carry out the plan, or stop early."""
         begun_s = time.monotonic()
         self._consumer.resume()
         await until(lambda: stop.is_set() or self._is_full or self._is_over(begun_s))
@@ -138,9 +139,11 @@ class Consumes:
         return now - tally.ended_s > plan.wait_s
 
     def queues(self) -> int:
+        """The number of queues that it reads."""
         return len(self._consumer.assignment())
 
     def measured(self) -> Tally:
+        """The figures so far."""
         if self.tally.begun_s is not None:
             self.tally.cpu_s = self._cpu.seconds()
         return self.tally

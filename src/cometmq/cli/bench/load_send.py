@@ -138,6 +138,7 @@ class Sends:
         await self.producer.stop()
 
     async def work(self, stop: asyncio.Event) -> None:
+        """Carry out the plan, or stop early."""
         turns = Turns(self.plan, stop)
         self._cpu = CpuClock()
         self.tally.begun_s = self.tally.ended_s = turns.begun_s
@@ -195,8 +196,10 @@ class Sends:
         )
 
     def queues(self) -> int:
+        """The number of queues that it reads."""
         return 0
 
     def measured(self) -> Tally:
+        """The figures so far."""
         self.tally.cpu_s = self._cpu.seconds()
         return self.tally

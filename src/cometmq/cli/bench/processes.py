@@ -22,7 +22,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import Final
 
 import msgspec
 
@@ -32,9 +32,6 @@ from cometmq.cli.bench.load_send import ProducerPlan, Sends
 from cometmq.cli.common.connect import silence_clients
 from cometmq.model.errors import ClientError, CometError
 from cometmq.remoting.loop import run
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 LOOK: Final = b"look"  # report how many queues are read
 BEGIN: Final = b"begin"
@@ -48,26 +45,8 @@ _SHARED_OUT_S: Final = 10.0
 
 
 Plan = ProducerPlan | ConsumerPlan
+Load = Sends | Consumes
 Tell = Callable[[Tally], None]
-
-
-class Load(Protocol):
-    """A load: start it, run it, read its figures meanwhile."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    async def work(self, stop: asyncio.Event) -> None:
-        """Carry out the plan, or stop early."""
-
-    def queues(self) -> int:
-        """The number of queues that it reads."""
-
-    def measured(self) -> Tally:
-        """Its figures so far."""
 
 
 class WorkerMessage(msgspec.Struct, omit_defaults=True):

@@ -9,7 +9,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -28,6 +27,7 @@ from cometmq.cli.common.output import (
     print_pairs,
     print_rows,
     print_table,
+    status_line,
 )
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
@@ -169,13 +169,8 @@ async def _remove(admin: Admin, group: UsedGroup) -> None:
 @contextmanager
 def shown_progress(name: str) -> Iterator[Callable[[Tally], None]]:
     """A callback for progress, which may be called often."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(f"{name}: starting") as status:
-            yield _Ticker(lambda line: status.update(f"{name}: {line}"))
-        return
-    yield _Ticker(lambda line: note(f"{name}: {line}"))
+    with status_line(name, 0.0) as show:
+        yield _Ticker(show)
 
 
 class _Ticker:

@@ -16,7 +16,7 @@ import typer
 
 from cometmq.cli.bench.run import Topic, need_topic
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
-from cometmq.cli.common.output import counted, note, print_json, print_table
+from cometmq.cli.common.output import counted, note, print_table, shown
 from cometmq.cli.pipeline.options import Conf, Master, Run, SourceOptions, Verbose, need_spark
 from cometmq.model.errors import ClientError, NotFoundError
 
@@ -79,7 +79,7 @@ def spark(
     from cometmq.spark.pipelines.run.streams import plain_errors
 
     ranges = ask(link, lambda admin: ranges_of(admin, topic, rows))
-    run = Run("bench", None, link.namesrv, master, conf, options, as_json, verbose)
+    run = Run("bench", None, link.namesrv, master, conf, options, verbose, as_json)
     reading = run.job(Job).source_options(topic=topic, **_offsets(ranges))
     with run.spark() as session, plain_errors():
         table = session.read.format("rocketmq").options(**reading).load()
@@ -92,10 +92,7 @@ def spark(
             note(f"bench: run {number + 1} of {runs}, {result.runs[-1].rows_per_second:,.0f} rows a second")
     result.rows_per_second = statistics.median_low(each.rows_per_second for each in result.runs)
     result.bytes_per_second = statistics.median_low(each.bytes_per_second for each in result.runs)
-    if as_json:
-        print_json(result)
-    else:
-        show(result)
+    shown(result, show, as_json=as_json)
 
 
 async def ranges_of(admin: Admin, topic: str, rows: int | None) -> Ranges:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT_S: Final = 5.0
 
 Namesrv = Annotated[
     str,
@@ -56,8 +55,8 @@ Times = Annotated[
 class Link(NamedTuple):
     """The name servers of a command, and its time-out: the options `--namesrv` and `--timeout`."""
 
-    namesrv: str = ""
-    timeout_s: float = TIMEOUT_S
+    namesrv: Namesrv = ""
+    timeout_s: Timeout = 5.0
 
     def options(self, environment: Mapping[str, str] | None = None) -> ClientOptions:
         """The options of a client."""

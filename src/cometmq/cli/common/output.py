@@ -15,9 +15,11 @@ Rules kept here:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -38,6 +40,7 @@ _WIDE: Final = 10_000
 _MANY_COLUMNS: Final = 6
 """Folding makes a table of this many columns unreadable."""
 
+T = TypeVar("T")
 Cell = str | int | float | None
 _NUMBERS: Final = (int, float, int | None, float | None)
 
@@ -173,6 +176,34 @@ def told(document: object, sentence: str, *, as_json: bool) -> None:
         print_json(document)
     else:
         say(sentence)
+
+
+def shown(document: T, show: Callable[[T], None], *, as_json: bool) -> None:
+    """A result with a layout of its own: the document as JSON, or as `show` prints it."""
+    if as_json:
+        print_json(document)
+    else:
+        show(document)
+
+
+@contextmanager
+def status_line(name: str, every_s: float) -> Iterator[Callable[[str], None]]:
+    """Shows progress on standard error: one changing line on a terminal, elsewhere a line every `every_s`."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(f"{name}: starting") as status:
+            yield lambda line: status.update(f"{name}: {line}")
+        return
+    last_s = time.monotonic() - every_s
+
+    def show(line: str) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= every_s:
+            last_s = time.monotonic()
+            note(f"{name}: {line}")
+
+    yield show
 
 
 def joined(values: Iterable[object]) -> str:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import typer
-
-from cometmq.cli.commands import group_app
-from cometmq.cli.common.output import INTERRUPTED, counted, print_json
+from cometmq.cli.commands import CommandGroup
+from cometmq.cli.common.output import counted, shown
 from cometmq.cli.pipeline.options import Run, job_command, show_done, shown_progress
 from cometmq.cli.pipeline.rebuild import REBUILD, rebuild
 from cometmq.cli.pipeline.reports import show_dead_letters, show_rows, show_traces
@@ -23,7 +21,7 @@ from cometmq.spark.pipelines.run.jobs import (
     TracesJob,
 )
 
-app = group_app("pipeline")
+app = CommandGroup("pipeline")
 
 _DEFINITION: Final = """
 Every option can stand in a definition file (-f), TOML with the names of docs/SPARK.md; flags win. Start it
@@ -127,11 +125,8 @@ def sql(run: Run, job: SqlJob) -> None:
     """Ask topics in SQL, once or as messages come; the answer is shown, or goes to files or a topic."""
     from cometmq.spark.pipelines.sql import sql
 
-    try:
-        with run.spark() as spark, shown_progress(run.name) as report:
-            done = sql(spark, job, lambda rows: show_rows(rows, as_json=run.as_json), report)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    with run.spark() as spark, shown_progress(run.name) as report:
+        done = sql(spark, job, lambda rows: show_rows(rows, as_json=run.as_json), report)
     if done is not None and (job.output or job.to_topic):
         show_done(run, done, f"the result is in {job.output or 'topic ' + str(job.to_topic)}")
 
@@ -141,15 +136,9 @@ def dead_letters(run: Run, job: DeadLettersJob) -> None:
     """Show why and where messages fail: dead letters by group, topic, reason and host."""
     from cometmq.spark.pipelines.dead_letters import dead_letters
 
-    try:
-        with run.spark() as spark:
-            report = dead_letters(spark, job)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    if run.as_json:
-        print_json(report)
-    else:
-        show_dead_letters(report)
+    with run.spark() as spark:
+        report = dead_letters(spark, job)
+    shown(report, show_dead_letters, as_json=run.as_json)
 
 
 @job_command(app, "traces", TracesJob, _TRACES)
@@ -157,15 +146,9 @@ def traces(run: Run, job: TracesJob) -> None:
     """Show how long sending, delivery and consuming took, and what failed, from message traces."""
     from cometmq.spark.pipelines.traces import traces
 
-    try:
-        with run.spark() as spark:
-            report = traces(spark, job)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    if run.as_json:
-        print_json(report)
-    else:
-        show_traces(report)
+    with run.spark() as spark:
+        report = traces(spark, job)
+    shown(report, show_traces, as_json=run.as_json)
 
 
 app.command(epilog=REBUILD)(rebuild)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, Signature
@@ -21,9 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
+from cometmq.cli.commands import options_of
 from cometmq.cli.common.connect import AsJson, Namesrv
-from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say
+from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say, status_line
 from cometmq.cli.common.times import parse_time
+from cometmq.cli.servers.settings import pairs_of
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.name_server_addresses import listed_in
 
@@ -67,13 +68,13 @@ class Run(NamedTuple):
     """The options that all pipelines share."""
 
     name: str
-    file: Path | None = None
-    namesrv: str = ""
-    master: str | None = None
-    conf: Sequence[str] | None = None
-    options: Sequence[str] | None = None
-    as_json: bool = False
-    verbose: bool = False
+    file: Definition = None
+    namesrv: Namesrv = ""
+    master: Master = None
+    conf: Conf = None
+    options: SourceOptions = None
+    verbose: Verbose = False
+    as_json: AsJson = False
 
     def job(self, kind: type[J], **flags: object) -> J:
         """The job of a pipeline, from its definition and its flags."""
@@ -85,7 +86,7 @@ class Run(NamedTuple):
         known = kind.__struct_encode_fields__
         given = {name: value for name, value in flags.items() if value is not None and value != []}
         if self.options:
-            given["source"] = _pairs("--option", self.options)
+            given["source"] = _pairs(self.options, "--option minPartitions=8")
         if self.namesrv:
             given["namesrvAddr"] = self.namesrv
         first: dict[str, object] = {name: _secrets(found) for name in ("source", "sink") if name in known}
@@ -103,19 +104,22 @@ class Run(NamedTuple):
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """A session for the pipeline."""
+        """A session for the pipeline; an interrupt ends the command with `INTERRUPTED`."""
         from cometmq.spark.pipelines.run.jobs import read_definition, spark_table
         from cometmq.spark.pipelines.run.session import Place, spark_session
 
         table = spark_table(read_definition(self.file)) if self.file is not None else {}
         master = self.master or table.pop("master", None)
         table.pop("master", None)
-        settings = {**table, **_pairs("--conf", self.conf or ())}
+        settings = {**table, **_pairs(self.conf or (), "--conf spark.sql.shuffle.partitions=8")}
         if not sys.stderr.isatty() and not self.verbose:
             note(f"starting Spark for {self.name}")
         place = Place(f"cometmq {self.name}", master, settings, verbose=self.verbose)
-        with spark_session(place) as session:
-            yield session
+        try:
+            with spark_session(place) as session:
+                yield session
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def job_command(
@@ -133,10 +137,9 @@ def job_command(
             options = Run(name, **given)
             run(options, options.job(job, **values))
 
-        shared = inspect.signature(_shared, eval_str=True).parameters.values()
         own = [Parameter(f"job_{each.field}", _KEYWORD, default=None, annotation=_parameter(each))
                for each in flags]  # fmt: skip
-        command.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+        command.__signature__ = Signature([*own, *options_of(Run)])  # type: ignore[attr-defined]
         app.command(name, epilog=epilog, help=inspect.getdoc(run))(command)
         return run
 
@@ -149,19 +152,6 @@ def _parameter(flag: Flag) -> Any:
     return Annotated[flag.type | None, option]
 
 
-def _shared(
-    *,
-    file: Definition = None,
-    namesrv: Namesrv = "",
-    master: Master = None,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-) -> None:
-    """The flags of every pipeline."""
-
-
 def need_spark() -> None:
     """Check the requirements of Spark before it is imported."""
     from cometmq.spark.pipelines.run.session import check_needs
@@ -169,14 +159,8 @@ def need_spark() -> None:
     check_needs()
 
 
-def _pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{flag} {each!r} is no KEY=VALUE")
-        found[name.strip()] = value.strip()
-    return found
+def _pairs(given: Sequence[str], example: str) -> dict[str, str]:
+    return {name: value.strip() for name, value in pairs_of(given, example).items()}
 
 
 def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -206,21 +190,8 @@ def _written_range(layers: Sequence[Mapping[str, object]]) -> str:
 @contextmanager
 def shown_progress(name: str) -> Iterator[Report]:
     """A callback that shows the progress of a pipeline."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(f"{name}: starting") as status:
-            yield lambda progress: status.update(f"{name}: {_line(progress)}")
-        return
-    told = time.monotonic() - _LINE_S
-
-    def tell(progress: Progress) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _LINE_S:
-            told = time.monotonic()
-            note(f"{name}: {_line(progress)}")
-
-    yield tell
+    with status_line(name, _LINE_S) as show:
+        yield lambda progress: show(_line(progress))
 
 
 def _line(progress: Progress) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from cometmq.cli.common.connect import AsJson, Yes
-from cometmq.cli.common.output import INTERRUPTED, confirm, counted, print_json, say
+from cometmq.cli.common.output import confirm, shown
 from cometmq.cli.pipeline.options import Conf, Definition, Master, Run, Verbose, need_spark
 
 REBUILD: Final = """
@@ -39,21 +39,12 @@ def rebuild(
 ) -> None:
     """Make the consume queues and the index of a large store again from its commit log."""
     need_spark()
-    from cometmq.cli.store import progress_bar, store_settings
+    from cometmq.cli.store import progress_bar, show_rebuilt, store_settings
     from cometmq.spark.rebuild.rebuild import rebuild as rebuild_store
 
-    run = Run("rebuild", file, "", master, conf, None, as_json, verbose)
+    run = Run("rebuild", file, master=master, conf=conf, verbose=verbose, as_json=as_json)
     settings = store_settings(config)
     confirm(f"Replace the queues and the index of {directory}?", yes=yes)
-    try:
-        with run.spark() as spark, progress_bar("rebuilding") as progress:
-            result = rebuild_store(spark, directory, settings, progress=progress)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    if as_json:
-        print_json(result)
-        return
-    queues = counted(result.queues, "queue")
-    say(f"{counted(result.messages, 'message')}, {queues}, {result.indexed} messages in the index")
-    if result.left_out_topics:
-        say(f"without queues, as the broker does not know them: {', '.join(result.left_out_topics)}")
+    with run.spark() as spark, progress_bar("rebuilding") as progress:
+        result = rebuild_store(spark, directory, settings, progress=progress)
+    shown(result, show_rebuilt, as_json=as_json)

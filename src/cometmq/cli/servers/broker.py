@@ -14,23 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometmq.cli.commands import single_app
-from cometmq.cli.servers.serving import (
-    AsJson,
-    Assignments,
-    Bind,
-    ConfigFile,
-    LogFormat,
-    LogFormatOption,
-    LogLevel,
-    PrintOnly,
-    resolve_all,
-    say_ready,
-    serve,
-    set_up,
-    warn,
-)
-from cometmq.cli.servers.settings import assignment_layer, environment_layer, file_layer, print_settings
-from cometmq.model.settings import Layer, Resolved
+from cometmq.cli.servers.serving import NO_OPTIONS, ServerOptions, resolve_all, say_ready, serve
+from cometmq.model.settings import Resolved
 from cometmq.remoting.loop import run
 
 if TYPE_CHECKING:
@@ -49,21 +34,15 @@ RecoverOption = Annotated[
 
 
 def run_broker(
-    config: ConfigFile = None,
     namesrv: Annotated[
         str | None,
         typer.Option("-n", "--namesrv", help="Name servers, host:port;host:port.", metavar="ADDRS"),
     ] = None,
-    show: PrintOnly = False,
     port: Annotated[
         int | None, typer.Option("--port", help="Main port; the fast one is two below. 0 takes free ones.")
     ] = None,
-    bind: Bind = None,
-    assignments: Assignments = None,
     recover_what_is_left: RecoverOption = False,
-    as_json: AsJson = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormatOption = LogFormat.TEXT,
+    options: ServerOptions = NO_OPTIONS,
 ) -> None:
     """Read the settings, build the broker, run it until a signal stops it.
 
@@ -73,18 +52,11 @@ def run_broker(
       cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
       cometmq broker -c broker.conf -p                 show settings, do not start
     """
-    flags = assignment_layer(assignments or [])
-    for key, value in (("namesrvAddr", namesrv), ("listenPort", port), ("bindAddress", bind)):
-        if value is not None:
-            flags[key] = str(value)
-    if recover_what_is_left:
-        flags["recoverWhatIsLeft"] = "true"
-    resolved = load_settings(config, flags)
-    warn(warning for each in resolved for warning in each.warnings)
-    if show:
-        print_settings(resolved, as_json=as_json)
+    recover = "true" if recover_what_is_left else None
+    flags = options.flags(namesrvAddr=namesrv, listenPort=port, recoverWhatIsLeft=recover)
+    resolved = load_settings(options.config, flags)
+    if not options.begin(resolved, log):
         return
-    set_up(resolved, log, log_level, log_format)
     from cometmq.broker.broker import Broker
 
     def build() -> Broker:
@@ -94,7 +66,7 @@ def run_broker(
 
     def ready(broker: Broker) -> None:
         log.info("step 3 of 3, start: ready on %s", broker.address)
-        say_started(broker, as_json=as_json)
+        say_started(broker, as_json=options.as_json)
 
     run(serve(build, ready, log))
 
@@ -107,14 +79,8 @@ def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[A
     from cometmq.store.config import StoreConfig
 
     kinds = (BrokerConfig, StoreConfig, ServerSettings)
-    defaults = {"rocketmqHome": os.environ.get("ROCKETMQ_HOME", "")}
-    if "NAMESRV_ADDR" in os.environ:
-        defaults["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
-    layers = [Layer("default", defaults)]
-    if config is not None:
-        layers += [file_layer(config), Layer("-c", {"brokerConfigPath": str(config.absolute())})]
-    layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
-    resolved = resolve_all(kinds, layers)
+    defaults = {"namesrvAddr": os.environ["NAMESRV_ADDR"]} if "NAMESRV_ADDR" in os.environ else {}
+    resolved = resolve_all(kinds, defaults, config, "brokerConfigPath", flags)
     refuse_settings(resolved[0].settings, resolved[1].settings)
     return resolved
 

@@ -19,12 +19,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import typer
 
-from cometmq.cli.servers.settings import split_layer
+from cometmq.cli.servers.settings import (
+    assignment_layer,
+    environment_layer,
+    file_layer,
+    print_settings,
+    split_layer,
+)
 from cometmq.model.errors import SettingsError
 from cometmq.model.peer_text import PeerTextFilter
 from cometmq.model.settings import Layer, Resolved, resolve
@@ -52,6 +58,38 @@ LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="Lines for people, or one JSON object a line.")
 ]
+
+
+class ServerOptions(NamedTuple):
+    """The options of every server."""
+
+    config: ConfigFile = None
+    show: PrintOnly = False
+    bind: Bind = None
+    assignments: Assignments = None
+    as_json: AsJson = False
+    log_level: LogLevel = "info"
+    log_format: LogFormatOption = LogFormat.TEXT
+
+    def flags(self, **own: object) -> dict[str, str]:
+        """The settings of the command line, with those of further flags that are given."""
+        given = {"bindAddress": self.bind, **own}
+        named = {key: str(value) for key, value in given.items() if value is not None}
+        return {**assignment_layer(self.assignments or []), **named}
+
+    def begin(self, resolved: Sequence[Resolved[Any]], log: logging.Logger, *warnings: str) -> bool:
+        """Step 1 of a start: the log and the limits of the process; False if settings are only shown."""
+        warn([*(warning for each in resolved for warning in each.warnings), *warnings])
+        if self.show:
+            print_settings(resolved, as_json=self.as_json)
+            return False
+        set_up_logging(self.log_level, self.log_format)
+        log.info("step 1 of 3, configuration: %s", origins(resolved))
+        raise_file_limit()
+        return True
+
+
+NO_OPTIONS: Final = ServerOptions()
 _TEXT_LINE: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -86,8 +124,21 @@ class Service(Protocol):
 S = TypeVar("S", bound=Service)
 
 
-def resolve_all(kinds: Sequence[type[msgspec.Struct]], layers: Sequence[Layer]) -> list[Resolved[Any]]:
-    """The settings of each kind; later layers win."""
+def resolve_all(
+    kinds: Sequence[type[msgspec.Struct]],
+    defaults: Mapping[str, str],
+    config: Path | None,
+    path_key: str,
+    flags: Mapping[str, str],
+) -> list[Resolved[Any]]:
+    """The settings of each kind: defaults, then the `-c` file, then variables, then flags.
+
+    The path of the file is the setting `path_key`.
+    """
+    layers = [Layer("default", {"rocketmqHome": os.environ.get("ROCKETMQ_HOME", ""), **defaults})]
+    if config is not None:
+        layers += [file_layer(config), Layer("-c", {path_key: str(config.absolute())})]
+    layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
     split = [split_layer(layer, kinds) for layer in layers]
     return [resolve(kind, [parts[index] for parts in split]) for index, kind in enumerate(kinds)]
 
@@ -131,13 +182,6 @@ def say_ready(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-def set_up(resolved: Sequence[Resolved[Any]], log: logging.Logger, level: str, form: str) -> None:
-    """Step 1 of a start: the log and the limits of the process."""
-    set_up_logging(level, form)
-    log.info("step 1 of 3, configuration: %s", origins(resolved))
-    raise_file_limit()
 
 
 async def serve(build: Callable[[], S], on_ready: Callable[[S], None], log: logging.Logger) -> S:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -94,9 +94,8 @@ def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
     table = whole.get("offsetTable") if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise HeaderError("the body has no offsetTable")
-    convert: Callable[[Any], T] = lambda value: msgspec.convert(value, kind, strict=False)  # noqa: E731
     try:
-        return {queue_of_key(key): convert(value) for key, value in table.items()}
+        return {queue_of_key(key): msgspec.convert(value, kind, strict=False) for key, value in table.items()}
     except msgspec.ValidationError as error:
         raise HeaderError(f"the offsetTable cannot be read: {error}") from None
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from cometmq.client.blocking.loop import BlockingGroupClient, blocking
+from cometmq.client.blocking.loop import BlockingClient, BlockingGroupClient, blocking
 from cometmq.client.consumer.listener import is_async
 from cometmq.client.producer import producer as aio
 from cometmq.client.producer import transactions as aio_transactions
@@ -22,6 +22,7 @@ from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.producer.transactions import (
     Check,
+    OpenTransaction,
     TransactionListener,
     TransactionReceipt,
     TransactionState,
@@ -118,39 +119,32 @@ class Producer(_BlockingProducer[aio.Producer]):
         super().__init__(aio.Producer(group, settings, **options))
 
 
-class Transaction:
+class Transaction(OpenTransaction):
     """A transactional message: stored as half message when the block begins, committed if the block succeeds.
 
     If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
     """
 
-    def __init__(
-        self, transaction: AsyncTransaction, run: Callable[[Coroutine[Any, Any, None]], None]
-    ) -> None:
-        self.message = transaction.message
+    def __init__(self, client: BlockingClient[aio.Producer], transaction: AsyncTransaction) -> None:
+        super().__init__(transaction.message)
+        self._client = client
         self._aio = transaction
-        self._run = run
 
-    @property
-    def receipt(self) -> SendReceipt:
-        """The receipt of the half message."""
-        return self._aio.receipt
+    def begin(self) -> SendReceipt:
+        """Send the half message; `with` does this."""
+        self._receipt = self._client._run(self._aio.begin())
+        return self._receipt
 
-    @property
-    def transaction_id(self) -> str:
-        """The id of the transaction: `msg_id` of the message that `check` gets."""
-        return self._aio.transaction_id
-
-    def decide(self, state: TransactionState) -> None:
-        """Set the state that the broker is told at the end, however the block ends."""
-        self._aio.decide(state)
+    def end(self, state: TransactionState) -> TransactionReceipt:
+        """Tell the broker the state; `with` does this."""
+        return self._client._run(self._aio.end(state))
 
     def __enter__(self) -> Self:
-        self._run(self._aio.begin_safely())
+        self._receipt = self._client._run(self._aio.begin_safely())
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._run(self._aio.end_block(error))
+        self.end(self.state_after(error))
 
 
 class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer]):
@@ -198,7 +192,7 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
 
         The options are those of `send`.
         """
-        return Transaction(self.aio.transaction(message, **options), self._run)
+        return Transaction(self, self.aio.transaction(message, **options))
 
     def send_in_transaction(
         self, message: Message, arg: object = None, **options: Unpack[SendOptions]
@@ -208,16 +202,16 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
         The options are those of `send`. See `cometmq.aio.TransactionProducer.send_in_transaction`.
         """
         listener = listener_needed(self.aio.listener)
-        transaction = self.aio.transaction(message, **options)
-        receipt = self._run(transaction.begin())
+        transaction = self.transaction(message, **options)
+        receipt = transaction.begin()
         state = TransactionState.ROLLBACK
         if receipt.status is SendStatus.SEND_OK:
             try:
-                state = state_of(listener.execute(Transaction(transaction, self._run), arg))
+                state = state_of(listener.execute(transaction, arg))
             except Exception:
                 log.exception("the local transaction of message %s failed", receipt.msg_id)
                 state = TransactionState.UNKNOWN
             except BaseException:  # the thread is interrupted, perhaps in the middle of the transaction
-                self._run(transaction.end(TransactionState.UNKNOWN))
+                transaction.end(TransactionState.UNKNOWN)
                 raise
-        return self._run(transaction.end(state))
+        return transaction.end(state)

@@ -20,8 +20,8 @@ from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
 Queues = Sequence[MessageQueue]
-
 ClientIds = Sequence[str]
+Allocation = list[MessageQueue]
 
 
 class HashRing:
@@ -59,7 +59,7 @@ class AllocationStrategy(Protocol):
     def name(self) -> str:
         """The name of the strategy in configurations and requests."""
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
         """The queues of `client_id`; both lists are sorted."""
 
 
@@ -79,12 +79,12 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
 class _ByIndex(ABC):
     """Allocates by the index of a client among all; one that is missing gets nothing."""
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
         index = _index_of(client_id, queues, client_ids)
         return [] if index is None else self._share(queues, index, len(client_ids))
 
     @abstractmethod
-    def _share(self, queues: Queues, index: int, count: int, /) -> list[MessageQueue]: ...
+    def _share(self, queues: Queues, index: int, count: int, /) -> Allocation: ...
 
 
 class Averagely(_ByIndex):
@@ -109,7 +109,7 @@ class ByConfiguration:
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self.queues = list(queues)
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
         return list(self.queues)
 
 
@@ -121,7 +121,7 @@ class ByMachineRoom(_ByIndex):
     def __init__(self, rooms: Iterable[str]) -> None:
         self.rooms = frozenset(rooms)
 
-    def _share(self, queues: Queues, index: int, count: int, /) -> list[MessageQueue]:
+    def _share(self, queues: Queues, index: int, count: int, /) -> Allocation:
         inside = [queue for queue in queues if self._is_inside(queue.broker_name)]
         size, spare = divmod(len(inside), count)
         chosen = inside[index * size : (index + 1) * size]
@@ -148,7 +148,7 @@ class NearestRoom:
         self._room_of_queue = room_of_queue
         self._room_of_client = room_of_client
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}
@@ -184,7 +184,7 @@ class ConsistentHash:
             raise AllocationError(f"{virtual_nodes} virtual nodes for a client are not possible")
         self.virtual_nodes = virtual_nodes
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Queues:
+    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         ring = HashRing(client_ids, self.virtual_nodes)

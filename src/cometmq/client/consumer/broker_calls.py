@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.model.errors import ResponseError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
@@ -46,6 +46,11 @@ OFFSET_TIMEOUT_S: Final = 5.0
 LOCK_TIMEOUT_S: Final = 1.0
 
 
+def _fields_of(queue: MessageQueue) -> dict[str, Any]:
+    """The header fields that name a queue."""
+    return {"topic": queue.topic, "queue_id": queue.queue_id, "target_broker_name": queue.broker_name}
+
+
 class BrokerCalls:
     """Requests to the brokers of queues."""
 
@@ -75,28 +80,19 @@ class BrokerCalls:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get."""
-        header = GetMaxOffsetRequest(
-            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
-        )
+        header = GetMaxOffsetRequest(**_fields_of(queue))
         answer = await self._ask(queue, RequestCode.GET_MAX_OFFSET, header)
         return answer.header(GetMaxOffsetResponse).offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message of the queue."""
-        header = GetMinOffsetRequest(
-            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
-        )
+        header = GetMinOffsetRequest(**_fields_of(queue))
         answer = await self._ask(queue, RequestCode.GET_MIN_OFFSET, header)
         return answer.header(GetMinOffsetResponse).offset
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset that the queue had reached at a time."""
-        header = SearchOffsetRequest(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            timestamp=timestamp_ms,
-            target_broker_name=queue.broker_name,
-        )
+        header = SearchOffsetRequest(**_fields_of(queue), timestamp=timestamp_ms)
         answer = await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return answer.header(SearchOffsetResponse).offset
 
@@ -108,11 +104,7 @@ class BrokerCalls:
         With `zero_if_new`, the offset is 0 for a queue that still has its very first message.
         """
         header = QueryConsumerOffsetRequest(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            set_zero_if_not_found=zero_if_new,
-            target_broker_name=queue.broker_name,
+            **_fields_of(queue), consumer_group=group, set_zero_if_not_found=zero_if_new
         )
         try:
             answer = await self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
@@ -124,13 +116,7 @@ class BrokerCalls:
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset for the queue; returns when the broker has it."""
-        header = UpdateConsumerOffsetRequest(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            target_broker_name=queue.broker_name,
-        )
+        header = UpdateConsumerOffsetRequest(**_fields_of(queue), consumer_group=group, commit_offset=offset)
         await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_S)
 
     # Group members and queue locks.

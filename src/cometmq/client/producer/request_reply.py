@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from typing import Final
 from uuid import uuid4
 
-import msgspec
-
 from cometmq.client.producer.send_request import SystemFields
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CallTimeoutError, ClientError, CometError, StateError, TooManyRequestsError
@@ -67,16 +65,12 @@ def reply_fields(request: StoredMessage) -> tuple[str, SystemFields]:
     return reply_topic(cluster), SystemFields(system, code=RequestCode.SEND_REPLY_MESSAGE_V2.value)
 
 
-class _Waiting(msgspec.Struct, eq=False):
-    reply: asyncio.Future[StoredMessage]
-    owner: object
-
-
 class PendingReplies:
     """The pending requests of one client instance."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[StoredMessage], object]] = {}
+        """The future of each reply and the producer that waits for it, by correlation id."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -89,7 +83,7 @@ class PendingReplies:
         if len(self._waiting) >= limit:
             raise TooManyRequestsError(f"{len(self._waiting)} requests wait for their replies; ask slower")
         reply = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = _Waiting(reply, owner)
+        self._waiting[correlation_id] = reply, owner
         try:
             yield reply
         finally:
@@ -102,22 +96,22 @@ class PendingReplies:
     def arrived(self, reply: StoredMessage) -> bool:
         """Hand a reply to its request; False if nobody waits for it."""
         correlation_id = reply.properties.get(names.CORRELATION_ID, "")
-        waiting = self._waiting.get(correlation_id)
-        if waiting is None or waiting.reply.done():
+        waiting, _ = self._waiting.get(correlation_id, (None, None))
+        if waiting is None or waiting.done():
             log.warning(
                 "a reply from %s came too late, or was not asked for here; it is dropped (correlation id %s)",
                 reply.born_host,
                 correlation_id or "missing",
             )
             return False
-        waiting.reply.set_result(reply)
+        waiting.set_result(reply)
         return True
 
     def abandon(self, owner: object) -> None:
         """Fail the pending requests of a producer that stops."""
-        for waiting in self._waiting.values():
-            if waiting.owner is owner and not waiting.reply.done():
-                waiting.reply.set_exception(StateError("the producer was stopped before the reply came"))
+        for reply, waiting in self._waiting.values():
+            if waiting is owner and not reply.done():
+                reply.set_exception(StateError("the producer was stopped before the reply came"))
 
 
 async def await_reply(

@@ -83,23 +83,6 @@ class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     """Recalls a delayed message, if the broker supports it."""
 
 
-def receipt_of(
-    status: SendStatus, header: SendMessageResponse, msg_id: str, topic: str, broker_name: str
-) -> SendReceipt:
-    """The receipt for one message."""
-    return SendReceipt(
-        status,
-        msg_id,
-        header.msg_id,
-        MessageQueue(topic, broker_name, header.queue_id),
-        header.queue_offset,
-        header.transaction_id,
-        header.msg_region or DEFAULT_REGION,
-        header.trace_on is not False,
-        header.recall_handle,
-    )
-
-
 def receipts_of_batch(whole: SendReceipt, msg_ids: list[str]) -> list[SendReceipt]:
     """A receipt for each message of a batch, whose queue offsets are consecutive."""
     offset_ids = whole.offset_msg_id.split(",")
@@ -217,7 +200,17 @@ class Sender:
             stored.maybe_applied = True
             raise stored
         header = answer.header(SendMessageResponse)
-        return receipt_of(status, header, header.batch_uniq_id or request.msg_id, topic, queue.broker_name)
+        return SendReceipt(
+            status,
+            header.batch_uniq_id or request.msg_id,
+            header.msg_id,
+            MessageQueue(topic, queue.broker_name, header.queue_id),
+            header.queue_offset,
+            header.transaction_id,
+            header.msg_region or DEFAULT_REGION,
+            header.trace_on is not False,
+            header.recall_handle,
+        )
 
     async def oneway(self, topic: str, queue: MessageQueue, request: SendRequest, timeout_s: float) -> None:
         """Send to a queue without a response."""

@@ -77,35 +77,11 @@ class TransactionReceipt(SendReceipt, frozen=True, gc=False):
     state: TransactionState = TransactionState.UNKNOWN
 
 
-class OpenTransaction(Protocol):
+class OpenTransaction:
     """A transaction, for a listener."""
 
-    message: Message
-
-    @property
-    def receipt(self) -> SendReceipt:
-        """The receipt of the half message."""
-
-    @property
-    def transaction_id(self) -> str:
-        """The id of the transaction: `msg_id` of the message that `check` gets."""
-
-
-class Transaction:
-    """A transactional message: stored as half message when the block begins, committed if the block succeeds.
-
-    If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
-    """
-
-    def __init__(
-        self,
-        message: Message,
-        send_half: Callable[[], Awaitable[SendReceipt]],
-        tell_end: Callable[[Message, SendReceipt, TransactionState], Awaitable[TransactionReceipt]],
-    ) -> None:
+    def __init__(self, message: Message) -> None:
         self.message = message
-        self._send_half = send_half
-        self._tell_end = tell_end
         self._receipt: SendReceipt | None = None
         self._decided: TransactionState | None = None
 
@@ -125,6 +101,27 @@ class Transaction:
         """Set the state that the broker is told at the end, however the block ends."""
         self._decided = state
 
+    def state_after(self, error: BaseException | None) -> TransactionState:
+        """The state at the end of a block: what was decided, or commit, or rollback after an error."""
+        return self._decided or (TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
+
+
+class Transaction(OpenTransaction):
+    """A transactional message: stored as half message when the block begins, committed if the block succeeds.
+
+    If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        send_half: Callable[[], Awaitable[SendReceipt]],
+        tell_end: Callable[[Message, SendReceipt, TransactionState], Awaitable[TransactionReceipt]],
+    ) -> None:
+        super().__init__(message)
+        self._send_half = send_half
+        self._tell_end = tell_end
+
     async def begin(self) -> SendReceipt:
         """Send the half message; `with` does this."""
         if self._receipt is not None:
@@ -136,7 +133,7 @@ class Transaction:
         """Tell the broker the state; `with` does this."""
         return await self._tell_end(self.message, self.receipt, state)
 
-    async def begin_safely(self) -> None:
+    async def begin_safely(self) -> SendReceipt:
         """Send the half message; if it is not stored safely, roll it back and raise."""
         receipt = await self.begin()
         if receipt.status is not SendStatus.SEND_OK:
@@ -144,18 +141,14 @@ class Transaction:
             raise SendError(
                 f"the half message was stored, but not safely ({receipt.status}); it was rolled back"
             )
-
-    async def end_block(self, error: BaseException | None) -> None:
-        """Commit, or roll back after an error."""
-        usual = TransactionState.COMMIT if error is None else TransactionState.ROLLBACK
-        await self.end(self._decided or usual)
+        return receipt
 
     async def __aenter__(self) -> Self:
         await self.begin_safely()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self.end_block(error)
+        await self.end(self.state_after(error))
 
 
 Answer = TransactionState | Awaitable[TransactionState | None] | None

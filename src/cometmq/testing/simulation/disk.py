@@ -22,15 +22,15 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.disk import DiskUsage, Entry
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.content import PAGE_SIZE, Content, CrashMode
-from cometmq.testing.simulation.folder import Folder, Tree
+from cometmq.testing.simulation.folder import Folder, Tree, os_error
 from cometmq.testing.simulation.machine import (
     UNLIMITED,
+    Failure,
     Machine,
     Operation,
     Rules,
     SimulatedCrash,
     SimulatedFile,
-    os_error,
 )
 
 __all__ = ["CrashMode", "Rules", "SimulatedCrash", "SimulatedDisk", "SimulatedFile", "crashes"]
@@ -191,7 +191,7 @@ class SimulatedDisk:
         times: int | None = None,
     ) -> None:
         """Let an operation fail, on one path or on all, `times` times or until `heal`."""
-        self._machine.fail(operation, path, number, times)
+        self._machine.failures.append(Failure(operation, path, number, times))
 
     def heal(self) -> None:
         """Work again."""

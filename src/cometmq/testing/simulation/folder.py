@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from cometmq.ports.descriptors import NotOpenedError
 from cometmq.testing.simulation.content import Content, CrashMode
 
 Change = dict[str, "Content | Folder | None"]
@@ -87,18 +88,18 @@ class Tree:
         """Returns the folder of this path; raises like the system if there is none."""
         node = self.find(path)
         if node is None:
-            raise no_such_file(path)
+            raise os_error(errno.ENOENT, path)
         if not isinstance(node, Folder):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+            raise os_error(errno.ENOTDIR, path)
         return node
 
     def file(self, path: Path) -> Content:
         """Returns the content of this path; raises like the system if there is none."""
         node = self.find(path)
         if node is None:
-            raise no_such_file(path)
+            raise os_error(errno.ENOENT, path)
         if isinstance(node, Folder):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            raise os_error(errno.EISDIR, path)
         return node
 
     def make_folder(self, path: Path) -> Folder:
@@ -109,7 +110,7 @@ class Tree:
                 folder.change({name: Folder()})
             node = folder.entries[name]
             if not isinstance(node, Folder):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+                raise os_error(errno.ENOTDIR, path)
             folder = node
         return folder
 
@@ -132,8 +133,9 @@ class Tree:
                 yield path / name, node
 
 
-def no_such_file(path: Path) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+def os_error(number: int, path: Path) -> OSError:
+    kind = NotOpenedError if number in (errno.EMFILE, errno.ENFILE) else OSError
+    return kind(number, os.strerror(number), str(path))
 
 
 def _names(path: Path) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ Rules kept here:
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
@@ -22,7 +21,7 @@ from cometmq.ports.clock import Clock
 from cometmq.ports.descriptors import NotOpenedError
 from cometmq.ports.disk import Readable
 from cometmq.testing.simulation.content import PAGE_SIZE, Content
-from cometmq.testing.simulation.folder import Tree, no_such_file
+from cometmq.testing.simulation.folder import Tree, os_error
 
 Operation = Literal["create", "open", "read", "remove", "replace", "reserve", "sync", "sync_folder"]
 """Operations that can fail; listing a folder counts as reading it."""
@@ -45,7 +44,9 @@ class Rules(msgspec.Struct, frozen=True):
     """Otherwise the sync of a folder makes the sizes of its files durable too."""
 
 
-class _Failure(msgspec.Struct):
+class Failure(msgspec.Struct):
+    """An operation that fails, on one path or on all, a number of times or always."""
+
     operation: Operation
     path: Path | None
     number: int
@@ -64,7 +65,7 @@ class Machine:
         self.stopped = False
         self.tree = Tree()
         self.guard = RLock()
-        self.failures: list[_Failure] = []
+        self.failures: list[Failure] = []
         self.unlinked: set[Content] = set()
         """Open files without a name: they take room."""
         self.last_written: Content | None = None
@@ -79,9 +80,6 @@ class Machine:
                 if failure.times is not None:
                     failure.times -= 1
                 raise os_error(failure.number, path)
-
-    def fail(self, operation: Operation, path: Path | None, number: int, times: int | None) -> None:
-        self.failures.append(_Failure(operation, path, number, times))
 
     def must_run(self) -> None:
         if self.stopped:
@@ -215,9 +213,4 @@ class SimulatedFile:
         with self._machine.guard:
             self._machine.must_run()
             if self._machine.tree.find(self.path) is not self._content:
-                raise no_such_file(self.path)
-
-
-def os_error(number: int, path: Path) -> OSError:
-    kind = NotOpenedError if number in (errno.EMFILE, errno.ENFILE) else OSError
-    return kind(number, os.strerror(number), str(path))
+                raise os_error(errno.ENOENT, self.path)
