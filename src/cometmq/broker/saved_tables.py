@@ -127,9 +127,9 @@ class TableFiles:
         self._worker = worker
         self._tables: list[SavedTable[Any]] = []
 
-    def table(self, kind: type[Table], snapshot: Callable[[], Table]) -> SavedTable[Table]:
+    def table(self, table_type: type[Table], snapshot: Callable[[], Table]) -> SavedTable[Table]:
         """A table of this folder."""
-        table = SavedTable(ConfigFile(self._disk, self._folder, kind), snapshot, self._worker)
+        table = SavedTable(ConfigFile(self._disk, self._folder, table_type), snapshot, self._worker)
         self._tables.append(table)
         return table
 

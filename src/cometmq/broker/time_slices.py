@@ -2,14 +2,14 @@
 
 - `SlicedQueue` does the same work for many items, one slice per turn of the event loop.
 - `run_sliced` takes the steps of a generator in the same way.
-- `TimeSlice` and `encode_in_thread` are for coroutines that go through a long table.
+- `sliced` and `encode_in_thread` are for coroutines that go through a long table.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from time import perf_counter
 from typing import Final, Generic, TypeVar, cast
 
@@ -79,6 +79,14 @@ def run_at_once(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
+
+
+async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items of a long loop: `async for item in sliced(items)` lets others run after each time slice."""
+    time_slice = TimeSlice()
+    for item in items:
+        await time_slice.pause()
+        yield item
 
 
 class TimeSlice:

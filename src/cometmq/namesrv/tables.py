@@ -8,7 +8,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -204,7 +204,7 @@ class RouteTables:
         """Forget the topics that a broker has no more, if it tells everything that it has.
 
         A broker may tell what has changed only, or everything in several parts. One part has the topic of the
-        broker's own name, and stands for everything. A new topic may move others to another part, behind that
+        broker's own name, and stands for everything. A new topic may move others to another part, after that
         one: if anything came in other parts, a topic stays until that part has come twice without it.
         """
         told = self._told.setdefault(new.broker_name, _Told())
@@ -330,16 +330,17 @@ class RouteTables:
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Stop writes to a broker; how many topics that touched."""
-        touched = list(self._topics_of.get(broker_name, ()))
-        for topic in touched:
-            self._set_perm(topic, broker_name, self.topics[topic][broker_name].perm & ~PERM_WRITE)
-        return len(touched)
+        return self._set_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
         """Allow reads and writes on a broker again; how many topics that touched."""
+        return self._set_perms(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _set_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
         touched = list(self._topics_of.get(broker_name, ()))
         for topic in touched:
-            self._set_perm(topic, broker_name, PERM_READ | PERM_WRITE)
+            queues = self.topics[topic][broker_name]
+            self._put_queues(topic, msgspec.structs.replace(queues, perm=change(queues.perm)))
         return len(touched)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
@@ -372,9 +373,6 @@ class RouteTables:
             by_broker[queues.broker_name] = queues
             self._topics_of.setdefault(queues.broker_name, {})[topic] = None
             self._changes.topic_changed(topic)
-
-    def _set_perm(self, topic: str, broker_name: str, perm: int) -> None:
-        self._put_queues(topic, msgspec.structs.replace(self.topics[topic][broker_name], perm=perm))
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self.topics[topic]

@@ -4,7 +4,7 @@ Rules kept here:
 - A registration under the name and id of another broker takes its route, as with Apache's name server. That
   is right for a broker that moved or that a controller elected, and wrong for two brokers with one name. With
   controllers the newer state keeps the route; the attempt is recorded, too.
-- A move between two addresses is logged at first, and again at most every `SAY_AGAIN_MS`. Every move counts.
+- A move between two addresses is logged at first, and again at most every `LOG_AGAIN_MS`. Every move counts.
 - The record has the last `MOST_KEPT` moves of the last hour. GET_BROKER_CLUSTER_INFO returns it on request;
   `cometmq doctor` reads it there.
 """
@@ -22,7 +22,7 @@ log = logging.getLogger("cometmq.namesrv")
 
 MOST_KEPT: Final = 64
 KEPT_MS: Final = 3_600_000
-SAY_AGAIN_MS: Final = 600_000
+LOG_AGAIN_MS: Final = 600_000
 
 _Key = tuple[str, int, frozenset[str]]
 
@@ -33,7 +33,7 @@ class Takeovers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[_Key, Takeover] = {}
-        self._said_ms: dict[_Key, int] = {}
+        self._logged_ms: dict[_Key, int] = {}
         self.total = 0
 
     def note(self, new: BrokerRegistration, registered: Registered, peer: str) -> None:
@@ -57,8 +57,8 @@ class Takeovers:
             old_addr=old_addr,
         )
         self.total += 1
-        if now_ms - self._said_ms.get(key, now_ms - SAY_AGAIN_MS) >= SAY_AGAIN_MS:
-            self._said_ms[key] = now_ms
+        if now_ms - self._logged_ms.get(key, now_ms - LOG_AGAIN_MS) >= LOG_AGAIN_MS:
+            self._logged_ms[key] = now_ms
             log.warning(
                 "broker %s, id %d, is registered at %s and at %s, lastly by %s: clients go to the latter. If "
                 "both run, give one of them another brokerName or brokerId; if one is not yours, keep it "
@@ -77,4 +77,4 @@ class Takeovers:
 
     def _forget(self, key: _Key) -> None:
         del self._kept[key]
-        self._said_ms.pop(key, None)
+        self._logged_ms.pop(key, None)

@@ -179,7 +179,7 @@ async def test_transactions_that_nobody_ends_take_one_line(
         async with running_broker(settings=settings) as kit:
             for _ in range(50):
                 await half_message(kit, "", born_timestamp=born_ms)
-            checking = kit.broker.context.transactions.checking
+            checking = kit.broker.context.transactions.checker
             await eventually(
                 lambda: checking.checked >= 150 if born == "now" else checking.given_up >= 50,
                 "all of them were looked at",

@@ -210,7 +210,7 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
             await kit.send(body=b"last", queue_id=1, properties={"UNIQ_KEY": "c", "TIMER_DELAY_MS": "200"})
             await eventually(lambda: b"last" in bodies(kit), "timers go on")
             await eventually(
-                lambda: kit.broker.context.transactions.checking.offset_in(TRANS_HALF_TOPIC, 0) > 0,
+                lambda: kit.broker.context.transactions.checker.offset_in(TRANS_HALF_TOPIC, 0) > 0,
                 "looked at",
             )
             await kit.embedded.stop_broker()

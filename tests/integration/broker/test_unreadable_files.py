@@ -63,7 +63,7 @@ async def filled(root: Path) -> None:
         await kit.send(body=b"timed", properties={"UNIQ_KEY": ID, "TIMER_DELAY_MS": "60000"})
         await kit.send(body=b"delayed", properties={"UNIQ_KEY": ID, "DELAY": "1"})
         await kit.send(body=b"half", properties=transaction("open"))
-        await eventually(lambda: kit.broker.context.timers.enqueuing.taken == 1, "it is in the wheel")
+        await eventually(lambda: kit.broker.context.timers.enqueuer.taken == 1, "it is in the wheel")
         await eventually(lambda: len(kit.stored("Orders")) == 2, "the delayed one comes")
 
 

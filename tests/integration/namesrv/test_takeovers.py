@@ -11,7 +11,7 @@ from cometmq.cli.doctor.facts import gather
 from cometmq.cli.doctor.servers import check_takeovers
 from cometmq.client.admin.admin import Admin
 from cometmq.model.topic import DataVersion
-from cometmq.namesrv.takeovers import KEPT_MS, MOST_KEPT, SAY_AGAIN_MS
+from cometmq.namesrv.takeovers import KEPT_MS, LOG_AGAIN_MS, MOST_KEPT
 from cometmq.testing.clock import VirtualClock
 from tests.integration.namesrv.namesrv_kit import NAME, Visit, running_namesrv
 
@@ -48,7 +48,7 @@ async def test_a_route_that_is_taken_moves_and_is_logged_once(
     assert MINE in lines[0]
     assert OTHER in lines[0]
     assert "firewall" in lines[0]
-    clock.advance(SAY_AGAIN_MS)
+    clock.advance(LOG_AGAIN_MS)
     await other.register()
     assert len([line for line in caplog.messages if "is registered at" in line]) == 2
     assert namesrv.server.state.takeovers.total == 11
@@ -91,10 +91,10 @@ async def test_the_record_is_bounded_in_number_and_time(namesrv: Visit, clock: V
         await namesrv.broker(MINE, name=f"b{number}").register()
         await namesrv.broker(OTHER, name=f"b{number}").register()
     takeovers = namesrv.server.state.takeovers
-    assert len(takeovers.recent()) == len(takeovers._said_ms) == MOST_KEPT
+    assert len(takeovers.recent()) == len(takeovers._logged_ms) == MOST_KEPT
     clock.advance(KEPT_MS + 1)
     assert takeovers.recent() == []
-    assert not takeovers._said_ms
+    assert not takeovers._logged_ms
 
 
 async def test_the_doctor_sees_it_with_both_addresses_and_what_to_do(namesrv: Visit) -> None:

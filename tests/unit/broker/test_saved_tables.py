@@ -16,6 +16,7 @@ from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.tables.files import ConfigFile
 from cometmq.store.tables.tables import DelayOffsetTable
+from tests.waiting import eventually
 
 
 class SlowDisk(SystemDisk):
@@ -99,9 +100,7 @@ async def test_a_save_that_fails_is_told_and_tried_again(kit: Kit, monkeypatch: 
         await kit.table.saved()
     assert kit.table.is_dirty
     kit.disk.failure = None
-    async with asyncio.timeout(5):
-        while kit.table.is_dirty or kit.disk.saves == 0:  # noqa: ASYNC110 - another thread's state
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not kit.table.is_dirty and kit.disk.saves > 0)
     assert kit.on_disk == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from cometmq.store.status import PutStatus
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
+from tests.waiting import eventually
 
 FILE = Path("/store/config/setAsideRecords.json")
 NO_PLACE = UnprocessableError("it belongs nowhere")
@@ -105,9 +105,7 @@ async def test_a_flood_has_few_lines_in_the_log_and_one_save(
         for place in range(5000):
             kit.service.add_record(TIMERS, record(place), NO_PLACE)
         kit.service.add_record(POPS, record(1), NO_PLACE)
-        async with asyncio.timeout(30):
-            while "more records" not in caplog.text or kit.disk.read(FILE) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: "more records" in caplog.text and kit.disk.read(FILE) is not None)
     lines = [each.message for each in caplog.records]
     assert sum(line.startswith(f"{TIMERS} set a record aside") for line in lines) == LINES
     assert sum(line.startswith(f"{POPS} set a record aside") for line in lines) == 1

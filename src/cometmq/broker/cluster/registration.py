@@ -25,7 +25,7 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -55,7 +55,7 @@ log = logging.getLogger("cometmq.broker")
 RETRY_S: Final = 5.0
 """How soon a name server that could not be reached is tried again."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
-MOST_TOLD_SINGLY: Final = 50
+MAX_SINGLE_REGISTRATIONS: Final = 50
 """When more topics than this have changed, telling all of them is less work."""
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
@@ -75,6 +75,17 @@ class BrokerHeartbeats:
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
         """By address; there is at most one to each name server."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields by which name servers know this broker."""
+        config = self._settings.broker
+        return {
+            "broker_name": config.broker_name,
+            "broker_addr": self._address,
+            "cluster_name": config.broker_cluster_name,
+            "broker_id": config.broker_id,
+        }
 
     def start(self) -> None:
         """Send from now on, if the settings ask for it; called again when they have changed."""
@@ -113,15 +124,8 @@ class BrokerHeartbeats:
         timeout_s = config.send_heartbeat_timeout_millis / 1000
         try:
             if not config.compatible_with_old_name_srv:
-                heartbeat = BrokerHeartbeatRequest(
-                    cluster_name=config.broker_cluster_name,
-                    broker_addr=self._address,
-                    broker_name=config.broker_name,
-                    broker_id=config.broker_id,
-                )
-                await self._remoting.oneway(
-                    address, RequestCode.BROKER_HEARTBEAT, heartbeat, timeout_s=timeout_s
-                )
+                heartbeat, code = BrokerHeartbeatRequest(**self.identity), RequestCode.BROKER_HEARTBEAT
+                await self._remoting.oneway(address, code, heartbeat, timeout_s=timeout_s)
                 return
             answer = await self.query_data_version(address, timeout_s)
         except CometError:
@@ -131,13 +135,7 @@ class BrokerHeartbeats:
 
     async def query_data_version(self, address: str, timeout_s: float = CALL_TIMEOUT_S) -> Command:
         """Ask a name server whether it knows the topics as they are; it learns that this broker lives."""
-        config = self._settings.broker
-        header = QueryDataVersionRequest(
-            broker_name=config.broker_name,
-            broker_addr=self._address,
-            cluster_name=config.broker_cluster_name,
-            broker_id=config.broker_id,
-        )
+        header = QueryDataVersionRequest(**self.identity)
         body = msgspec.json.encode(self._topics.data_version)
         code = RequestCode.QUERY_DATA_VERSION
         return await self._remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)
@@ -163,7 +161,6 @@ class Registration:
         self.name_servers = name_servers
         self._topics = topics
         self._remoting = remoting
-        self._address = address
         self._ha_address = ha_address
         self._changed: dict[str, TopicConfig] = {}
         self._everything = False
@@ -281,7 +278,7 @@ class Registration:
                     await self._register_all(address)
             elif not config.enable_single_topic_register:
                 await self._register(address, changed)
-            elif address in self.registered and len(changed) <= MOST_TOLD_SINGLY:
+            elif address in self.registered and len(changed) <= MAX_SINGLE_REGISTRATIONS:
                 await asyncio.gather(*(self._register_topic(address, topic) for topic in changed))
             else:
                 await self._register_all(address)
@@ -344,11 +341,8 @@ class Registration:
             address,
             RequestCode.REGISTER_BROKER,
             RegisterBrokerRequest(
-                broker_name=config.broker_name,
-                broker_addr=self._address,
-                cluster_name=config.broker_cluster_name,
+                **self._heartbeats.identity,
                 ha_server_addr=self._ha_address,
-                broker_id=config.broker_id,
                 heartbeat_timeout_millis=config.broker_not_active_timeout_millis if acting else None,
                 enable_acting_master=acting,
                 compressed=compressed,
@@ -375,18 +369,8 @@ class Registration:
         return answer.header(QueryDataVersionResponse).changed
 
     async def _unregister(self, address: str) -> None:
-        config = self._settings.broker
+        header, code = UnRegisterBrokerRequest(**self._heartbeats.identity), RequestCode.UNREGISTER_BROKER
         try:
-            await self._remoting.call_ok(
-                address,
-                RequestCode.UNREGISTER_BROKER,
-                UnRegisterBrokerRequest(
-                    broker_name=config.broker_name,
-                    broker_addr=self._address,
-                    cluster_name=config.broker_cluster_name,
-                    broker_id=config.broker_id,
-                ),
-                timeout_s=UNREGISTER_TIMEOUT_S,
-            )
+            await self._remoting.call_ok(address, code, header, timeout_s=UNREGISTER_TIMEOUT_S)
         except CometError as error:
             log.warning("unregistering from %s failed: %s", address, error.message)

@@ -6,7 +6,7 @@ wants is skipped for ever. So a group whose members subscribe differently misses
 
 Rules kept here:
 - An expression over tags is `*`, nothing, or tags with `||` between them, each trimmed as Java does it. Any
-  other kind of expression must not be empty.
+  other expression must not be empty.
 - Two subscriptions mean the same if they take the same messages, however they are spelled and whenever they
   were made. The retry topic of the group does not count.
 - A client is compared with the others of its group, never with its own earlier subscriptions. The sentence
@@ -89,12 +89,12 @@ def _meaning(subscription: SubscriptionData) -> str:
 class Interests:
     """The interest of each client of one group."""
 
-    __slots__ = ("_clients", "_kinds")
+    __slots__ = ("_by_interest", "_clients")
 
     def __init__(self) -> None:
         self._clients: dict[str, Interest] = {}
-        self._kinds: dict[Interest, dict[str, None]] = {}
-        """The clients that read the same; more than one kind is one too many."""
+        self._by_interest: dict[Interest, dict[str, None]] = {}
+        """The clients that read the same; more than one entry is one too many."""
 
     def set(self, client_id: str, interest: Interest) -> bool:
         """Note the interest of a client; returns whether it is new."""
@@ -102,21 +102,21 @@ class Interests:
             return False
         self.drop(client_id)
         self._clients[client_id] = interest
-        self._kinds.setdefault(interest, {})[client_id] = None
+        self._by_interest.setdefault(interest, {})[client_id] = None
         return True
 
     def drop(self, client_id: str) -> None:
         """Forget a client."""
         interest = self._clients.pop(client_id, None)
         if interest is not None:
-            clients = self._kinds[interest]
+            clients = self._by_interest[interest]
             del clients[client_id]
             if not clients:
-                del self._kinds[interest]
+                del self._by_interest[interest]
 
     def against(self, client_id: str, interest: Interest) -> str | None:
         """How a client that reads this differs from the first other client that reads something else."""
-        for other, clients in self._kinds.items():
+        for other, clients in self._by_interest.items():
             if other != interest:
                 for other_id in clients:
                     if other_id != client_id:
@@ -126,17 +126,17 @@ class Interests:
     @property
     def difference(self) -> str | None:
         """How two of the clients differ; None if all read the same."""
-        if len(self._kinds) < 2:
+        if len(self._by_interest) < 2:
             return None
-        first, second, *_ = self._kinds
-        return f"client {next(iter(self._kinds[first]))} " + _difference(
-            first, second, next(iter(self._kinds[second]))
+        first, second, *_ = self._by_interest
+        return f"client {next(iter(self._by_interest[first]))} " + _difference(
+            first, second, next(iter(self._by_interest[second]))
         )
 
 
 def _difference(mine: Interest, theirs: Interest, their_id: str) -> str:
-    own = {topic: (kind, expression) for topic, kind, expression in mine}
-    other = {topic: (kind, expression) for topic, kind, expression in theirs}
+    own = {topic: (expression_type, expression) for topic, expression_type, expression in mine}
+    other = {topic: (expression_type, expression) for topic, expression_type, expression in theirs}
     for topic in sorted(own.keys() | other.keys()):
         if own.get(topic) != other.get(topic):
             return f"{_says(topic, own.get(topic))}, and client {their_id} {_says(topic, other.get(topic))}"
@@ -146,5 +146,5 @@ def _difference(mine: Interest, theirs: Interest, their_id: str) -> str:
 def _says(topic: str, subscription: tuple[str, str] | None) -> str:
     if subscription is None:
         return f"does not subscribe to {topic}"
-    kind, expression = subscription
-    return f"subscribes to {topic} with {expression[:_SHOWN]!r} ({kind})"
+    expression_type, expression = subscription
+    return f"subscribes to {topic} with {expression[:_SHOWN]!r} ({expression_type})"

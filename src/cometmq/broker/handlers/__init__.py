@@ -6,18 +6,13 @@ with `@handles` in the module of its family here. `HANDLERS` lists the families.
 
 from __future__ import annotations
 
-from cometmq.broker.handlers.broker_admin import (
-    ColdReadHandlers,
-    ConfigAdminHandlers,
-    StatisticsHandlers,
-    TimerHandlers,
-)
+from cometmq.broker.handlers.broker_admin import BrokerAdminHandlers, ColdReadHandlers
 from cometmq.broker.handlers.consumer_admin import ConsumerAdminHandlers
 from cometmq.broker.handlers.consumer_progress import ConsumerProgressHandlers
 from cometmq.broker.handlers.group_admin import GroupAdminHandlers
 from cometmq.broker.handlers.offset import OffsetHandlers
 from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
-from cometmq.broker.handlers.pull import PopHandlers, PullHandlers
+from cometmq.broker.handlers.pull import PopHandlers
 from cometmq.broker.handlers.query import QueryHandlers
 from cometmq.broker.handlers.send import RecallHandlers, ReplyHandlers, SendBackHandlers, SendHandlers
 from cometmq.broker.handlers.session import AssignmentHandlers, LockHandlers, SessionHandlers
@@ -32,8 +27,6 @@ HANDLERS = (
     TransactionHandlers,
     ReplyHandlers,
     RecallHandlers,
-    TimerHandlers,
-    PullHandlers,
     PopHandlers,
     AssignmentHandlers,
     SessionHandlers,
@@ -42,9 +35,8 @@ HANDLERS = (
     LockHandlers,
     TopicAdminHandlers,
     GroupAdminHandlers,
-    ConfigAdminHandlers,
+    BrokerAdminHandlers,
     ConsumerAdminHandlers,
     ConsumerProgressHandlers,
-    StatisticsHandlers,
     ColdReadHandlers,
 )

@@ -49,8 +49,8 @@ NORMAL: Final = 0
 RANDOM: Final = 1
 
 
-class ConfigAdminHandlers:
-    """`getBrokerConfig`, `updateBrokerConfig`, `brokerStatus`, and upkeep."""
+class BrokerAdminHandlers:
+    """Settings, `brokerStatus`, statistics, timers and upkeep."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -96,7 +96,7 @@ class ConfigAdminHandlers:
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime(self) -> Answer:
         """Counters, rates, offsets and how full the disk is."""
-        return Answer(body=encode_kv_table(runtime_info(self._context, self._context.rates)))
+        return Answer(body=encode_kv_table(runtime_info(self._context)))
 
     @handles(RequestCode.GET_BROKER_EPOCH_CACHE)
     def epochs(self) -> Answer:
@@ -126,50 +126,36 @@ class ConfigAdminHandlers:
             self._context.statistics.forget_topic(name)
         return Answer()
 
-
-def _shown(settings: msgspec.Struct) -> dict[str, str]:
-    """Settings as text, without those that have no value."""
-    names = zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True)
-    unset = {key for name, key in names if getattr(settings, name) is None}
-    return {key: text for key, text in as_texts(settings).items() if key not in unset}
-
-
-class StatisticsHandlers:
-    """VIEW_BROKER_STATS_DATA."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self._statistics = context.statistics
-
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
-    def view(self, header: ViewBrokerStatsDataRequest) -> Answer:
+    def statistics(self, header: ViewBrokerStatsDataRequest) -> Answer:
         """One number of the broker over the last minute, hour and day."""
-        found = self._statistics.find(header.stats_name, header.stats_key)
+        found = self._context.statistics.find(header.stats_name, header.stats_key)
         if found is None:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         return Answer(body=dumps_table(found, pretty=False))
 
-
-class TimerHandlers:
-    """GET_TIMER_CHECK_POINT and GET_TIMER_METRICS."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-
     @handles(RequestCode.GET_TIMER_CHECK_POINT)
-    def checkpoint(self) -> Answer:
+    def timer_checkpoint(self) -> Answer:
         """The saved timer checkpoint."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The checkpoint is null")
         return Answer(body=self._context.timers.progress.pack())
 
     @handles(RequestCode.GET_TIMER_METRICS)
-    def metrics(self) -> Answer:
+    def timer_metrics(self) -> Answer:
         """How many messages of each topic wait for their time."""
         if not self._context.timers.runs:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="The timerMessageStore is null")
         table = TimerMetricsTable(*self._context.timers.counts.copy())
         return Answer(body=dumps_table(table.completed(), pretty=False))
+
+
+def _shown(settings: msgspec.Struct) -> dict[str, str]:
+    """Settings as text, without those that have no value."""
+    names = zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True)
+    unset = {key for name, key in names if getattr(settings, name) is None}
+    return {key: text for key, text in as_texts(settings).items() if key not in unset}
 
 
 class ColdReadHandlers:

@@ -11,7 +11,7 @@ from cometmq.broker.groups.offsets import TOO_MANY_OFFSETS
 from cometmq.broker.handlers.offset import has_queue
 from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
-from cometmq.broker.time_slices import TimeSlice, encode_in_thread
+from cometmq.broker.time_slices import encode_in_thread, sliced
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_topic_list
@@ -54,9 +54,7 @@ class ConsumerProgressHandlers:
         if topic is None:
             return _no_topic(header.topic)
         table = {}
-        time_slice = TimeSlice()
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            await time_slice.pause()
+        async for queue_id in sliced(range(max(topic.read_queue_nums, topic.write_queue_nums))):
             first, end = self._bounds(header.topic, queue_id)
             last_ms = await self._queries.store_time(header.topic, queue_id, end - 1) if end else 0
             table[self._queue_key(header.topic, queue_id)] = {
@@ -79,25 +77,22 @@ class ConsumerProgressHandlers:
             topics = sorted([header.topic] if header.topic and header.topic.strip() else known)
             topics = [topic for topic in topics if self._may_read(group, topic)]
         table: dict[Any, dict[str, int]] = {}
-        tps, time_slice = 0.0, TimeSlice()
-        for topic in topics:
+        tps = 0.0
+        async for topic in sliced(topics):
             config = self._context.topics.get(topic)
             if config is not None:
                 if len(table) + config.read_queue_nums > MAX_QUEUES_AT_ONCE:
                     remark = f"more than {MAX_QUEUES_AT_ONCE} queues are asked for; ask for fewer topics"
                     return Answer(ResponseCode.INVALID_PARAMETER, remark=remark)
-                table.update(await self._progress(group, topic, config.read_queue_nums, time_slice))
+                table.update(await self._progress(group, topic, config.read_queue_nums))
                 tps += self._context.statistics.get_tps(group, topic)
         members = {"consumeTps": tps, "offsetTable": table}
         return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(table)))
 
-    async def _progress(
-        self, group: str, topic: str, queues: int, time_slice: TimeSlice
-    ) -> dict[Any, dict[str, int]]:
+    async def _progress(self, group: str, topic: str, queues: int) -> dict[Any, dict[str, int]]:
         offsets = self._context.offsets
         table = {}
-        for queue_id in range(queues):
-            await time_slice.pause()
+        async for queue_id in sliced(range(queues)):
             consumed = max(offsets.query(group, topic, queue_id), 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -120,17 +115,16 @@ class ConsumerProgressHandlers:
         context = self._context
         listed: list[dict[str, list[dict[str, object]]]] = []
         lag = in_flight = count = 0
-        time_slice, topics_of = TimeSlice(), context.offsets.topics_by_group()
-        for group in list(context.groups.table):
-            await time_slice.pause()
+        topics_of = context.offsets.topics_by_group()
+        async for group in sliced(list(context.groups.table)):
             stats: list[dict[str, object]] = []
-            for topic in sorted(topics_of.get(group, ())):
+            async for topic in sliced(sorted(topics_of.get(group, ()))):
                 config = context.topics.get(topic)
                 if config is None or (header.is_order and not config.order):
                     continue
                 if not self._may_read(group, topic):
                     continue
-                table = await self._progress(group, topic, config.write_queue_nums, time_slice)
+                table = await self._progress(group, topic, config.write_queue_nums)
                 count += len(table)
                 if count > MAX_QUEUES_AT_ONCE:
                     remark = f"the groups have more than {MAX_QUEUES_AT_ONCE} queues; ask for each of them"
@@ -155,10 +149,8 @@ class ConsumerProgressHandlers:
         topic = self._context.topics.get(header.topic)
         if topic is None:
             return _no_topic(header.topic)
-        spans, time_slice = [], TimeSlice()
-        for queue_id in range(topic.write_queue_nums):
-            await time_slice.pause()
-            spans.append(await self._time_span(header, queue_id))
+        queue_ids = range(topic.write_queue_nums)
+        spans = [await self._time_span(header, queue_id) async for queue_id in sliced(queue_ids)]
         members = {"consumeTimeSpanSet": spans}
         return Answer(body=await encode_in_thread(lambda: fastjson.dumps(members), len(spans)))
 
@@ -220,9 +212,7 @@ class ConsumerProgressHandlers:
         raise_if(self._context.groups.refuse(header.dest_group))
         offsets = self._context.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of_group(header.src_group))
-        time_slice = TimeSlice()
-        for topic in topics:
-            await time_slice.pause()
+        async for topic in sliced(topics):
             if self._context.topics.get(topic) is not None and (
                 header.offline or self._may_read(header.src_group, topic)
             ):
@@ -261,10 +251,7 @@ class ConsumerProgressHandlers:
             targets = {header.queue_id: offset}
         else:
             queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-            targets, time_slice = {}, TimeSlice()
-            for each in queue_ids:
-                await time_slice.pause()
-                targets[each] = await self._target(header, each)
+            targets = {each: await self._target(header, each) async for each in sliced(queue_ids)}
         if not targets:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="No queues to reset.")
         if context.offsets.is_full and any(
@@ -287,9 +274,8 @@ class ConsumerProgressHandlers:
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-        targets, time_slice = {}, TimeSlice()
-        for queue_id in range(topic.write_queue_nums):
-            await time_slice.pause()
+        targets = {}
+        async for queue_id in sliced(range(topic.write_queue_nums)):
             consumed = context.offsets.query(header.group, header.topic, queue_id)
             if consumed == -1:
                 remark = f"THe consumer group <{header.group}> not exist"

@@ -50,7 +50,7 @@ log = logging.getLogger("cometmq.broker")
 
 _OK: Final = PutStatus.PUT_OK
 _NOT_SAFE: Final = "what is stored is not known to be on the disk; ask again"
-_ASK_FIRST: Final = "ask where the lane stands before the first message is sent"
+_ASK_FIRST: Final = "ask for the state of the writer sequence before the first message is sent"
 _Sent = tuple[SendMessageRequestV2, Command, Connection, bytes]
 """A request, with the connection that it came by and its address."""
 _SEND_BATCHES: Final = "no records are taken here; send batches instead"
@@ -65,7 +65,7 @@ class OnceHandlers:
         self._sending = context.sending
 
     @handles(OwnRequestCode.GET_STANDING, StandingRequest)
-    async def standing(self, header: StandingRequest, request: Command, connection: Connection) -> Answer:
+    async def sequence_state(self, header: StandingRequest) -> Answer:
         """How far a sequence is, and safely so."""
         await self._once.prepare()
         sequence = self._once.sequences.get(header.query, header.topic, header.partition)
@@ -92,7 +92,7 @@ class OnceHandlers:
         step = _step_of(header)
         first = sequences.missing_from(sequence, step)
         if first is None:
-            return self._nothing_to_store(sequence) if self._sending.waits_for_flush else _standing(sequence)
+            return self._nothing_to_store(sequence) if self._sending.waits_for_flush else _state_of(sequence)
         body, digest = request.body, header.digest_before
         if first > step.first:
             known, body = without_first(body, first - step.first)
@@ -130,7 +130,7 @@ class OnceHandlers:
 
         def answer(status: PutStatus) -> Answer:
             if status is _OK:
-                return _standing(advanced, step.count)
+                return _state_of(advanced, step.count)
             return Answer(ResponseCode.FLUSH_DISK_TIMEOUT, remark=_NOT_SAFE)
 
         return sending.answer_when_safe(
@@ -140,10 +140,10 @@ class OnceHandlers:
     async def _nothing_to_store(self, sequence: WriterSequence) -> Answer:
         if not await self._once.wait_safe(sequence.end_offset):
             return Answer(ResponseCode.FLUSH_DISK_TIMEOUT, remark=_NOT_SAFE)
-        return _standing(sequence)
+        return _state_of(sequence)
 
 
-def _standing(sequence: WriterSequence, stored: int = 0) -> Answer:
+def _state_of(sequence: WriterSequence, stored: int = 0) -> Answer:
     """The answer to a writer."""
     return Answer(
         header=SendOnceResponse(

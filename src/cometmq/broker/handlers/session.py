@@ -79,7 +79,10 @@ class SessionHandlers:
         texts = self._context.filters.to_compile(data.consumer_data_set)
         if texts:
             return self._compile_first(texts, data, request, connection)
-        return self._register(data, request, connection, {})
+        steps = self._register_all(data, request, connection, {})
+        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
+            return run_sliced(steps)
+        return run_at_once(steps)
 
     async def _compile_first(
         self, texts: list[str], data: HeartbeatData, request: Command, connection: Connection
@@ -96,19 +99,6 @@ class SessionHandlers:
         if not connection.is_open:
             return _GONE
         return await run_sliced(self._register_all(data, request, connection, compiled))
-
-    def _register(
-        self,
-        data: HeartbeatData,
-        request: Command,
-        connection: Connection,
-        compiled: Mapping[str, Compiled],
-    ) -> Result:
-        """Register everything that a client is; a client with many groups is registered in several turns."""
-        steps = self._register_all(data, request, connection, compiled)
-        if len(data.consumer_data_set) + len(data.producer_data_set) > _MANY_GROUPS:
-            return run_sliced(steps)
-        return run_at_once(steps)
 
     def _register_all(
         self,
@@ -137,7 +127,8 @@ class SessionHandlers:
             yield
             if not connection.is_open:
                 return _GONE
-        if self._registers_producers():
+        config = self._context.settings.broker
+        if config.enable_register_producer or not config.reject_transaction_message:
             for producer in data.producer_data_set:
                 self._context.clients.register_producer(producer.group_name, client)
                 yield
@@ -152,10 +143,6 @@ class SessionHandlers:
             self._context.settings.broker.reject_pull_consumer_enable
             and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
         )
-
-    def _registers_producers(self) -> bool:
-        config = self._context.settings.broker
-        return config.enable_register_producer or not config.reject_transaction_message
 
     def _register_consumer(
         self,
@@ -220,8 +207,8 @@ class SessionHandlers:
         if subscription is None or is_tag_type(subscription.expression_type):
             return Answer()
         if not self._context.settings.broker.enable_property_filter:
-            kind = subscription.expression_type
-            remark = f"The broker does not support consumer to filter message by {kind}"
+            wanted = subscription.expression_type
+            remark = f"The broker does not support consumer to filter message by {wanted}"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         try:
             compile_sql(subscription.sub_string)

@@ -43,11 +43,11 @@ class TransactionHandlers:
     ) -> Answer | Deferred:
         """Commit or roll back; a producer that does not know yet is asked again later."""
         request.typed = header
-        (result,) = self.end_run((request,), connection, framed=False)
+        (result,) = self.end_group((request,), connection, framed=False)
         return cast(Answer | Deferred, result)
 
     @handles_groups(RequestCode.END_TRANSACTION)
-    def end_run(
+    def end_group(
         self, requests: Sequence[Command], connection: Connection, *, framed: bool = True
     ) -> Sequence[GroupResult]:
         """END_TRANSACTION for requests that came together.
@@ -71,7 +71,7 @@ class TransactionHandlers:
                 remark = f"commitOrRollback {said} is none of 8 commit, 12 rollback, 0 unknown"
                 answers[number] = Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         later = connection.do_afterwards if framed else None
-        refusals, end_offset = self._context.transactions.ending.end_all(ends, later)
+        refusals, end_offset = self._context.transactions.ender.end_all(ends, later)
         for number, refusal in zip(numbers, refusals, strict=True):
             if refusal is not None:
                 code = refusal.code or ResponseCode.SYSTEM_ERROR

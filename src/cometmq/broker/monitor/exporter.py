@@ -107,7 +107,8 @@ class BrokerExporter(MetricsExporter):
             interval_s=interval_s,
         )
         self._context = context
-        self._parts = (TrafficMetrics(context), LagMetrics(context), MessageTypeMetrics(context))
+        lag = LagMetrics(context.clock, context.store, context.topics, context.offsets)
+        self._parts = (TrafficMetrics(context), lag, MessageTypeMetrics(context))
 
     # Readiness
 

@@ -22,13 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.context import BrokerContext
+from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.monitor.counters import FIFO, NORMAL, PLAIN
 from cometmq.broker.topics.attributes import MESSAGE_TYPE
 from cometmq.broker.topics.names import is_system_group
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.histogram import Histogram
 from cometmq.model.names import RETRY_PREFIX, TIMER_TOPIC
+from cometmq.ports.clock import Clock
 from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, paced, ranges_of
+from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.tables import TOPIC_GROUP_SEPARATOR
 from cometmq.wire.bodies.heartbeat import ConsumeType
 from cometmq.wire.codes import version_name
@@ -36,7 +39,6 @@ from cometmq.wire.codes import version_name
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from cometmq.broker.context import BrokerContext
     from cometmq.broker.groups.online import Client
     from cometmq.store.queue.consume_queue import ConsumeQueue
 
@@ -61,7 +63,7 @@ _Samples = Iterable[tuple[Labels, float]]
 
 
 class TrafficMetrics:
-    """The metrics of one broker."""
+    """Messages in and out, clients and the store."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -242,16 +244,19 @@ class GroupLag(NamedTuple):
 
 
 class LagMetrics:
-    """The metrics of one broker."""
+    """How far groups lag, by topic and by queue."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, clock: Clock, store: MessageStore, topics: Topics, offsets: ConsumerOffsets) -> None:
+        self._clock = clock
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
         self._timed = 0
 
     def collect(self, families: Families) -> Iterator[Metric]:
         """Everything, as it is now."""
         self._timed = 0
-        now_ms = self._context.clock.now_ms()
+        now_ms = self._clock.now_ms()
         lags = list(self._lags(now_ms))
         for name, what, amount in _AMOUNTS:
             samples = ((each.labels, sum(map(amount, each.queues))) for each in lags)
@@ -284,11 +289,10 @@ class LagMetrics:
         return families.gauge(name, "Messages not consumed, by queue.", samples)
 
     def _lags(self, now_ms: int) -> Iterator[GroupLag]:
-        context = self._context
-        for key, offsets in paced(list(context.offsets.table.items())):
+        for key, offsets in paced(list(self._offsets.table.items())):
             topic, separator, group = key.partition(TOPIC_GROUP_SEPARATOR)
-            queues = context.store.queues.by_topic.get(topic)
-            if not separator or queues is None or context.topics.get(topic) is None:
+            queues = self._store.queues.by_topic.get(topic)
+            if not separator or queues is None or self._topics.get(topic) is None:
                 continue
             found: list[QueueLag] = []
             since_ms = ready_ms = now_ms
@@ -299,7 +303,7 @@ class LagMetrics:
                     continue
                 end = queue.max_offset
                 consumed = min(consumed, end)
-                pulled = min(max(context.offsets.query_pulled(group, topic, queue_id), consumed), end)
+                pulled = min(max(self._offsets.query_pulled(group, topic, queue_id), consumed), end)
                 found.append(QueueLag(queue_id, end, consumed, pulled))
                 if consumed < end:
                     first_ms = self._stored_ms(queue, consumed)
@@ -308,7 +312,7 @@ class LagMetrics:
                     if pulled != consumed:
                         first_ms = self._stored_ms(queue, pulled) if pulled < end else now_ms
                     ready_ms = min(ready_ms, now_ms if first_ms is None else first_ms)
-            labels = _consumer_labels(context.topics, topic, group)
+            labels = _consumer_labels(self._topics, topic, group)
             yield GroupLag(labels, found, since_ms if is_timed else None, ready_ms if is_timed else None)
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int | None:
@@ -320,7 +324,7 @@ class LagMetrics:
             unit = queue.unit(max(offset, queue.min_offset))
             if unit is None:
                 return None
-            log = self._context.store.log
+            log = self._store.log
             log.fetch([(unit[0], _FIRST_BYTES)])  # the disk is not waited for with the interpreter held
             return log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
@@ -328,7 +332,7 @@ class LagMetrics:
 
 
 class MessageTypeMetrics:
-    """The metrics of one broker."""
+    """Transactions, timers and pops."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -347,14 +351,14 @@ class MessageTypeMetrics:
         transactions = self._context.transactions
         halves = {topic: metric.count for topic, metric in list(transactions.counts.counts.items())}
         yield families.gauge("rocketmq_half_messages", "Open transactions.", _by_topic(halves))
-        ending, checking = transactions.ending, transactions.checking
+        ender, checker = transactions.ender, transactions.checker
         for name, what, samples in (
-            ("rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ending.committed)),
-            ("rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ending.rolled_back)),
+            ("rocketmq_commit_messages", "Transactions that succeeded.", _by_topic(ender.committed)),
+            ("rocketmq_rollback_messages", "Transactions that did not.", _by_topic(ender.rolled_back)),
             ("cometmq_transaction_checks", "Half messages that were put again to be asked about.",
-             one(checking.checked)),
+             one(checker.checked)),
             ("cometmq_given_up_transactions", "Half messages that nobody could say the end of.",
-             one(checking.given_up)),
+             one(checker.given_up)),
         ):  # fmt: skip
             yield families.counter(name, what, samples)
         name = "rocketmq_finish_message_latency_milliseconds"  # RocketMQ says so, too, and means seconds
@@ -364,11 +368,11 @@ class MessageTypeMetrics:
     def _timers(self, families: Families) -> Iterator[Metric]:
         timers = self._context.timers
         waiting = {topic: metric.count for topic, metric in list(timers.counts.counts.items())}
-        behind = timers.enqueuing.lag if timers.runs else 0
+        lag = timers.enqueuer.lag if timers.runs else 0
         total, dequeue_ms = sum(waiting.values()), timers.read_behind_ms
         for name, what, samples in (
             ("timing_messages", "Messages that wait for their time.", _by_topic(waiting)),
-            ("timer_enqueue_lag", "Messages that are not in the wheel yet.", one(behind)),
+            ("timer_enqueue_lag", "Messages that are not in the wheel yet.", one(lag)),
             ("timer_enqueue_latency_milliseconds", "How long the next of them has waited for that.",
              one(self._enqueue_latency_ms())),
             ("timer_message_snapshot", "Messages in the wheel, by the time until they are due.",
@@ -383,7 +387,7 @@ class MessageTypeMetrics:
         ]
         what = "For how long messages were put aside."
         yield families.histogram("rocketmq_delay_message_latency_seconds", what, delays)
-        taken, delivery = _stored(one(timers.enqueuing.taken)), timers.delivery
+        taken, delivery = _stored(one(timers.enqueuer.taken)), timers.delivery
         yield families.counter("rocketmq_timer_enqueue", "Messages taken.", taken)
         delivered, cancelled = _stored(one(delivery.delivered)), one(delivery.cancelled)
         yield families.counter("rocketmq_timer_dequeue", "Messages delivered.", delivered)
@@ -395,7 +399,7 @@ class MessageTypeMetrics:
         if not timers.runs or queue is None:
             return 0
         try:
-            unit = queue.unit(timers.enqueuing.queue_offset)
+            unit = queue.unit(timers.enqueuer.queue_offset)
             stored_ms = None if unit is None else context.store.log.store_time(unit[0])
         except (OSError, ValueError, IndexError):  # its file is being deleted
             stored_ms = None
@@ -405,7 +409,7 @@ class MessageTypeMetrics:
         timers, context = self._context.timers, self._context
         slot_ms = context.settings.store.timer_slot_ms
         begin_ms = context.clock.now_ms() // slot_ms * slot_ms
-        last_ms = min(timers.enqueuing.latest_ms, begin_ms + MOST_SLOTS * slot_ms) if waiting else -1
+        last_ms = min(timers.enqueuer.latest_ms, begin_ms + MOST_SLOTS * slot_ms) if waiting else -1
         start_ms = begin_ms
         for bound_s in SNAPSHOT_BOUNDS_S:
             end_ms = begin_ms + bound_s * 1000

@@ -54,7 +54,7 @@ class Rates:
                 counters.found_pulls,
                 counters.missed_pulls,
                 counters.got_messages,
-                self._timers.enqueuing.taken,
+                self._timers.enqueuer.taken,
                 self._timers.delivery.delivered,
             )
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq._version import __version__
-from cometmq.broker.monitor.rates import Rates
 from cometmq.model.names import DELAY_TOPIC
 from cometmq.ports.disk import used_percent
 from cometmq.wire.codes import CURRENT
@@ -24,13 +23,13 @@ _NO_POOL: Final = str(2**31 - 1)
 """How many buffers are left of a pool that is not used."""
 
 
-def runtime_info(context: BrokerContext, rates: Rates) -> dict[str, str]:
+def runtime_info(context: BrokerContext) -> dict[str, str]:
     """Names and values, all as text."""
-    counters, now_ms, times = context.traffic, context.clock.now_ms(), context.traffic.put_times
+    counters, times, rates = context.traffic, context.traffic.put_times, context.rates
     average = counters.put_bytes / counters.put_messages if counters.put_messages else 0.0
     return {
         "bootTimestamp": str(context.started_ms),
-        "runtime": _span(now_ms - context.started_ms),
+        "runtime": _span(context.clock.now_ms() - context.started_ms),
         "putMessageTimesTotal": str(counters.put_messages),
         "putMessageFailedTimes": str(counters.put_failures),
         "putMessageSizeTotal": str(counters.put_bytes),
@@ -54,7 +53,7 @@ def runtime_info(context: BrokerContext, rates: Rates) -> dict[str, str]:
         "pageCacheLockTimeMills": "0",  # nobody puts while this is written
         "startAcceptSendRequestTimeStamp": str(context.settings.broker.start_accept_send_request_time_stamp),
         "timerReadBehind": str(context.timers.read_behind_ms // 1000),
-        "timerOffsetBehind": str(context.timers.enqueuing.lag),
+        "timerOffsetBehind": str(context.timers.enqueuer.lag),
         "timerCongestNum": str(context.timers.counts.total),
         **_about_store(context),
         **_about_queues(context),

@@ -42,14 +42,6 @@ _TICKS_PER_HOUR_SAMPLE: Final = 60
 _TICKS_PER_DAY_SAMPLE: Final = 360
 _SAMPLE_FIELDS: Final = 3
 """A sample is a time, and value and times then."""
-_OF_BROKER: Final = (
-    "BROKER_PUT_NUMS",
-    "BROKER_GET_NUMS",
-    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC",
-    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC",
-    "BROKER_ACK_NUMS",
-    "BROKER_CK_NUMS",
-)
 
 _Position = tuple[int, int]
 """Up to which offset of a queue messages are counted, and up to which size."""
@@ -162,7 +154,15 @@ class Statistics:
         self._get_queues: dict[TopicGroupQueue, Gets] = {}
         self._deleted_puts = self._deleted_gets = 0
         """Messages of topics and groups that are gone; those of the system do not count."""
-        self._of_broker = {name: Series() for name in _OF_BROKER}
+        self._of_broker: dict[str, tuple[Series, Callable[[], int]]] = {
+            "BROKER_PUT_NUMS": (Series(), lambda: traffic.put_messages),
+            "BROKER_GET_NUMS": (Series(), lambda: traffic.got_messages),
+            "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (Series(), self._user_puts),
+            "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (Series(), self._user_gets),
+            "BROKER_ACK_NUMS": (Series(), lambda: traffic.acknowledged_messages),
+            "BROKER_CK_NUMS": (Series(), lambda: traffic.checkpoints),
+        }
+        """By RocketMQ's name, for the whole broker: the samples, and the number as it is now."""
         self._pairs: dict[str, tuple[dict[TopicGroup, Amount], dict[TopicGroup, Series]]] = {
             "SNDBCK_PUT_NUMS": (traffic.sent_back, {}),
             "GROUP_ACK_NUMS": (traffic.acknowledged, {}),
@@ -241,17 +241,8 @@ class Statistics:
                 series.setdefault(pair, Series()).sample(now_ms, tick, amount.messages, amount.times)
         yield from self._sample_gets(now_ms, tick)
         yield from self._sample_puts(now_ms, tick)
-        traffic = self._traffic
-        values = (
-            traffic.put_messages,
-            traffic.got_messages,
-            self._user_puts(),
-            self._user_gets(),
-            traffic.acknowledged_messages,
-            traffic.checkpoints,
-        )
-        for each, value in zip(self._of_broker.values(), values, strict=True):
-            each.sample(now_ms, tick, value, 0)  # RocketMQ does not note how often here
+        for each, value in self._of_broker.values():
+            each.sample(now_ms, tick, value(), 0)  # RocketMQ does not note how often here
 
     def _sample_gets(self, now_ms: int, tick: int) -> Iterator[None]:
         together: dict[TopicGroup, Amount] = {}
@@ -340,7 +331,7 @@ class Statistics:
             find, attribute = self._find[name]
             series = getattr(find(key), attribute, None)
         elif name in self._of_broker:
-            series = self._of_broker[name] if key == self._settings.broker.broker_cluster_name else None
+            series = self._of_broker[name][0] if key == self._settings.broker.broker_cluster_name else None
         elif name in self._pairs:
             topic, _, group = key.partition("@")
             amounts, sampled = self._pairs[name]

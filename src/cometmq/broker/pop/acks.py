@@ -25,7 +25,6 @@ from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.consumer_order import ILLEGAL, UNCHANGED, ConsumerOrders
 from cometmq.broker.pop.handles import ORDER_QUEUE, Handle, PopRefused, marked_topic, read_handle
 from cometmq.broker.pop.in_flight import InFlight
-from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.revive_topic import AckedCheckpoint, ReviveTopic, ack_of, not_written
 from cometmq.broker.settings import Settings
 from cometmq.model.java_numbers import LARGEST_LONG
@@ -61,7 +60,6 @@ class OrderAcks:
     _clock: Clock
     _offsets: ConsumerOffsets
     _traffic: Traffic
-    _pop_offsets: PopOffsets
     _revive_topic: ReviveTopic
     _orders: ConsumerOrders
     _in_flight: InFlight
@@ -93,7 +91,7 @@ class OrderAcks:
         put = None
         if next_offset != before and not self._offsets.has_reset(topic, group, queue_id):
             put = self._write(topic, group, queue_id, offset, pop_time_ms, next_offset)
-            self._pop_offsets.commit(connection.remote_address, topic, group, queue_id, next_offset)
+            self._offsets.commit(connection.remote_address, group, topic, queue_id, next_offset)
         self._in_flight.remove(topic, group, queue_id, 1, pop_time_ms)
         self._traffic.note_acknowledged(topic, group, 1)
         if not self._orders.is_blocked(topic, group, queue_id, None, invisible_ms):
@@ -133,7 +131,7 @@ class OrderAcks:
         )
 
 
-class Waiting(NamedTuple):
+class WaitingAck(NamedTuple):
     """A request that is answered when its acknowledgement is written."""
 
     checkpoint: AckedCheckpoint
@@ -158,7 +156,7 @@ class Acks:
         self._waits_for_flush = self._settings.flushes_before_answer
         self._offsets: dict[AckedCheckpoint, list[int]] = {}
         """By checkpoint: the offsets acknowledged in this turn."""
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingAck] = []
 
     # One message, or several
 
@@ -181,7 +179,7 @@ class Acks:
         _check_names(header.consumer_group, handle.broker_name)
         checkpoint = _checkpoint_of(header, handle)
         self._collect(checkpoint, header.offset)
-        self._waiting.append(Waiting(checkpoint, connection, request))
+        self._waiting.append(WaitingAck(checkpoint, connection, request))
         return DEFERRED
 
     def ack_batch(
@@ -381,7 +379,9 @@ def _check_names(*names: str) -> None:
             raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-def _answer_all(waiting: list[Waiting], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus) -> None:
+def _answer_all(
+    waiting: list[WaitingAck], failed: dict[AckedCheckpoint, PutStatus], status: PutStatus
+) -> None:
     for each in waiting:
         became = failed.get(each.checkpoint, status) if failed else status
         each.connection.answer(each.request, _DONE if became.is_stored else _refusal(became))

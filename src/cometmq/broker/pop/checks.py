@@ -96,7 +96,7 @@ class PopChecks:
             remark = f"invisibleTime {invisible_ms} is not within 0 and {longest_ms} ms (timerMaxDelaySec)"
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
 
-    def check_look(
+    def check_peek(
         self, header: PeekMessageRequest | NotificationRequest | PollingInfoRequest, connection: Connection
     ) -> PopPermit:
         """For requests that take nothing."""

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.pop.handles import mark_of
 from cometmq.broker.settings import Settings
@@ -33,14 +35,10 @@ LONGEST_SLEEP_S: Final = 1.0
 """The wall clock, which decides, may be set."""
 
 
-def offset_at(info: OrderInfo, index: int) -> int:
-    """Where a message of a batch is in the queue."""
-    offsets = info.offsets or [0]
-    return offsets[0] if index == 0 else offsets[0] + offsets[index]
-
-
 def offsets_of(info: OrderInfo) -> list[int]:
-    return [offset_at(info, index) for index in range(len(info.offsets or ()))]
+    """The queue offsets of a batch; all but the first are kept as their distance from it."""
+    offsets = info.offsets or []
+    return [*offsets[:1], *(offsets[0] + distance for distance in offsets[1:])]
 
 
 @dataclass(eq=False, repr=False)
@@ -267,13 +265,9 @@ def _count_info(topic: str, queue_id: int, info: OrderInfo) -> str:
 
 
 def _copy(info: OrderInfo) -> OrderInfo:
-    return OrderInfo(
-        info.pop_time_ms,
-        info.invisible_ms,
-        list(info.offsets or ()),
-        None if info.next_visible_ms is None else dict(info.next_visible_ms),
-        None if info.consumed_times is None else dict(info.consumed_times),
-        info.last_consume_ms,
-        info.commit_bits,
-        info.attempt_id,
+    return msgspec.structs.replace(
+        info,
+        offsets=list(info.offsets or ()),
+        next_visible_ms=None if info.next_visible_ms is None else dict(info.next_visible_ms),
+        consumed_times=None if info.consumed_times is None else dict(info.consumed_times),
     )

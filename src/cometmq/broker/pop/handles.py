@@ -83,6 +83,10 @@ class Handle(NamedTuple):
     mark: str
     broker_name: str
 
+    def format(self, queue_id: int, offset: int) -> str:
+        """The handle of a message as its consumer gets it."""
+        return " ".join(map(str, (*self, queue_id, offset)))
+
 
 def read_handle(text: str) -> Handle:
     """Parse a handle; raises `PopRefused`. The fields after the broker name are in the request, too."""
@@ -106,21 +110,4 @@ def _no_handle(text: str) -> PopRefused:
     return PopRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         f"{text[:100]!r} is no handle of a message; use the one that it was popped with",
-    )
-
-
-def format_handle(
-    start_offset: int,
-    pop_time_ms: int,
-    invisible_ms: int,
-    revive_queue: int,
-    topic: str,
-    broker_name: str,
-    queue_id: int,
-    offset: int,
-) -> str:
-    """The handle of a message that is in this topic."""
-    return (
-        f"{start_offset} {pop_time_ms} {invisible_ms} {revive_queue} {mark_of(topic)} {broker_name} "
-        f"{queue_id} {offset}"
     )

@@ -2,7 +2,7 @@
 
 Offsets are saved every few seconds, and a broker that is killed has handed out more since then. Without
 further care it would hand that out once more after its start, acknowledged or not. So the file of the offsets
-says also up to where the log is in it, and a start reads the checkpoints behind that.
+says also up to where the log is in it, and a start reads the checkpoints after that.
 
 Rules kept here:
 - Offsets are saved only once the checkpoints of what was handed out are on the disk; no crash of the machine
@@ -15,7 +15,7 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.pop.revive_topic import CHECKPOINT_TAG, NEXT_OFFSET, ReviveTopic
@@ -45,6 +45,16 @@ class PoppedOffsetTable(ConsumerOffsetTable):
 
     popped_up_to: dict[str, QueueOffsets] | None = None
     """By topic and queue: the next record of the log that is not in the offsets."""
+
+
+class MovedOffset(NamedTuple):
+    """A record of the log that moves a group on in a queue."""
+
+    physical_offset: int
+    topic: str
+    group: str
+    queue_id: int
+    next_offset: int
 
 
 class PopProgress:
@@ -121,7 +131,7 @@ class PopProgress:
             await self.save()
             await self._file.saved()
             return
-        found: list[tuple[int, str, str, int, int]] = []
+        found: list[MovedOffset] = []
         for topic, queues in self._read_from.items():
             if topic in (TIMER_TOPIC, self._topic):
                 for queue_id, offset in queues.items():
@@ -134,9 +144,7 @@ class PopProgress:
         if found:
             log.info("%d checkpoints after the saved offsets were read", len(found))
 
-    async def _read(
-        self, topic: str, queue_id: int, offset: int, found: list[tuple[int, str, str, int, int]]
-    ) -> None:
+    async def _read(self, topic: str, queue_id: int, offset: int, found: list[MovedOffset]) -> None:
         while True:
             result = await self._store.get(topic, queue_id, offset, AT_ONCE)
             for view in result.records:
@@ -146,13 +154,13 @@ class PopProgress:
                     continue
                 moved = self._moved_by(record)
                 if moved is not None:
-                    found.append((record.physical_offset, *moved))
+                    found.append(moved)
             if result.next_offset <= offset:
                 return
             offset = result.next_offset
 
-    def _moved_by(self, record: Record) -> tuple[str, str, int, int] | None:
-        """Topic, group and queue that a record moves on, and to where; None if it moves nothing."""
+    def _moved_by(self, record: Record) -> MovedOffset | None:
+        """What a record moves on, and to where; None if it moves nothing."""
         properties = decode_properties(record.properties_block)
         # Any timed message can have the property; only those for the revive topic are the broker's.
         if record.topic != self._topic and properties.get(REAL_TOPIC) != self._topic:
@@ -168,4 +176,4 @@ class PopProgress:
             return None
         if noted.topic is None or noted.group is None:
             return None
-        return noted.topic, noted.group, noted.queue_id, next_offset
+        return MovedOffset(record.physical_offset, noted.topic, noted.group, noted.queue_id, next_offset)

@@ -14,7 +14,7 @@ FROM_MIN: Final = 0
 
 
 class PopOffsets:
-    """Looks up, and sets, where groups go on; belongs to the event loop."""
+    """Looks up where groups go on; belongs to the event loop."""
 
     def __init__(self, settings: Settings, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class PopOffsets:
         offset = self._offsets.query(group, topic, queue_id)
         if offset < 0:
             offset = self._first(topic, queue_id, init_mode)
-            self.commit("popping", topic, group, queue_id, offset)
+            self._offsets.commit("popping", group, topic, queue_id, offset)
         return offset
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
@@ -48,10 +48,6 @@ class PopOffsets:
         ):
             return 0
         return max(queue.max_offset - 1, 0)
-
-    def commit(self, client_host: str, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Let a group go on at another offset."""
-        self._offsets.commit(client_host, group, topic, queue_id, offset)
 
     def remaining(self, topic: str, queue_id: int, offset: int) -> int:
         """How many messages a queue has from an offset on."""

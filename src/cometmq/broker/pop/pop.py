@@ -22,7 +22,7 @@ from cometmq.broker.pop.long_polling import Held, Waiter, Waiters
 from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.take import Pop, Taker
 from cometmq.broker.settings import Settings
-from cometmq.broker.time_slices import TimeSlice
+from cometmq.broker.time_slices import sliced
 from cometmq.broker.topics.topics import Topics
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
@@ -184,13 +184,12 @@ class Peeker:
 
     async def peek(self, header: PeekMessageRequest, request: Command, connection: Connection) -> Answer:
         """The next messages, which stay where they are."""
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         store, group = self._store, header.consumer_group
         records: list[memoryview] = []
         rest = 0
-        size, time_slice = 0, TimeSlice()
-        for topic, queue_id in self._queues(permit, header.queue_id):
-            await time_slice.pause()
+        size = 0
+        async for topic, queue_id in sliced(self._queues(permit, header.queue_id)):
             offset = self._pop_offsets.peek(topic, group, queue_id)
             rest += self._pop_offsets.remaining(topic, queue_id, offset)
             room = header.max_msg_nums - len(records)
@@ -216,7 +215,7 @@ class Peeker:
         now_ms = self._clock.now_ms()
         if header.born_time == 0:
             header.born_time = now_ms
-        permit = self._checks.check_look(header, connection)
+        permit = self._checks.check_peek(header, connection)
         has_messages = self._has_messages(header, permit)
         held = Held.TOO_LATE
         if not has_messages and header.poll_time > 0:

@@ -100,7 +100,7 @@ class AckWatermark:
             next_timer = 0 if queue is None else queue.next_offset
             self._delivered = moment_ms, store.log.max_offset, next_timer
         moment_ms, log_end, next_timer = self._delivered
-        if readable < log_end or timers.enqueuing.queue_offset < next_timer:
+        if readable < log_end or timers.enqueuer.queue_offset < next_timer:
             return False
         self._taken, self._delivered = (moment_ms, store.log.max_offset), None
         return True
@@ -109,7 +109,7 @@ class AckWatermark:
         """The moment before which the timers have delivered everything."""
         timers, slot_ms = self._timers, self._settings.store.timer_slot_ms
         read_ms = timers.delivery.read_time_ms
-        if timers.enqueuing.latest_ms < read_ms and not timers.enqueuing.lag:
+        if timers.enqueuer.latest_ms < read_ms and not timers.enqueuer.lag:
             return self._clock.now_ms() // slot_ms * slot_ms
         return read_ms
 

@@ -74,7 +74,6 @@ class PopService:
             clock,
             offsets,
             traffic,
-            pop_offsets,
             revive_topic,
             self.orders,
             in_flight,
@@ -104,7 +103,7 @@ class PopService:
 
     def waiting_for(self, header: PollingInfoRequest, connection: Connection) -> int:
         """How many pops wait for a queue."""
-        self.checks.check_look(header, connection)
+        self.checks.check_peek(header, connection)
         return self.popper.waiters.count_of(header.topic, header.consumer_group, header.queue_id)
 
     # Life

@@ -23,7 +23,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsets
 from cometmq.broker.monitor.counters import Traffic
 from cometmq.broker.pop.checks import PopPermit
 from cometmq.broker.pop.consumer_order import ConsumerOrders
-from cometmq.broker.pop.handles import format_handle, mark_of
+from cometmq.broker.pop.handles import Handle, mark_of
 from cometmq.broker.pop.in_flight import InFlight
 from cometmq.broker.pop.offsets import PopOffsets
 from cometmq.broker.pop.revive_topic import ReviveTopic
@@ -193,14 +193,14 @@ class Taker:
         result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         if result.status in _MISPLACED:
             offset = result.next_offset
-            self._pop_offsets.commit(pop.host, topic, group, queue_id, offset)
+            self._offsets.commit(pop.host, group, topic, queue_id, offset)
             result = self._reader.get(topic, queue_id, offset, room, wanted=wanted)
         seconds = perf_counter() - started
         if seconds > self._traffic.longest_get_s:
             self._traffic.longest_get_s = seconds
         if not result.records:
             if result.next_offset > offset:  # nothing in between is wanted, or there any more
-                self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
+                self._offsets.commit(pop.host, group, topic, queue_id, result.next_offset)
                 pop.progressed = True
         elif self._note(pop, topic, queue_id, offset, result):
             self._hand_out(pop, topic, queue_id, offset, result, is_retry=is_retry)
@@ -216,7 +216,7 @@ class Taker:
         if reset is None:
             return self._pop_offsets.find(topic, group, queue_id, pop.header.init_mode)
         self._orders.clear(topic, group, queue_id)
-        self._pop_offsets.commit(pop.host, topic, group, queue_id, reset)
+        self._offsets.commit(pop.host, group, topic, queue_id, reset)
         self._save_offsets()  # what was taken before is not to count again after a crash
         return reset
 
@@ -247,7 +247,7 @@ class Taker:
             return False
         self._traffic.note_popped(pop.header.topic, group)
         pop.end_offset = put.end_offset
-        self._pop_offsets.commit(pop.host, topic, group, queue_id, result.next_offset)
+        self._offsets.commit(pop.host, group, topic, queue_id, result.next_offset)
         return True
 
     def _hand_out(
@@ -263,18 +263,10 @@ class Taker:
         if not is_retry or self._settings.broker.pop_response_return_actual_retry_topic:
             pop.records += result.records
             return
+        broker_name, invisible_ms = self._settings.broker.broker_name, pop.header.invisible_time
+        handle = Handle(offset, pop.pop_time_ms, invisible_ms, pop.revive_queue, mark, broker_name)
         for view, queue_offset in zip(result.records, offsets, strict=True):
-            handle = format_handle(
-                offset,
-                pop.pop_time_ms,
-                pop.header.invisible_time,
-                pop.revive_queue,
-                topic,
-                self._settings.broker.broker_name,
-                queue_id,
-                queue_offset,
-            )
-            pop.records.append(_as_of_topic(view, pop.header.topic, handle))
+            pop.records.append(_as_of_topic(view, pop.header.topic, handle.format(queue_id, queue_offset)))
 
 
 def _as_of_topic(view: memoryview, topic: str, handle: str) -> Body:

@@ -1,7 +1,7 @@
 """Checks of pulls: permission, subscription and filter.
 
 Rules kept here:
-- The checks come in RocketMQ's order, with its codes, remarks and kinds of refusal.
+- The checks come in RocketMQ's order, with its codes, remarks and types of refusal.
 - What they find for a group and a topic is remembered until a table or a setting changes. Refusals are not
   remembered: what is missing may come.
 """
@@ -258,13 +258,13 @@ def _refuse_active(members: ConsumerGroup | None, connection: Connection) -> Ans
 
 
 def _no_filters(subscription: SubscriptionData) -> Answer:
-    kind = subscription.expression_type
-    remark = f"The broker does not support consumer to filter message by {kind[:40]}"
+    expression_type = subscription.expression_type[:40]
+    remark = f"The broker does not support consumer to filter message by {expression_type}"
     return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
-def _forbidden(kind: int, remark: str) -> Answer:
-    return Answer(ResponseCode.NO_PERMISSION, remark=remark, fields={"forbiddenType": str(kind)})
+def _forbidden(forbidden_type: int, remark: str) -> Answer:
+    return Answer(ResponseCode.NO_PERMISSION, remark=remark, fields={"forbiddenType": str(forbidden_type)})
 
 
 def _no_subscription(remark: str) -> Answer:

@@ -116,7 +116,27 @@ class Puller:
             started = perf_counter()
             result = reader.get(topic, queue_id, header.queue_offset, max_count, wanted=wanted)
             self._traffic.longest_get_s = max(self._traffic.longest_get_s, perf_counter() - started)
-        return self._finish(header, permit, request, connection, result, first)
+        answer = self._answer(header, permit, request, connection, result, first)
+        if (
+            answer.code == _NOT_FOUND
+            and first
+            and header.sys_flag & MAY_BE_HELD
+            and result.status is not GetStatus.OFFSET_FOUND_NULL  # there are messages after a gap
+        ):
+            return self._hold(header, permit, request, connection)
+        return answer
+
+    def _hold(
+        self, header: PullMessageRequest, permit: Permit, request: Command, connection: Connection
+    ) -> Answer | Deferred:
+        """Hold a pull that found nothing."""
+        config = self._settings.broker
+        hold_ms = (
+            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        )
+        if self._held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
+            return DEFERRED
+        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
 
     async def _pull_cold(
         self,
@@ -150,33 +170,6 @@ class Puller:
             self._traffic.waited(header.topic, group, header.queue_id, waited_ms)
             self._cold_reads.count(group, result.size)
         return self._answer(header, permit, request, connection, result, first)
-
-    def _finish(
-        self,
-        header: PullMessageRequest,
-        permit: Permit,
-        request: Command,
-        connection: Connection,
-        result: GetResult,
-        first: bool,
-    ) -> Answer | Deferred:
-        """Answer a pull, or hold it if it may be and there is nothing to say."""
-        answer = self._answer(header, permit, request, connection, result, first)
-        # A gap in the queue is no reason to wait: there are messages after it.
-        if (
-            answer.code != _NOT_FOUND
-            or not first
-            or not header.sys_flag & MAY_BE_HELD
-            or result.status is GetStatus.OFFSET_FOUND_NULL
-        ):
-            return answer
-        config = self._settings.broker
-        hold_ms = (
-            header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
-        )
-        if self._held_pulls.hold(HeldPull(header, request, connection, permit.wanted), hold_ms):
-            return DEFERRED
-        return Answer(ResponseCode.SYSTEM_BUSY, remark=_BUSY)
 
     def _answer(
         self,

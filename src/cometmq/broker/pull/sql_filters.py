@@ -190,7 +190,7 @@ class ConsumerFilters:
                 self._register_one(group, subscription, compiled)
         for topic, registered in self._groups.get(group, {}).items():
             if topic not in topics:
-                self._bury(registered)
+                self._mark_dead(registered)
 
     def _register_one(
         self, group: str, subscription: SubscriptionData, compiled: Mapping[str, Compiled]
@@ -226,7 +226,7 @@ class ConsumerFilters:
     def unregister(self, group: str) -> None:
         """The last consumer of a group is gone."""
         for registered in self._groups.get(group, {}).values():
-            self._bury(registered)
+            self._mark_dead(registered)
 
     def save(self) -> None:
         """Forget the expressions that have been dead for long; save soon if anything changed."""
@@ -242,7 +242,7 @@ class ConsumerFilters:
                 if 0 < registered.data.dead_time < oldest:
                     self._remove(topic, group)
 
-    def _bury(self, registered: RegisteredFilter) -> None:
+    def _mark_dead(self, registered: RegisteredFilter) -> None:
         if not registered.data.dead_time:
             self._change(registered, dead_time=self._clock.now_ms(), dead=True)
 

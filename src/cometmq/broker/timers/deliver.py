@@ -5,7 +5,7 @@ Rules kept here:
   of a slot are looked at first; a message that one of them names is not delivered.
 - The read time, up to which everything is delivered, moves on when all of a slot is in the log.
 - A message that cannot be put now, because the disk is full for example, is tried until it can be, after
-  longer and longer pauses; those behind it wait. What can never be put, or read, is set aside.
+  longer and longer pauses; those after it wait. What can never be put, or read, is set aside.
 - Work is done in small slices, and what may have to wait for the disk is read beside the event loop.
 """
 
@@ -126,7 +126,7 @@ class TimerDelivery:
         cancellations: list[TimerRecord] = []
         chain = self._log.walk(last)
         try:
-            while timers := await self._beside(lambda: list(islice(chain, READ_AT_ONCE))):
+            while timers := await self._on_worker(lambda: list(islice(chain, READ_AT_ONCE))):
                 for timer in timers:
                     if timer.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE:
                         cancellations.append(timer)
@@ -153,9 +153,9 @@ class TimerDelivery:
         read = self._store.log
         cold = read.on_disk((timer.commit_log_offset, timer.message_size) for timer in timers)
         if cold:
-            await self._beside(lambda: read.fetch(cold))
+            await self._on_worker(lambda: read.fetch(cold))
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    async def _on_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
     def _message(self, timer: TimerRecord) -> Record | None:

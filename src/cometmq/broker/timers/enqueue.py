@@ -51,7 +51,7 @@ _HASHES_REMEMBERED: Final = 4096
 
 
 @dataclass(eq=False, repr=False)
-class TimerEnqueuing:
+class TimerEnqueuer:
     """Takes the messages of the timer topic; belongs to the event loop."""
 
     _settings: Settings

@@ -44,7 +44,7 @@ class TimerFiles:
     def open(self, message_end: int) -> TimerProgress:
         """Load and recover; returns the progress of the timers, as far as that is certain.
 
-        `message_end` is the end of the commit log: what lies behind it will be another message.
+        `message_end` is the end of the commit log: what lies after it will be another message.
         """
         saved = self._checkpoint.load()
         self._refuse_implausible(saved)

@@ -7,7 +7,7 @@ Rules kept here:
   read time on, and in the timer log before its end. All of that can still be read when it is delivered.
 - What changed while it was counted is added to what was counted.
 - The timer log knows topics by their hashes; what belongs to no topic that the broker knows is not counted.
-- It is read beside the event loop, in small pieces.
+- It is read beside the event loop, in small chunks.
 """
 
 from __future__ import annotations

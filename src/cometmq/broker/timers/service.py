@@ -25,7 +25,7 @@ from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.deliver import TimerDelivery
-from cometmq.broker.timers.enqueue import BLANK_SLOTS, TimerEnqueuing
+from cometmq.broker.timers.enqueue import BLANK_SLOTS, TimerEnqueuer
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
 from cometmq.broker.timers.schedule import set_timer
@@ -81,14 +81,15 @@ class TimerService:
         self.delivery = TimerDelivery(
             settings, clock, self._worker, store, targets, set_aside, self._files, self.counts
         )
-        self.enqueuing = TimerEnqueuing(
+        self.enqueuer = TimerEnqueuer(
             settings, clock, store, traffic, targets, set_aside, self._files, self.counts, self.delivery
         )
         self.recount = TimerRecount(
             settings, clock, self._worker, topics, self._files, self.counts, self._slot_ms
         )
         self._metrics_file = files.table(TimerMetricsTable, lambda: TimerMetricsTable(*self.counts.copy()))
-        self._saved = TimerProgress()
+        self.progress = TimerProgress()
+        """How far the timers are, as it was last saved."""
         self._saving: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -112,11 +113,6 @@ class TimerService:
         set_timer(record, properties, self._settings.store, self._clock.now_ms(), self.count_at)
 
     @property
-    def progress(self) -> TimerProgress:
-        """How far the timers are, as it was last saved."""
-        return self._saved
-
-    @property
     def read_behind_ms(self) -> int:
         """How much later than it should be the next message is delivered."""
         if not self._is_waiting:
@@ -125,7 +121,7 @@ class TimerService:
 
     @property
     def _is_waiting(self) -> bool:
-        return self.enqueuing.latest_ms >= self.delivery.read_time_ms
+        return self.enqueuer.latest_ms >= self.delivery.read_time_ms
 
     # Life
 
@@ -135,7 +131,7 @@ class TimerService:
             return
         loop = asyncio.get_running_loop()
         message_end = self._store.log.max_offset
-        self._saved = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
+        self.progress = saved = await loop.run_in_executor(self._worker, self._files.open, message_end)
         metrics = await self._metrics_file.load()
         if metrics is None:
             self.recount.is_wanted = True
@@ -144,12 +140,12 @@ class TimerService:
         now_slot = self._clock.now_ms() // self._slot_ms * self._slot_ms
         oldest_ms = now_slot - (SLOTS_PER_ROUND - BLANK_SLOTS) * self._slot_ms
         self.delivery.read_time_ms = max(saved.last_read_time_ms // self._slot_ms * self._slot_ms, oldest_ms)
-        self.enqueuing.resume(saved, self.delivery.read_time_ms)
-        if not self._is_waiting and not self.enqueuing.lag:
+        self.enqueuer.resume(saved, self.delivery.read_time_ms)
+        if not self._is_waiting and not self.enqueuer.lag:
             self.counts.clear()
         log.info(
             "timers go on at %d of the timer topic; delivered up to %d",
-            *(self.enqueuing.queue_offset, self.delivery.read_time_ms),
+            *(self.enqueuer.queue_offset, self.delivery.read_time_ms),
         )
         self._store.arrivals.append(self._arrived, TIMER_TOPIC)
         self._settings.on_change.append(self._wake.set)
@@ -202,14 +198,14 @@ class TimerService:
                 await asyncio.sleep(min(GATHER_S, self._slot_ms / 20_000, self._slot_left_s()))
 
     async def _turn(self) -> None:
-        config, enqueuing, delivery = self._settings.store, self.enqueuing, self.delivery
+        config, enqueuer, delivery = self._settings.store, self.enqueuer, self.delivery
         if not self._is_waiting:
-            delivery.read_time_ms = max(delivery.read_time_ms, enqueuing.write_time_ms)
+            delivery.read_time_ms = max(delivery.read_time_ms, enqueuer.write_time_ms)
         if self.recount.is_due:
-            self.recount.begin(delivery.read_time_ms, enqueuing.latest_ms)
-        await enqueuing.catch_up(takes=not config.timer_stop_enqueue)
+            self.recount.begin(delivery.read_time_ms, enqueuer.latest_ms)
+        await enqueuer.catch_up(takes=not config.timer_stop_enqueue)
         if not config.timer_stop_dequeue:
-            await delivery.deliver_before(enqueuing.write_time_ms, enqueuing.latest_ms)
+            await delivery.deliver_before(enqueuer.write_time_ms, enqueuer.latest_ms)
 
     def _sleep_s(self) -> float | None:
         if not self._is_waiting:
@@ -217,7 +213,7 @@ class TimerService:
         return min(self._slot_left_s(), LONGEST_SLEEP_S)
 
     def _slot_left_s(self) -> float:
-        slot_ends_ms = self.enqueuing.write_time_ms + self._slot_ms
+        slot_ends_ms = self.enqueuer.write_time_ms + self._slot_ms
         return max(slot_ends_ms - self._clock.now_ms(), 1) / 1000
 
     # Files
@@ -230,27 +226,27 @@ class TimerService:
         self._saving.add_done_callback(self._save_ended)
 
     def _has_moved(self) -> bool:
-        saved = self._saved
+        saved = self.progress
         return (
-            saved.last_timer_queue_offset != self.enqueuing.queue_offset
+            saved.last_timer_queue_offset != self.enqueuer.queue_offset
             or saved.last_timer_log_flush_pos != self._files.log.end
-            or saved.last_read_time_ms < min(self.delivery.read_time_ms, self.enqueuing.latest_ms + 1)
+            or saved.last_read_time_ms < min(self.delivery.read_time_ms, self.enqueuer.latest_ms + 1)
         )
 
     async def _save(self) -> None:
-        store, offset = self._store, self.enqueuing.queue_offset
+        store, offset = self._store, self.enqueuer.queue_offset
         progress = TimerProgress(
             self.delivery.read_time_ms,
             self._files.log.end,
             offset,
             offset,
-            self._saved.data_version.after(self._clock.now_ms()),
+            self.progress.data_version.after(self._clock.now_ms()),
         )
         changes = self._files.wheel.take_changes()
         if await store.flusher.wait_flushed(store.log.max_offset) is PutStatus.PUT_OK:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._worker, self._files.save, changes, progress)
-            self._saved = progress
+            self.progress = progress
 
     def _save_ended(self, saving: asyncio.Future[None]) -> None:
         self._saving = None
@@ -269,7 +265,7 @@ class TimerService:
         await asyncio.get_running_loop().run_in_executor(self._worker, self._files.close)
 
     def _save_metrics(self) -> None:
-        if not self._is_waiting and not self.enqueuing.lag:
+        if not self._is_waiting and not self.enqueuer.lag:
             self.counts.clear()
         if self.counts.is_dirty:
             self._metrics_file.changed()
@@ -279,9 +275,9 @@ class TimerService:
         if expired:
             loop = asyncio.get_running_loop()
             erasing = loop.run_in_executor(self._worker, self._files.log.erase, expired)
-            erasing.add_done_callback(_say_failure)
+            erasing.add_done_callback(_log_failure)
 
 
-def _say_failure(erasing: asyncio.Future[None]) -> None:
+def _log_failure(erasing: asyncio.Future[None]) -> None:
     if not erasing.cancelled() and erasing.exception() is not None:
         log.error("expired files of the timer log could not be removed: %s", erasing.exception())

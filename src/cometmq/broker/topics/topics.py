@@ -107,11 +107,7 @@ class Topics:
 
     def update(self, topic: TopicConfig) -> bool:
         """Create or change a topic; returns whether that changed anything."""
-        if self.table.get(topic.topic_name) == topic:
-            return False
-        self.table[topic.topic_name] = topic
-        self._changed([topic])
-        return True
+        return self.update_all([topic])
 
     def update_all(self, topics: Iterable[TopicConfig]) -> bool:
         """Create or change several, as one change."""

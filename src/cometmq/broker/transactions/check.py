@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -94,7 +94,7 @@ class CheckBacks:
     def ask(self, half: Record, properties: Mapping[str, str]) -> bool:
         """Ask about a half message; False if nobody could be asked."""
         group, target = properties.get(PGROUP), target_of(properties)
-        connection = None if group is None else self._someone(group)
+        connection = None if group is None else self._pick_producer(group)
         if connection is None or target is None:
             if count := self._nobody.count():
                 log.warning(
@@ -124,7 +124,7 @@ class CheckBacks:
             return False
         return True
 
-    def _someone(self, group: str) -> Connection | None:
+    def _pick_producer(self, group: str) -> Connection | None:
         members = list(self._clients.producers.get(group, ()))
         if not members:
             return None
@@ -139,7 +139,7 @@ class CheckBacks:
 
 
 @dataclass(eq=False, repr=False)
-class TransactionChecking:
+class TransactionChecker:
     """Looks through the half topic, when it is asked to; belongs to the event loop."""
 
     _settings: Settings
@@ -167,10 +167,8 @@ class TransactionChecking:
             await self._check_queue(queue_id)
 
     async def _check_queue(self, queue_id: int) -> None:
-        half, operation = (
-            self.offset_in(TRANS_HALF_TOPIC, queue_id),
-            self.offset_in(TRANS_OP_HALF_TOPIC, queue_id),
-        )
+        half = self.offset_in(TRANS_HALF_TOPIC, queue_id)
+        operation = self.offset_in(TRANS_OP_HALF_TOPIC, queue_id)
         target = self.end_of(TRANS_HALF_TOPIC, queue_id)
         if half < target:
             self.ends.write(queue_id)
@@ -184,13 +182,9 @@ class TransactionChecking:
     def offset_in(self, topic: str, queue_id: int) -> int:
         """Where the transaction group is in a queue."""
         queue = self.store.queues.find(topic, queue_id)
-        queue_offset = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)
+        offset = max(self._offsets.query(TRANSACTION_GROUP, topic, queue_id), 0)
         # Beyond the end it would skip all that comes until then.
-        return (
-            max(queue_offset, 0)
-            if queue is None
-            else min(max(queue_offset, queue.min_offset), queue.max_offset)
-        )
+        return offset if queue is None else min(max(offset, queue.min_offset), queue.max_offset)
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The offset after the last message of a queue."""
@@ -200,7 +194,7 @@ class TransactionChecking:
         self._offsets.commit_own("transactions", TRANSACTION_GROUP, topic, queue_id, offset)
 
     async def _done_with(self, queue_id: int, operation: int, half: int) -> int:
-        """Behind how many messages of the op topic nothing is to be known any more."""
+        """After how many messages of the op topic nothing is to be known any more."""
         end = self.end_of(TRANS_HALF_TOPIC, queue_id)
         while operation < self.end_of(TRANS_OP_HALF_TOPIC, queue_id):
             found = await self.store.get(TRANS_OP_HALF_TOPIC, queue_id, operation, READ_AT_ONCE)
@@ -240,16 +234,18 @@ class TransactionChecking:
 
     # What is done with one half message
 
-    def look_at(self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]) -> bool:
-        """Decode and `look` at a half message; set it aside if that is impossible."""
+    def check_view(
+        self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]
+    ) -> bool:
+        """Decode and `check` a half message; set it aside if that is impossible."""
         with self._set_aside.guard(TRANSACTIONS, TRANS_HALF_TOPIC, *position):
             half = decode_record(view)
             if half.topic != TRANS_HALF_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {half.topic!r}")
-            return self.look(half, started_ms, ended)
+            return self.check(half, started_ms, ended)
         return True
 
-    def look(self, half: Record, started_ms: int, ended: set[int]) -> bool:
+    def check(self, half: Record, started_ms: int, ended: set[int]) -> bool:
         """Do what a half message that has not ended needs; False if it has to stay where it is."""
         config, properties = self._settings.broker, half.properties()
         self._targets.find(properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID))
@@ -264,7 +260,7 @@ class TransactionChecking:
             return False
         asked_ms = immunity_ms(properties)
         if asked_ms is not None and age_ms < asked_ms:
-            return self._leave_alone(half, properties, ended)
+            return self._postpone(half, properties, ended)
         if asked_ms is None and 0 <= age_ms < config.transaction_time_out:
             return False
         properties[TRANSACTION_CHECK_TIMES] = str(checks + 1)
@@ -275,12 +271,12 @@ class TransactionChecking:
         self._check_backs.ask(copy, properties)
         return True
 
-    def _leave_alone(self, half: Record, properties: dict[str, str], ended: set[int]) -> bool:
+    def _postpone(self, half: Record, properties: dict[str, str], ended: set[int]) -> bool:
         """Put a half message aside that asked for time, unless the copy that its producer knows has ended."""
         first = properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         queue_offset = natural_long(first)
         queue_offset = half.queue_offset if queue_offset is None else queue_offset
-        if queue_offset in ended or self.ends.is_noted(half.queue_id, queue_offset):
+        if queue_offset in ended or self.ends.outcome(half.queue_id, queue_offset) is not None:
             return True
         return self._put_again(half, properties) is not None
 
@@ -328,35 +324,35 @@ def _is_named_by_copies(half: Record, properties: dict[str, str]) -> bool:
     )
 
 
+@dataclass(eq=False, repr=False)
 class _QueueCheck:
     """One look through one queue."""
 
-    def __init__(self, checking: TransactionChecking, queue_id: int, operation: int) -> None:
-        self._checking = checking
-        self._queue_id = queue_id
-        self._operation = operation
-        self._ended: set[int] = set()
+    _checker: TransactionChecker
+    _queue_id: int
+    _operation: int
+    _ended: set[int] = field(default_factory=set)
 
     async def run(self, half: int, target: int) -> int:
         """Look at half messages from an offset on, and return the offset that was reached."""
-        self._checking.ends.on_end = self._note_end
+        self._checker.ends.on_end = self._note_end
         try:
             return await self._run(half, target)
         finally:
-            self._checking.ends.on_end = None
+            self._checker.ends.on_end = None
 
     def _note_end(self, queue_id: int, offset: int) -> None:
         if queue_id == self._queue_id:
             self._ended.add(offset)
 
     async def _run(self, half: int, target: int) -> int:
-        clock, store = self._checking.clock, self._checking.store
+        clock, store = self._checker.clock, self._checker.store
         started_ms = clock.now_ms()
         window_end = passed = 0
         while half < target:
             if half >= window_end:
                 window_end = half + WINDOW
-                noted = await self._checking.read_window(self._queue_id, self._operation, window_end)
+                noted = await self._checker.read_window(self._queue_id, self._operation, window_end)
                 self._ended = {offset for offset in self._ended if offset >= half} | noted
             passed += 1
             if passed % PASSED_AT_ONCE == 0:
@@ -371,7 +367,7 @@ class _QueueCheck:
                 if found.next_offset <= half:
                     break
                 half = found.next_offset if not found.records else found.queue_offsets[0]
-            elif self._has_ended(half) or self._checking.look_at(  # it may have ended meanwhile
+            elif self._has_ended(half) or self._checker.check_view(  # it may have ended meanwhile
                 found.records[0], (self._queue_id, half), started_ms, self._ended
             ):
                 half += 1
@@ -380,4 +376,4 @@ class _QueueCheck:
         return half
 
     def _has_ended(self, offset: int) -> bool:
-        return offset in self._ended or self._checking.ends.is_noted(self._queue_id, offset)
+        return offset in self._ended or self._checker.ends.outcome(self._queue_id, offset) is not None

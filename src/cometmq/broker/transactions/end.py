@@ -94,7 +94,7 @@ class _Commit(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class TransactionEnding:
+class TransactionEnder:
     """Ends transactions; belongs to the event loop."""
 
     _settings: Settings
@@ -163,9 +163,9 @@ class TransactionEnding:
         self, commits: dict[QueuePosition, _Commit], refusals: list[SendRefused | None], later: Later | None
     ) -> int:
         """Put the messages of transactions, and note the ends of those that could be put."""
-        run = self._store.put_group([commit.message() for commit in commits.values()], later)
+        group = self._store.put_group([commit.message() for commit in commits.values()], later)
         now_ms = self._clock.now_ms()
-        for (position, commit), put in zip(commits.items(), run.offsets, strict=True):
+        for (position, commit), put in zip(commits.items(), group.offsets, strict=True):
             if isinstance(put, PutStatus):
                 code, remark = _NOT_STORED.get(put, (ResponseCode.SYSTEM_ERROR, put.value))
                 log.warning("a committed message for %s could not be put: %s", commit.topic, put.value)
@@ -174,7 +174,7 @@ class TransactionEnding:
                 self._end(position, commit.topic, TransactionType.COMMIT, self.committed)
                 self._traffic.committed(commit.topic, now_ms - commit.half.born_timestamp_ms)
         commits.clear()
-        return run.end_offset
+        return group.end_offset
 
     def _end(
         self, position: QueuePosition, topic: str, outcome: TransactionType, counted: dict[str, int]
@@ -215,7 +215,7 @@ class TransactionEnding:
 
 def _without_id(block: bytes) -> bytes:
     """Properties without the id of the transaction: those of many messages are the same then."""
-    before, _, behind = block.partition(_ID)
+    before, _, after = block.partition(_ID)
     if before and not before.endswith(b"\x02"):
         return block
-    return before + behind.partition(b"\x02")[2]
+    return before + after.partition(b"\x02")[2]

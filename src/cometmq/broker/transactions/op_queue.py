@@ -103,10 +103,6 @@ class OpQueue:
         """How a transaction ended; None if it is open, or if that is forgotten."""
         return self._outcomes.get((queue_id, offset))
 
-    def is_noted(self, queue_id: int, offset: int) -> bool:
-        """Whether it is known here that a transaction has ended."""
-        return self._outcomes.get((queue_id, offset)) is not None
-
     @property
     def is_full(self) -> bool:
         """Whether no end can be noted any more."""

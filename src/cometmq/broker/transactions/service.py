@@ -21,8 +21,8 @@ from cometmq.broker.saved_tables import Periodic, TableFiles
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
-from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, CheckBacks, TransactionChecking
-from cometmq.broker.transactions.end import TransactionEnding
+from cometmq.broker.transactions.check import READ_AT_ONCE, WINDOW, CheckBacks, TransactionChecker
+from cometmq.broker.transactions.end import TransactionEnder
 from cometmq.broker.transactions.half_messages import target_of
 from cometmq.broker.transactions.op_queue import OpQueue
 from cometmq.model.errors import CometError, ProtocolError
@@ -34,33 +34,6 @@ from cometmq.store.tables.tables import TransactionMetricsTable
 from cometmq.wire.record.codec import decode_record
 
 log = logging.getLogger("cometmq.broker")
-
-
-async def count_open(topics: Topics, store: MessageStore, checking: TransactionChecking) -> dict[str, int]:
-    """How many transactions of each topic are open."""
-    counted: dict[str, int] = {}
-    topic = topics.get(TRANS_HALF_TOPIC)
-    for queue_id in range(1 if topic is None else topic.read_queue_nums):
-        half, end = (
-            checking.offset_in(TRANS_HALF_TOPIC, queue_id),
-            checking.end_of(TRANS_HALF_TOPIC, queue_id),
-        )
-        operation, window_end = checking.offset_in(TRANS_OP_HALF_TOPIC, queue_id), 0
-        ended: set[int] = set()
-        while half < end:
-            if half >= window_end:
-                window_end = half + WINDOW
-                ended = await checking.read_window(queue_id, operation, window_end)
-            found = await store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
-            for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
-                target = None if queue_offset in ended else _target_in(view)
-                if target is not None:
-                    counted[target[0]] = counted.get(target[0], 0) + 1
-            if found.next_offset <= half:
-                break
-            half = found.next_offset
-            await asyncio.sleep(0)  # others get their turn
-    return counted
 
 
 def _target_in(view: memoryview) -> Target | None:
@@ -95,8 +68,8 @@ class TransactionService:
         self.counts = TopicCounts(clock)
         """How many transactions of each topic are open; who puts a half message counts it."""
         self.ends = OpQueue(settings, clock, host, store)
-        self.ending = TransactionEnding(settings, clock, store, traffic, targets, self.ends, self.counts)
-        self.checking = TransactionChecking(
+        self.ender = TransactionEnder(settings, clock, store, traffic, targets, self.ends, self.counts)
+        self.checker = TransactionChecker(
             settings,
             clock,
             store,
@@ -140,18 +113,43 @@ class TransactionService:
 
     async def _count_anew(self) -> None:
         try:
-            counted = await count_open(self._topics, self._store, self.checking)
+            counted = await self._count_open()
         except (OSError, CometError) as error:
             log.warning("open transactions could not be counted: %s", error)
             return
         for topic, count in counted.items():
             self.counts.add(topic, count)
 
+    async def _count_open(self) -> dict[str, int]:
+        """How many transactions of each topic are open."""
+        counted: dict[str, int] = {}
+        checker = self.checker
+        topic = self._topics.get(TRANS_HALF_TOPIC)
+        for queue_id in range(1 if topic is None else topic.read_queue_nums):
+            half = checker.offset_in(TRANS_HALF_TOPIC, queue_id)
+            end = checker.end_of(TRANS_HALF_TOPIC, queue_id)
+            operation, window_end = checker.offset_in(TRANS_OP_HALF_TOPIC, queue_id), 0
+            ended: set[int] = set()
+            while half < end:
+                if half >= window_end:
+                    window_end = half + WINDOW
+                    ended = await checker.read_window(queue_id, operation, window_end)
+                found = await self._store.get(TRANS_HALF_TOPIC, queue_id, half, READ_AT_ONCE)
+                for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
+                    target = None if queue_offset in ended else _target_in(view)
+                    if target is not None:
+                        counted[target[0]] = counted.get(target[0], 0) + 1
+                if found.next_offset <= half:
+                    break
+                half = found.next_offset
+                await asyncio.sleep(0)  # others get their turn
+        return counted
+
     async def _check_for_ever(self) -> None:
         while True:
             await asyncio.sleep(max(self._settings.broker.transaction_check_interval, 1) / 1000)
             try:
-                await self.checking.run()
+                await self.checker.run()
             except Exception:
                 log.exception("open transactions could not be checked; that is tried again")
 

@@ -350,7 +350,7 @@ async def test_a_group_that_reads_too_much_from_far_back_is_held_back(
         shown = await cold_reads(kit)
         assert shown["globalAcc"] == shown["runtimeTable"][GROUP]["coldAcc"] >= 4000
         kit.broker.context.statistics.sample()
-        assert await minute_sum(kit, "GROUP_GET_LATENCY", f"0@{TOPIC}@{GROUP}") >= 0
+        assert kit.broker.context.statistics.find("GROUP_GET_LATENCY", f"0@{TOPIC}@{GROUP}") is not None
 
 
 async def test_nobody_is_held_back_unless_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

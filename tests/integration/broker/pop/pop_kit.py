@@ -238,8 +238,8 @@ async def is_idle(kit: BrokerKit) -> None:
     timers, reviver = context.timers, context.pop.reviver
 
     def all_done() -> bool:
-        is_over = timers.enqueuing.latest_ms < timers.delivery.read_time_ms
-        return is_over and not timers.enqueuing.lag and not any(queue.pending for queue in reviver.queues)
+        is_over = timers.enqueuer.latest_ms < timers.delivery.read_time_ms
+        return is_over and not timers.enqueuer.lag and not any(queue.pending for queue in reviver.queues)
 
     await eventually(all_done, "all timers are over")
 

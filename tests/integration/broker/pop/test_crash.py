@@ -85,7 +85,7 @@ async def test_an_acknowledgement_that_the_timers_had_not_taken_yet_counts_after
         consumer = Consumer(kit)
         (one,) = (await consumer.pop(1, invisible_ms=2500)).messages
         timers = kit.broker.context.timers
-        await eventually(lambda: timers.enqueuing.taken == 1, "the check point is in the wheel")
+        await eventually(lambda: timers.enqueuer.taken == 1, "the check point is in the wheel")
         assert timers._task is not None
         timers._task.cancel()
         assert (await consumer.ack(one)).code == 0
@@ -114,7 +114,7 @@ async def test_a_kill_does_not_bring_a_message_back_twice(tmp_path: Path) -> Non
     async with running_broker(copy, SAFE) as kit:
         consumer = Consumer(kit)
         timers = kit.broker.context.timers
-        await eventually(lambda: not timers.enqueuing.lag, "the timers are set")
+        await eventually(lambda: not timers.enqueuer.lag, "the timers are set")
         await stays_empty(consumer, now_ms() + 1500)
         assert len(kit.stored(RETRY_TOPIC)) == 3
 

@@ -170,7 +170,7 @@ async def test_a_writer_has_to_ask_first() -> None:
     async with running_broker() as kit:
         told = await Writer(kit).send(0, 0, [b"x"])
         assert told.code == ResponseCode.ILLEGAL_OPERATION
-        assert "ask where the lane stands" in (told.remark or "")
+        assert "ask for the state of the writer sequence" in (told.remark or "")
 
 
 async def test_a_delayed_message_counts_once_although_it_is_in_the_log_twice(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def send_timed(kit: BrokerKit, body: bytes, unique_key: str = ID, **proper
 
 async def is_set(kit: BrokerKit, count: int) -> None:
     """Wait until so many messages are in the wheel."""
-    await eventually(lambda: kit.broker.context.timers.enqueuing.taken >= count, f"{count} timers are set")
+    await eventually(lambda: kit.broker.context.timers.enqueuer.taken >= count, f"{count} timers are set")
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
@@ -239,7 +239,7 @@ async def test_a_restart_goes_on_exactly_where_the_broker_stopped(tmp_path: Path
         assert delivered(kit) == [b"first"]
         await eventually(lambda: delivered(kit) == [b"first", b"second"], "the second one is delivered")
         assert kit.stored("Orders")[1].store_timestamp_ms >= before_ms + 1500
-        assert kit.broker.context.timers.enqueuing.queue_offset == 2
+        assert kit.broker.context.timers.enqueuer.queue_offset == 2
 
 
 async def test_what_became_due_while_the_broker_was_down_comes_at_once(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_what_was_taken_back_in_time_stays_taken_back_over_a_kill(tmp_path
         due_ms = now_ms() + 1500
         sent = await kit.send("Timed", b"unwanted", {"UNIQ_KEY": "A", "TIMER_DELIVER_MS": str(due_ms)})
         timers = kit.broker.context.timers
-        await eventually(lambda: timers.enqueuing.taken == 1, "the message is in the wheel")
+        await eventually(lambda: timers.enqueuer.taken == 1, "the message is in the wheel")
         assert timers._task is not None
         timers._task.cancel()
         header = RecallMessageRequest(topic="Timed", recall_handle=sent.fields["recallHandle"] or "")

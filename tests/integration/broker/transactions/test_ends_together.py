@@ -91,7 +91,7 @@ async def test_ends_in_one_read_are_what_they_are_one_by_one(flush: str) -> None
                 )
                 found = kit.broker.context.store.index.find(topic, half.unique_key, 9, 0, 2**62)
                 assert record.physical_offset in found.physical_offsets
-        ending = kit.broker.context.transactions.ending
+        ending = kit.broker.context.transactions.ender
         assert (ending.committed, ending.rolled_back) == ({"Orders": 2, "Bills": 2}, {"Orders": 1})
         assert kit.broker.context.transactions.counts.total == 12 - 5
 

@@ -7,7 +7,6 @@ import pytest
 from cometmq.broker.pop.handles import (
     Handle,
     PopRefused,
-    format_handle,
     mark_of,
     marked_topic,
     normal_topic,
@@ -31,7 +30,7 @@ def test_both_versions_of_a_retry_topic_lead_back_to_the_topic() -> None:
 
 def test_a_handle_is_what_apaches_clients_make() -> None:
     """B12."""
-    text = format_handle(7, 1000, 60_000, 3, "%RETRY%g+t", "broker-a", 1, 9)
+    text = Handle(7, 1000, 60_000, 3, mark_of("%RETRY%g+t"), "broker-a").format(1, 9)
     assert text == "7 1000 60000 3 2 broker-a 1 9"
     assert read_handle(text) == Handle(7, 1000, 60_000, 3, "2", "broker-a")
     assert read_handle(text + " 4711") == read_handle(text)  # the proxy adds a place in the log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -22,6 +22,7 @@ from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record, decode_record
 from tests.unit.store.log_kit import BORN_HOST, START_MS, STORE_HOST, InPlace
+from tests.waiting import eventually
 
 CONFIG = StoreConfig(
     store_path_root_dir="/store",
@@ -73,21 +74,16 @@ async def delays() -> AsyncIterator[Delays]:
     await made.store.stop()
 
 
-async def soon(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - another task makes it true
-            await asyncio.sleep(0.01)
-
-
 async def test_a_message_is_delivered_when_its_level_is_over(delays: Delays) -> None:
     delays.put(b"first", 1)
     delays.put(b"later", 2)
-    await asyncio.sleep(0.05)
+    for _ in range(20):  # turns in which the service looks at its levels
+        await asyncio.sleep(0)
     assert delays.delivered == []
     delays.clock.advance(1000)
-    await soon(lambda: delays.delivered == [b"first"])
+    await eventually(lambda: delays.delivered == [b"first"])
     delays.clock.advance(4000)
-    await soon(lambda: delays.delivered == [b"first", b"later"])
+    await eventually(lambda: delays.delivered == [b"first", b"later"])
     assert delays.service.offsets == {1: 1, 2: 1}
     assert delays.traffic.delayed_messages == 2
 
@@ -96,14 +92,14 @@ async def test_a_message_without_a_target_is_set_aside_and_its_level_goes_on(del
     delays.put(b"nowhere", 1, topic="TRANS_CHECK_MAX_TIME_TOPIC")
     delays.put(b"next", 1)
     delays.clock.advance(1000)
-    await soon(lambda: delays.delivered == [b"next"])
+    await eventually(lambda: delays.delivered == [b"next"])
     assert delays.set_aside.totals == {DELAYS: 1}
 
 
 async def test_offsets_are_saved_when_the_delivered_messages_are_on_the_disk(delays: Delays) -> None:
     delays.put(b"first", 1)
     delays.clock.advance(1000)
-    await soon(lambda: delays.delivered == [b"first"])
+    await eventually(lambda: delays.delivered == [b"first"])
     assert delays.service.snapshot().offset_table.get(1, 0) == 0
     await delays.service.save()
     assert delays.service.snapshot().offset_table == {1: 1}

@@ -9,7 +9,7 @@ import pytest
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
 from cometmq.broker.settings import Settings
-from cometmq.broker.timers.enqueue import TimerEnqueuing
+from cometmq.broker.timers.enqueue import TimerEnqueuer
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.store.config import StoreConfig
 from cometmq.store.timer.checkpoint import TimerProgress
@@ -35,15 +35,15 @@ class Wheel:
         self.files = TimerFiles(disk, clock, config)
         self.saved = self.files.open(message_end)
         self.counts = TopicCounts(clock)
-        self.enqueuing = TimerEnqueuing(
+        self.enqueuer = TimerEnqueuer(
             Settings(store=config), clock, NO, Traffic(), NO, NO, self.files, self.counts, NO
         )
-        self.enqueuing.write_time_ms = NOW_MS
+        self.enqueuer.write_time_ms = NOW_MS
 
     def set(self, delay_slots: int, *, at: int = 7, is_cancellation: bool = False) -> TimerRecord:
         message = Record("rmq_sys_wheel_timer", b"", total_size=100, physical_offset=at)
         due_ms = NOW_MS + delay_slots * SLOT_MS
-        self.enqueuing.set(message, due_ms, "Orders", is_cancellation=is_cancellation)
+        self.enqueuer.set(message, due_ms, "Orders", is_cancellation=is_cancellation)
         timer = self.files.log.last()
         assert timer is not None
         return timer
@@ -76,7 +76,7 @@ def test_what_is_outside_the_window_is_set_for_a_moment_within(
     timer = wheel.set(delay_slots)
     assert timer.due_ms == NOW_MS + set_slots * SLOT_MS
     assert timer.magic == MAGIC_DEFAULT | (MAGIC_ROLL if rolls else 0)
-    assert wheel.enqueuing.latest_ms == timer.due_ms
+    assert wheel.enqueuer.latest_ms == timer.due_ms
     assert wheel.counts.counts["Orders"].count == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
 from cometmq.broker.settings import Settings
-from cometmq.broker.timers.enqueue import TimerEnqueuing
+from cometmq.broker.timers.enqueue import TimerEnqueuer
 from cometmq.broker.timers.files import TimerFiles
 from cometmq.broker.timers.recount import TimerRecount
 from cometmq.broker.topics.topics import Topics
@@ -21,6 +21,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.testing.clock import VirtualClock
 from cometmq.testing.simulation.disk import SimulatedDisk
 from cometmq.wire.record.codec import Record
+from tests.waiting import eventually
 
 SLOT_MS = 1000
 NO: Any = None
@@ -40,8 +41,8 @@ class Timers:
         files = TimerFiles(SimulatedDisk(), self.clock, config)
         files.open(10**9)
         self.counts = TopicCounts(self.clock)
-        self.enqueuing = TimerEnqueuing(settings, self.clock, NO, Traffic(), NO, NO, files, self.counts, NO)
-        self.enqueuing.write_time_ms = NOON_MS
+        self.enqueuer = TimerEnqueuer(settings, self.clock, NO, Traffic(), NO, NO, files, self.counts, NO)
+        self.enqueuer.write_time_ms = NOON_MS
         self.recount = TimerRecount(
             settings, self.clock, worker, cast(Topics, topics), files, self.counts, SLOT_MS
         )
@@ -49,15 +50,13 @@ class Timers:
     def set(self, topic: str, delay_slots: int, *, is_cancellation: bool = False) -> None:
         message = Record("rmq_sys_wheel_timer", b"", total_size=100, physical_offset=7)
         due_ms = NOON_MS + delay_slots * SLOT_MS
-        self.enqueuing.set(message, due_ms, topic, is_cancellation=is_cancellation)
+        self.enqueuer.set(message, due_ms, topic, is_cancellation=is_cancellation)
 
     def begin(self) -> None:
-        self.recount.begin(NOON_MS, self.enqueuing.latest_ms)
+        self.recount.begin(NOON_MS, self.enqueuer.latest_ms)
 
     async def ended(self) -> None:
-        async with asyncio.timeout(10):
-            while self.recount.is_running:  # noqa: ASYNC110 - it is another task that ends
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not self.recount.is_running)
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -101,7 +101,7 @@ async def test_only_so_many_ends_are_remembered(monkeypatch: pytest.MonkeyPatch)
     ends = make_ends(store)
     for offset in range(8):
         ends.end(0, offset, COMMIT)
-    assert [ends.is_noted(0, offset) for offset in range(8)] == [False] * 3 + [True] * 5
+    assert [ends.outcome(0, offset) is not None for offset in range(8)] == [False] * 3 + [True] * 5
     ends.stop()
     assert store.bodies == [b"0,1,2,3,4,5,6,7,"]
 
@@ -111,7 +111,7 @@ async def test_a_half_message_that_stands_elsewhere_is_put_like_an_end_and_is_no
     store = Store()
     ends = make_ends(store)
     ends.moved(0, 5)
-    assert not ends.is_noted(0, 5)
+    assert ends.outcome(0, 5) is None
     assert ends.outcome(0, 5) is None
     ends.write(0)
     assert store.bodies == [b"5,"]
