@@ -59,6 +59,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     serialize_type: int = JSON
     """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
     use_heartbeat_v2: bool = False
+    vip_channel_enabled: bool = False
+    """Send to the broker's port for sends only, two below its own, which consumers do not keep busy."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.namesrv, str):  # so that settings compare, and show, as one text
@@ -97,6 +99,7 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     serialize_type: int
     use_heartbeat_v2: bool
+    vip_channel_enabled: bool
 
 
 def check_at_least(settings: msgspec.Struct, least: int, *names: str) -> None:

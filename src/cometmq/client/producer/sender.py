@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cometmq.client.instance.routes import vip_address
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
 from cometmq.client.producer.send_request import SendRequest
@@ -108,6 +109,7 @@ class Sender:
         self._settings = settings
         self._tries = 1 + settings.retry_times
         self._faults = faults
+        self._vip = settings.vip_channel_enabled
         self._beginning = {
             "a": group,
             "c": settings.create_topic_key,
@@ -225,7 +227,7 @@ class Sender:
         address = routes.master_of(broker_name)
         if address is None:
             raise ConnectError(f"broker {broker_name} has no master now", code=BROKER_UNKNOWN)
-        return broker_name, address
+        return broker_name, vip_address(address) if self._vip else address
 
     def address_of(self, queue: MessageQueue) -> str:
         """The address of the broker that has a queue, as far as known."""
