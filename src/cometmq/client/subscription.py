@@ -41,7 +41,7 @@ def subscription_of(topic: str, expression: Expression, version: int) -> Subscri
     if not isinstance(expression, str):
         what = "a function" if callable(expression) else f"of type {type(expression).__name__}"
         raise ClientError(
-            f"the expression of the subscription to {topic} is {what}; it has to be a text of tags or Sql(…); "
+            f"the expression of the subscription to {topic} is {what}, not a text of tags or Sql(…); "
             "a listener is given as listener=…"
         )
     if not expression.strip() or expression.strip() == ALL:
