@@ -53,9 +53,9 @@ def root(
 
 
 def _show_bug(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    error_type: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:  # pragma: no cover - an exception that nobody expected
-    print(escaped_traceback((kind, error, trace)), file=sys.stderr)
+    print(escaped_traceback((error_type, error, trace)), file=sys.stderr)
 
 
 def main() -> None:

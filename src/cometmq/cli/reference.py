@@ -34,14 +34,21 @@ _HEAD: Final = """\
 
 Written by `python -m cometmq.cli.reference`; do not edit it by hand.
 
-Every key has RocketMQ's name. A value comes from the `-c` file, then from a variable
-(`COMETMQ_LISTEN_PORT` is `listenPort`, `COMETMQ_TLS_SERVER_MODE` is `tls.server.mode`), then from a flag
-(`--set key=value`); `-p` prints what is in force and where each value came from. An unknown key is a warning
-that names the nearest known one. A value of the wrong type or out of its range is an error, and so is one
-that would promise what is not there yet (*only …*). A key with *no effect* is kept, shown and handed back, so
-that a file moves between both systems unchanged; what it shapes (thread pools, locks, socket buffers) does
-not exist here. A key *at the start only* is not changed by requests (`mqadmin updateBrokerConfig`,
-`cometmq config set`): they answer code 16 and change nothing.
+Keys are RocketMQ's. Values come from three places; the last one wins:
+
+1. the properties file: `-c FILE`
+2. environment variables: `COMETMQ_LISTEN_PORT` is `listenPort`, `COMETMQ_TLS_SERVER_MODE` is
+   `tls.server.mode`
+3. flags: `--set key=value`
+
+`-p` prints every setting and where its value came from. An unknown key is ignored, with a warning that names
+the nearest known key. A value of the wrong type, or out of its range, is an error. The last column says:
+
+- *only …*: other values are refused, because CometMQ does not have the feature yet.
+- *no effect*: CometMQ has no such thread pool, lock or buffer. The value is kept and returned, so one file
+  serves both systems.
+- *at the start only*: requests (`mqadmin updateBrokerConfig`, `cometmq config set`) cannot change it; they
+  are answered with code 16.
 """
 
 
@@ -69,7 +76,7 @@ _RULES: Final = {
 
 class Setting(NamedTuple):
     key: str
-    kind: str
+    values: str
     default: str
     remark: str
 
@@ -83,7 +90,7 @@ def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
         if info.encode_name in _RULES:
             remark = f"only {_RULES[info.encode_name].allowed or 'empty'}; other values are refused"
         said = [remark, AT_START if is_fixed(info.type) else ""]
-        yield Setting(info.encode_name, _kind(info.type), default, "; ".join(filter(None, said)))
+        yield Setting(info.encode_name, _values_text(info.type), default, "; ".join(filter(None, said)))
 
 
 def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
@@ -99,8 +106,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _kind(annotation: Any) -> str:
-    """The type of a setting in words."""
+def _values_text(annotation: Any) -> str:
+    """The possible values of a setting in words."""
     origin = get_origin(annotation)
     if origin is Literal:
         return ", ".join(str(choice) for choice in get_args(annotation))
@@ -111,9 +118,9 @@ def _kind(annotation: Any) -> str:
             for note in notes
             if note.ge is not None
         ]
-        return _kind(base) + "".join(ranges)
+        return _values_text(base) + "".join(ranges)
     if origin is not None:  # a union with None
-        return " or ".join(_kind(part) for part in get_args(annotation) if part is not type(None))
+        return " or ".join(_values_text(part) for part in get_args(annotation) if part is not type(None))
     return {bool: "true or false", int: "number", float: "fraction", str: "text"}[annotation]
 
 
@@ -130,7 +137,7 @@ def reference() -> str:
         parts.append("\n| key | value | default | |\n| --- | --- | --- | --- |\n")
         for each in settings_of(struct):
             default = f"`{each.default}`" if each.default and each.default != _DERIVED else each.default
-            parts.append(f"| `{each.key}` | {each.kind} | {default} | {each.remark} |\n")
+            parts.append(f"| `{each.key}` | {each.values} | {default} | {each.remark} |\n")
     parts.append(_NEWER_HEAD)
     for key, reason in sorted(newer_settings.REASONS.items()):
         refused = "only false; other values are refused" if key in newer_settings.REFUSED else "no effect"

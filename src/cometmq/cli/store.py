@@ -101,7 +101,7 @@ def dump(
         int, typer.Option("--from", help="Begin at this queue offset.", metavar="OFFSET")
     ] = 0,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="Most messages to print.", metavar="N", min=0)
+        int | None, typer.Option("--limit", help="Maximum number of messages.", metavar="N", min=0)
     ] = None,
     config: Config = None,
 ) -> None:

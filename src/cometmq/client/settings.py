@@ -118,10 +118,10 @@ def check_at_most(settings: msgspec.Struct, most: int, *names: str) -> None:
             raise SettingsError(f"{name} is {value}; at most {most} is possible")
 
 
-def settings_of(kind: type[S], settings: S | None, options: Mapping[str, Any]) -> S:
+def settings_of(struct: type[S], settings: S | None, options: Mapping[str, Any]) -> S:
     """The settings of a client, given as a struct or as keywords."""
     if settings is None:
-        return kind(**options)
+        return struct(**options)
     if options:
         raise TypeError("give settings, or keywords, not both")
     return settings

@@ -55,12 +55,12 @@ SMALL: Final = {
 """Settings that differ from a real broker."""
 
 
-KINDS: Final = (BrokerConfig, StoreConfig, ServerSettings)
+STRUCTS: Final = (BrokerConfig, StoreConfig, ServerSettings)
 
 
-def _settings_of(kind: type[msgspec.Struct], values: Mapping[str, str]) -> Any:
-    own = {key: value for key, value in values.items() if key in kind.__struct_encode_fields__}
-    return resolve(kind, [Layer("settings", own)]).settings
+def _settings_of(struct: type[msgspec.Struct], values: Mapping[str, str]) -> Any:
+    own = {key: value for key, value in values.items() if key in struct.__struct_encode_fields__}
+    return resolve(struct, [Layer("settings", own)]).settings
 
 
 class EmbeddedBroker:
@@ -140,10 +140,10 @@ class EmbeddedBroker:
             "namesrvAddr": self.namesrv,
             **self._settings,
         }
-        unknown = values.keys() - {key for kind in KINDS for key in kind.__struct_encode_fields__}
+        unknown = values.keys() - {key for struct in STRUCTS for key in struct.__struct_encode_fields__}
         if unknown:
             raise SettingsError(f"{', '.join(sorted(unknown))}: a broker has no such setting")
-        broker = Broker(*(_settings_of(kind, values) for kind in KINDS))
+        broker = Broker(*(_settings_of(struct, values) for struct in STRUCTS))
         await broker.start()
         self._broker = broker
         self._settings["listenPort"] = str(broker.port)  # the same after a restart

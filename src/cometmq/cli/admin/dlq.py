@@ -1,4 +1,4 @@
-"""`cometmq dlq`: list and show dead letters, and send them once more (redrive).
+"""`cometmq dlq`: list and show dead letters, and send them again (redrive).
 
 Rules kept here: `redrive` can be interrupted at any moment and started again, and sends no message twice. A
 message that could not be sent is named with its reason, and makes the exit code 1.
@@ -142,10 +142,10 @@ def redrive(
         typer.Option("--to", help="Send to this topic, not to the original ones.", metavar="TOPIC"),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Most messages a second.", metavar="N", min=0.01)
+        float | None, typer.Option("--rate", help="Maximum messages per second.", metavar="N", min=0.01)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="Most messages to send.", metavar="N", min=1)
+        int | None, typer.Option("--limit", help="Maximum number of messages.", metavar="N", min=1)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the messages.")] = False,
     yes: Yes = False,
@@ -165,7 +165,7 @@ def redrive(
     """
     if not dry_run:
         where = to or "their original topics"
-        confirm(f"Send the dead letters of {group} to {where} once more?", yes=yes)
+        confirm(f"Send the dead letters of {group} to {where} again?", yes=yes)
     result = Redriven(group, dry_run)
 
     def report(step: Step) -> None:

@@ -37,7 +37,7 @@ app.command()(group_offsets.clone)
 @app.command("list")
 def list_groups(
     cluster: Cluster = None,
-    every_group: Annotated[bool, typer.Option("--all", help="Include those of the system.")] = False,
+    every_group: Annotated[bool, typer.Option("--all", help="Include system groups.")] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
@@ -138,8 +138,8 @@ def create(
       cometmq group create billing --retries 5 -n 127.0.0.1:9876
       cometmq group create audit --no-broadcast --json
 
-    A group that exists gets these settings, which is asked about if it has others. Most brokers make groups
-    by themselves when the first member comes.
+    If the group exists with other settings, the command asks before it changes them. Most brokers create
+    groups automatically when the first member connects.
     """
 
     from cometmq.model.subscription import SubscriptionGroupConfig
@@ -188,7 +188,7 @@ def delete(
       cometmq group delete billing --offsets --yes
     """
     ask(link, lambda admin: check_group_exists(admin, group))
-    also = " and how far it is" if offsets else ""
+    also = " and its offsets" if offsets else ""
     confirm(f"Delete group {group}{also}?", yes=yes)
     ask(link, lambda admin: admin.delete_group(group, clean_offsets=offsets, cluster=cluster))
     told({"group": group, "offsets": offsets}, f"group {group} was deleted{also}", as_json=as_json)

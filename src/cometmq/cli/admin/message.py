@@ -54,7 +54,9 @@ def _expression(tags: str, sql: str | None) -> Expression:
 def tail(
     topic: Topic,
     limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=0)] = 10,
-    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages.")] = False,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new messages as they arrive.")
+    ] = False,
     count: Annotated[
         int | None,
         typer.Option("--count", help="With --follow: end after this many messages.", metavar="N", min=1),
@@ -158,7 +160,7 @@ def find(
         str | None, typer.Option("--from", help="Stored since: 10m (ago), or a time in UTC.", metavar="WHEN")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Stored until.", metavar="WHEN")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", help="Most messages to print.", min=1)] = 32,
+    limit: Annotated[int, typer.Option("--limit", "-l", help="Maximum number of messages.", min=1)] = 32,
     tags: Tags = "*",
     sql: Sql = None,
     link: Link = NO_LINK,

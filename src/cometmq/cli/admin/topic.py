@@ -48,7 +48,9 @@ Attributes = Annotated[
 @app.command("list")
 def list_topics(
     cluster: Cluster = None,
-    every_topic: Annotated[bool, typer.Option("--all", help="Include those of the system.")] = False,
+    every_topic: Annotated[
+        bool, typer.Option("--all", help="Include system, retry and dead-letter topics.")
+    ] = False,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
@@ -157,12 +159,12 @@ def update(
 
     Examples:
       cometmq topic update orders --queues 16 -n 127.0.0.1:9876
-      cometmq topic update orders --perm r               no more messages; consumers finish what is there
-      cometmq topic update orders --broker broker-a --queues 4       also makes it there
+      cometmq topic update orders --perm r               read-only: consumers finish what is there
+      cometmq topic update orders --broker broker-a --queues 4       also creates it there
       cometmq topic update orders --write-queues 4       consumers still read the others
 
-    What is not named stays as it is. If a queue would go that groups have not read to its end, it is shown
-    and asked about. The exit code is 4 if there is no such topic.
+    Settings that are not named stay as they are. Before queues with unread messages are removed, the command
+    lists them and asks. The exit code is 4 if there is no such topic.
     """
     allowed = None if perm is None else parse_permission(perm)
     sent_to = queues if write_queues is None else write_queues
@@ -225,7 +227,7 @@ def delete(
       cometmq topic delete orders -n 127.0.0.1:9876
       cometmq topic delete orders --yes --json
 
-    The messages are gone, too, and so is how far groups were in them.
+    Its messages, and the offsets of all groups in it, are deleted as well.
     """
 
     async def count(admin: Admin) -> int:

@@ -77,7 +77,7 @@ def consumer(
       cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
       cometmq bench consumer -t trial --processes 4 --batch 32 --json
 
-    Without --group, a group is made for the run and deleted behind it. The age of a message is the time from
+    Without --group, a group is made for the run and deleted after it. The age of a message is the time from
     its producer's send to the listener; it means something only if the clocks of both machines agree. The
     exit code is 4 if no message came, and 1 if fewer came than --messages says.
     """

@@ -96,7 +96,7 @@ def spark(
 
 
 async def ranges_of(admin: Admin, topic: str, rows: int | None) -> Ranges:
-    """From where to where each queue is read: all of it, or its share of so many rows."""
+    """The range of offsets to read in each queue: all of it, or its share of `rows`."""
     from cometmq.spark.live.offsets import share
 
     await need_topic(admin, topic)

@@ -41,7 +41,7 @@ Timeout = Annotated[
     float, typer.Option("--timeout", help="Time-out of one request.", metavar="SECONDS", min=0.1)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster.", metavar="CLUSTER")]
 Watch = Annotated[
     float | None,

@@ -9,7 +9,7 @@ Rules kept here:
   the members, which are added, never renamed.
 - Control characters in text of servers and messages are escaped: it cannot write elsewhere on a terminal, nor
   look like one of our lines.
-- An error is one sentence that says what to do next; the exit code tells its kind.
+- An error is one sentence that says what to do next; the exit code tells its class.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ class Column(NamedTuple):
     """By default the first column stands out."""
 
 
-def print_rows(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> None:
+def print_rows(row_type: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> None:
     """A table of the fields that have a `Column`."""
     import msgspec
 
     columns: dict[str, Column] = {}
     numbers: list[str] = []
-    for field in msgspec.structs.fields(kind):
+    for field in msgspec.structs.fields(row_type):
         column = next(
             (each for each in getattr(field.type, "__metadata__", ()) if type(each) is Column), None
         )
@@ -154,7 +154,7 @@ def print_rows(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> No
 
 def listed(
     document: object,
-    kind: type[msgspec.Struct],
+    row_type: type[msgspec.Struct],
     rows: Sequence[msgspec.Struct],
     *,
     as_json: bool,
@@ -165,7 +165,7 @@ def listed(
     if as_json:
         print_json(document, compact=compact)
         return
-    print_rows(kind, rows)
+    print_rows(row_type, rows)
     if closing:
         say(closing)
 

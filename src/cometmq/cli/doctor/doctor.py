@@ -26,14 +26,16 @@ def examine_cluster(
     cluster: Cluster = None,
     sample: Annotated[
         float,
-        typer.Option("--sample", help="Time between the two looks at a lag.", metavar="SECONDS", min=0.1),
+        typer.Option("--sample", help="Time between two measurements of a lag.", metavar="SECONDS", min=0.1),
     ] = 6.0,
     behind: Annotated[
         float,
-        typer.Option("--behind", help="Longest time that a message may wait.", metavar="SECONDS", min=0),
+        typer.Option(
+            "--behind", help="Report a group whose oldest message waits longer.", metavar="SECONDS", min=0
+        ),
     ] = 60.0,
     limit: Annotated[
-        int, typer.Option("--limit", help="Most topics, and most groups, to look at.", min=1)
+        int, typer.Option("--limit", help="Maximum number of topics, and of groups.", min=1)
     ] = 500,
     broker: Annotated[
         list[str] | None,
@@ -52,7 +54,7 @@ def examine_cluster(
       cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
 
     Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if
-    nothing was found, and 1 otherwise. If messages wait for a group, it looks twice, --sample seconds apart.
+    nothing was found, and 1 otherwise. A lag is measured twice, --sample seconds apart.
     """
 
     async def work(admin: Admin) -> tuple[Facts, list[Finding]]:

@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A problem, and the advice against it."""
 
     check: str
-    """The kind of problem; stable, for programs."""
+    """The name of the check; stable, for programs."""
     level: Level
     subject: str
     """The name or address of the thing in trouble."""

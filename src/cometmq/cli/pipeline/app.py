@@ -24,15 +24,15 @@ from cometmq.spark.pipelines.run.jobs import (
 app = CommandGroup("pipeline")
 
 _DEFINITION: Final = """
-Every option can stand in a definition file (-f), TOML with the names of docs/SPARK.md; flags win. Start it
-again with the same options, and it goes on where it stopped.
+A definition file (-f, TOML with the names of docs/SPARK.md) can set every option; flags win. Started again
+with the same options, the pipeline continues where it stopped.
 """
 _ARCHIVE: Final = f"""
 Examples:
 
-  cometmq pipeline archive -t orders -o /data/archive -n 127.0.0.1:9876        what there is now, then ends
+  cometmq pipeline archive -t orders -o /data/archive -n 127.0.0.1:9876        everything up to now
 
-  cometmq pipeline archive --pattern 'orders.*' -o s3a://logs/mq --follow      for ever
+  cometmq pipeline archive --pattern 'orders.*' -o s3a://logs/mq --follow      until stopped
 
   cometmq pipeline archive -f archive.toml --master spark://host:7077 --json
 
@@ -48,7 +48,7 @@ Examples:
 _MIRROR: Final = f"""
 Examples:
 
-  cometmq pipeline mirror -t orders -n a:9876 --to-namesrv b:9876 --checkpoint /data/mirror        for ever
+  cometmq pipeline mirror -t orders -n a:9876 --to-namesrv b:9876 --checkpoint /data/mirror      until stopped
 
   cometmq pipeline mirror --pattern '.*' -n a:9876 --to-namesrv b:9876 --prefix a- --once --checkpoint DIR
 
@@ -64,8 +64,8 @@ Examples:
 
   cometmq pipeline sql 'SELECT text AS body FROM orders' --stream --to-topic copies --checkpoint DIR
 
-A topic is a table with the columns of docs/SPARK.md, and text, the body as text. Files are tables as well:
-FROM parquet.`/data/archive`.
+Each topic is a table with the columns of docs/SPARK.md, and text, the body as a string. Files can be queried
+as well: FROM parquet.`/data/archive`.
 """
 _DEAD_LETTERS: Final = """
 Examples:
@@ -74,7 +74,7 @@ Examples:
 
   cometmq pipeline dead-letters --group billing --from 1d --json
 
-The reason of a failure is known of consumers that write traces; of others it is unknown.
+Reasons come from message traces. Without them (enable_trace), a reason is unknown.
 """
 _TRACES: Final = """
 Examples:
@@ -83,8 +83,8 @@ Examples:
 
   cometmq pipeline traces --trace-topic my-traces --json
 
-Times are milliseconds: of sending until the answer, of delivery from sending until a consumer has it, of
-consuming while the listener runs.
+Times are in milliseconds. Sending ends with the broker's response. Delivery is the time from the send until
+a consumer has the message. Consuming is the time that the listener takes.
 """
 
 
@@ -101,7 +101,7 @@ def archive(run: Run, job: ArchiveJob) -> None:
 
 @job_command(app, "replay", ReplayJob, _REPLAY)
 def replay(run: Run, job: ReplayJob) -> None:
-    """Send messages of a time range to a topic once more, from topics or from an archive."""
+    """Send messages of a time range again, from topics or from an archive."""
     from cometmq.spark.pipelines.replay import replay
 
     with run.spark() as spark, shown_progress(run.name) as report:
@@ -112,7 +112,7 @@ def replay(run: Run, job: ReplayJob) -> None:
 
 @job_command(app, "mirror", MirrorJob, _MIRROR)
 def mirror(run: Run, job: MirrorJob) -> None:
-    """Keep topics of one cluster on another one, too."""
+    """Copy topics to another cluster, continuously or once."""
     from cometmq.spark.pipelines.mirror import mirror
 
     with run.spark() as spark, shown_progress(run.name) as report:
@@ -122,7 +122,7 @@ def mirror(run: Run, job: MirrorJob) -> None:
 
 @job_command(app, "sql", SqlJob, _SQL)
 def sql(run: Run, job: SqlJob) -> None:
-    """Ask topics in SQL, once or as messages come; the answer is shown, or goes to files or a topic."""
+    """Query topics with SQL, once or continuously; print the result, or write it to files or a topic."""
     from cometmq.spark.pipelines.sql import sql
 
     with run.spark() as spark, shown_progress(run.name) as report:
@@ -133,7 +133,7 @@ def sql(run: Run, job: SqlJob) -> None:
 
 @job_command(app, "dead-letters", DeadLettersJob, _DEAD_LETTERS)
 def dead_letters(run: Run, job: DeadLettersJob) -> None:
-    """Show why and where messages fail: dead letters by group, topic, reason and host."""
+    """Count dead letters by group, topic, reason and host."""
     from cometmq.spark.pipelines.dead_letters import dead_letters
 
     with run.spark() as spark:
@@ -143,7 +143,7 @@ def dead_letters(run: Run, job: DeadLettersJob) -> None:
 
 @job_command(app, "traces", TracesJob, _TRACES)
 def traces(run: Run, job: TracesJob) -> None:
-    """Show how long sending, delivery and consuming took, and what failed, from message traces."""
+    """Show latencies and failures of sending, delivery and consuming, from message traces."""
     from cometmq.spark.pipelines.traces import traces
 
     with run.spark() as spark:

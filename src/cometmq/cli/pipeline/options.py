@@ -38,21 +38,22 @@ if TYPE_CHECKING:
     J = TypeVar("J", bound=msgspec.Struct)
 
 Definition = Annotated[
-    Path | None, typer.Option("-f", "--file", help="A definition: these options as TOML.", metavar="FILE")
+    Path | None,
+    typer.Option("-f", "--file", help="Definition file (TOML) with these options.", metavar="FILE"),
 ]
 Master = Annotated[
     str | None,
-    typer.Option("--master", help="Where Spark runs; else on this machine.", metavar="URL"),
+    typer.Option("--master", help="Spark master; this machine by default.", metavar="URL"),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", help="A setting of Spark; may be given often.", metavar="KEY=VALUE"),
+    typer.Option("--conf", help="Spark setting; may be repeated.", metavar="KEY=VALUE"),
 ]
 SourceOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", help="An option of the source; may be given often.", metavar="KEY=VALUE"),
+    typer.Option("--option", help="Option of the source; may be repeated.", metavar="KEY=VALUE"),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show what Spark logs.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show the log of Spark.")]
 _SETTINGS: Final = {"COMETMQ_ACCESS_KEY": "accessKey", "COMETMQ_SECRET_KEY": "secretKey"}
 _TLS_KEYS: Final = {
     "COMETMQ_TLS_CERT": "tls.client.certPath",
@@ -76,14 +77,14 @@ class Run(NamedTuple):
     verbose: Verbose = False
     as_json: AsJson = False
 
-    def job(self, kind: type[J], **flags: object) -> J:
+    def job(self, job: type[J], **flags: object) -> J:
         """The job of a pipeline, from its definition and its flags."""
         from cometmq.spark.pipelines.run.jobs import SPARK_TABLE, job_of, read_definition
 
         found = os.environ
         definition = read_definition(self.file) if self.file is not None else {}
         definition.pop(SPARK_TABLE, None)
-        known = kind.__struct_encode_fields__
+        known = job.__struct_encode_fields__
         given = {name: value for name, value in flags.items() if value is not None and value != []}
         if self.options:
             given["source"] = _pairs(self.options, "--option minPartitions=8")
@@ -98,7 +99,7 @@ class Run(NamedTuple):
         if "writtenRange" in known:
             layers.append({"writtenRange": _written_range(layers)})
         try:
-            return job_of(kind, *(_with_times(layer) for layer in layers))
+            return job_of(job, *(_with_times(layer) for layer in layers))
         except SettingsError as error:
             raise UsageError(str(error)) from None
 

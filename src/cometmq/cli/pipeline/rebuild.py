@@ -19,7 +19,7 @@ Examples:
   cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes --json
 
 The broker has to be stopped, and all workers have to see the store under the same path. The old queues and
-index stay in place until the new ones are complete; what is interrupted is begun again.
+index stay in place until the new ones are complete; an interrupted rebuild starts again.
 """
 
 
@@ -37,7 +37,7 @@ def rebuild(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the consume queues and the index of a large store again from its commit log."""
+    """Rebuild the consume queues and the index of a large store from its commit log, on Spark."""
     need_spark()
     from cometmq.cli.store import progress_bar, show_rebuilt, store_settings
     from cometmq.spark.rebuild.rebuild import rebuild as rebuild_store

@@ -78,9 +78,9 @@ def load_settings(config: Path | None, flags: dict[str, str]) -> list[Resolved[A
     from cometmq.remoting.server_settings import ServerSettings
     from cometmq.store.config import StoreConfig
 
-    kinds = (BrokerConfig, StoreConfig, ServerSettings)
+    structs = (BrokerConfig, StoreConfig, ServerSettings)
     defaults = {"namesrvAddr": os.environ["NAMESRV_ADDR"]} if "NAMESRV_ADDR" in os.environ else {}
-    resolved = resolve_all(kinds, defaults, config, "brokerConfigPath", flags)
+    resolved = resolve_all(structs, defaults, config, "brokerConfigPath", flags)
     refuse_settings(resolved[0].settings, resolved[1].settings)
     return resolved
 

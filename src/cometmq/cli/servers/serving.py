@@ -125,22 +125,22 @@ S = TypeVar("S", bound=Service)
 
 
 def resolve_all(
-    kinds: Sequence[type[msgspec.Struct]],
+    structs: Sequence[type[msgspec.Struct]],
     defaults: Mapping[str, str],
     config: Path | None,
     path_key: str,
     flags: Mapping[str, str],
 ) -> list[Resolved[Any]]:
-    """The settings of each kind: defaults, then the `-c` file, then variables, then flags.
+    """The settings of each struct: defaults, then the `-c` file, then variables, then flags.
 
     The path of the file is the setting `path_key`.
     """
     layers = [Layer("default", {"rocketmqHome": os.environ.get("ROCKETMQ_HOME", ""), **defaults})]
     if config is not None:
         layers += [file_layer(config), Layer("-c", {path_key: str(config.absolute())})]
-    layers += [environment_layer(os.environ, *kinds), Layer("flag", flags)]
-    split = [split_layer(layer, kinds) for layer in layers]
-    return [resolve(kind, [parts[index] for parts in split]) for index, kind in enumerate(kinds)]
+    layers += [environment_layer(os.environ, *structs), Layer("flag", flags)]
+    split = [split_layer(layer, structs) for layer in layers]
+    return [resolve(struct, [parts[index] for parts in split]) for index, struct in enumerate(structs)]
 
 
 def origins(resolved: Sequence[Resolved[Any]]) -> str:

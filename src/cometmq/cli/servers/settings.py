@@ -29,9 +29,9 @@ def file_layer(path: Path) -> Layer:
         raise SettingsError(f"the configuration file {path} cannot be read: {reason}") from None
 
 
-def environment_layer(environment: Mapping[str, str], *kinds: type[msgspec.Struct]) -> Layer:
+def environment_layer(environment: Mapping[str, str], *structs: type[msgspec.Struct]) -> Layer:
     """COMETMQ_LISTEN_PORT is listenPort, COMETMQ_TLS_SERVER_MODE is tls.server.mode, and so on."""
-    names = {variable_name(key): key for kind in kinds for key in kind.__struct_encode_fields__}
+    names = {variable_name(key): key for struct in structs for key in struct.__struct_encode_fields__}
     values = {names[name]: value for name, value in environment.items() if name in names}
     return Layer("environment", values)
 
@@ -61,10 +61,10 @@ def pairs_of(assignments: Sequence[str], example: str) -> dict[str, str]:
     return values
 
 
-def split_layer(layer: Layer, kinds: Sequence[type[msgspec.Struct]]) -> list[Layer]:
-    """One layer for each kind; an unknown key goes to the kind with the nearest key, which warns about it."""
-    owners = {key: i for i, kind in enumerate(kinds) for key in kind.__struct_encode_fields__}
-    parts: list[dict[str, str]] = [{} for _ in kinds]
+def split_layer(layer: Layer, structs: Sequence[type[msgspec.Struct]]) -> list[Layer]:
+    """One layer for each struct; an unknown key goes to the one with the nearest key, which warns."""
+    owners = {key: i for i, struct in enumerate(structs) for key in struct.__struct_encode_fields__}
+    parts: list[dict[str, str]] = [{} for _ in structs]
     for key, value in layer.values.items():
         owner = owners.get(key)
         if owner is None:

@@ -85,17 +85,19 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     last_update_timestamp: int = 0
 
 
-def decode_offset_table(kind: type[T], body: Body) -> dict[MessageQueue, T]:
+def decode_offset_table(row_type: type[T], body: Body) -> dict[MessageQueue, T]:
     """Decode the `offsetTable` of a body, whose keys are queues."""
-    return _offset_table(kind, fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS))
+    return _offset_table(row_type, fastjson.loads(body, max_chars=fastjson.MAX_ANSWER_CHARS))
 
 
-def _offset_table(kind: type[T], whole: object) -> dict[MessageQueue, T]:
+def _offset_table(row_type: type[T], whole: object) -> dict[MessageQueue, T]:
     table = whole.get("offsetTable") if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise HeaderError("the body has no offsetTable")
     try:
-        return {queue_of_key(key): msgspec.convert(value, kind, strict=False) for key, value in table.items()}
+        return {
+            queue_of_key(key): msgspec.convert(value, row_type, strict=False) for key, value in table.items()
+        }
     except msgspec.ValidationError as error:
         raise HeaderError(f"the offsetTable cannot be read: {error}") from None
 

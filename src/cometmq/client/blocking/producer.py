@@ -143,7 +143,7 @@ class Transaction(OpenTransaction):
         self._receipt = self._client._run(self._aio.begin_safely())
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: object) -> None:
         self.end(self.state_after(error))
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from cometmq.client.consumer.assigned_queues import QueueLocks
 from cometmq.client.consumer.consumption import Consumption
-from cometmq.client.consumer.listener import ConsumeResult, Listener, Outcome
+from cometmq.client.consumer.listener import DONE, ConsumeResult, Listener, Outcome
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.model.message import StoredMessage
@@ -115,7 +115,7 @@ class OrderedConsumption(Consumption[Job, Outcomes]):
         for batch in self._batches(job):
             outcome = listener.call(batch, pq.queue)
             outcomes.append((batch, outcome))
-            if _is_failure(outcome):
+            if outcome is not DONE and _is_failure(outcome):
                 break
         return outcomes
 
@@ -125,7 +125,7 @@ class OrderedConsumption(Consumption[Job, Outcomes]):
         for batch in self._batches(job):
             outcome = await listener.call_async(batch, pq.queue)
             outcomes.append((batch, outcome))
-            if _is_failure(outcome):
+            if outcome is not DONE and _is_failure(outcome):
                 break
         return outcomes
 

@@ -185,8 +185,8 @@ class PullEngine(ConsumerEngine):
         """The queues in polling order: those after the last polled one first."""
         queues = sorted(self.queues.table)
         last = self._last_polled
-        behind = [queue for queue in queues if last is None or queue > last]
-        return [self.queues.table[queue] for queue in (*behind, *queues[: len(queues) - len(behind)])]
+        later = [queue for queue in queues if last is None or queue > last]
+        return [self.queues.table[queue] for queue in (*later, *queues[: len(queues) - len(later)])]
 
     # Offsets.
 
@@ -301,8 +301,8 @@ class PullConsumer(ConsumerBase):
         self._send_back = SendBack(instance, engine.calls, self._group, self.settings, self._namespace)
         return engine
 
-    async def __aexit__(self, kind: object = None, *_: object) -> None:
-        if kind is not None and self._engine is not None:
+    async def __aexit__(self, error_type: object = None, *_: object) -> None:
+        if error_type is not None and self._engine is not None:
             self._engine.commit_at_stop = False
         await self.stop()
 

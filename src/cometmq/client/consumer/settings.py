@@ -136,16 +136,16 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
             )
 
 
-def _choose(settings: ConsumerSettings, name: str, kind: type[MessageModel | ConsumeFromWhere]) -> None:
+def _choose(settings: ConsumerSettings, name: str, enum: type[MessageModel | ConsumeFromWhere]) -> None:
     """Replace the text of a choice, in any case, by the choice."""
     given = getattr(settings, name)
-    if isinstance(given, kind):
+    if isinstance(given, enum):
         return
     others = {"EARLIEST": "CONSUME_FROM_FIRST_OFFSET", "LATEST": "CONSUME_FROM_LAST_OFFSET"}
     text = str(given).upper()
-    chosen = kind.__members__.get(others.get(text, text))
+    chosen = enum.__members__.get(others.get(text, text))
     if chosen is None or not isinstance(given, str):
-        known = [*kind.__members__, *(("earliest", "latest") if kind is ConsumeFromWhere else ())]
+        known = [*enum.__members__, *(("earliest", "latest") if enum is ConsumeFromWhere else ())]
         raise SettingsError(f"{name} is {given!r}; it has to be one of {', '.join(known)}")
     msgspec.structs.force_setattr(settings, name, chosen)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from cometmq.client.instance.instance import ClientInstance, ForkGuard
 from cometmq.client.instance.members import MemberKind
@@ -17,6 +17,8 @@ from cometmq.client.names import check_group, wrap_group
 from cometmq.client.settings import ClientSettings, ServiceState, namespace_of
 from cometmq.model.errors import SettingsError, StateError
 from cometmq.remoting.name_server_addresses import parse_addresses
+
+_RUNNING: Final = ServiceState.RUNNING  # every send looks at it, and an attribute of an enum costs more
 
 
 class AsyncClient(ABC):
@@ -81,6 +83,6 @@ class GroupClient(AsyncClient):
 
     def _running_instance(self) -> ClientInstance:
         self._fork_guard.check()
-        if self.state is not ServiceState.RUNNING or self._instance is None:
+        if self.state is not _RUNNING or self._instance is None:
             raise StateError(f"the {self.kind} is {self.state.value}; use it between start and stop")
         return self._instance

@@ -42,6 +42,6 @@ def signature(secret_key: bytes, fields: dict[str, str], body: Payload) -> str:
     # Java sorts by UTF-16 units; for ASCII names that is code point order.
     digest = hmac.new(secret_key, digestmod=hashlib.sha1)
     digest.update("".join(fields[name] for name in sorted(fields)).encode())
-    for piece in (body,) if isinstance(body, Body) else body:
-        digest.update(piece)
+    for chunk in (body,) if isinstance(body, Body) else body:
+        digest.update(chunk)
     return base64.b64encode(digest.digest()).decode()

@@ -64,7 +64,7 @@ class SendRequestBuilder:
     def __init__(self, settings: ProducerSettings, namespace: str, ids: MessageIds, clock: Clock) -> None:
         self._max_size = settings.max_message_size
         self._compress_over = settings.compress_body_over_bytes
-        self._kind = CompressionType[settings.compression]
+        self._compression = CompressionType[settings.compression]
         self._level = settings.compression_level
         self._namespace = namespace
         self._ids = ids
@@ -87,7 +87,7 @@ class SendRequestBuilder:
             encode_properties(properties)  # raises if they are too long
         if len(body) >= self._compress_over:
             body = compressed if compressed is not None else self.compressed(body)
-            sys_flag = with_compression(sys_flag, self._kind)
+            sys_flag = with_compression(sys_flag, self._compression)
         return SendRequest(body, text, msg_id, now_ms, message.flag, sys_flag, code)
 
     def is_compressed(self, message: Message) -> bool:
@@ -95,7 +95,7 @@ class SendRequestBuilder:
         return self._compress_over <= len(message.body) <= self._max_size
 
     def compressed(self, body: bytes) -> bytes:
-        return compress(body, self._kind, self._level)
+        return compress(body, self._compression, self._level)
 
     def _check_body(self, body: bytes) -> None:
         if not body:

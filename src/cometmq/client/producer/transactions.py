@@ -147,7 +147,7 @@ class Transaction(OpenTransaction):
         await self.begin_safely()
         return self
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    async def __aexit__(self, error_type: object, error: BaseException | None, trace: object) -> None:
         await self.end(self.state_after(error))
 
 

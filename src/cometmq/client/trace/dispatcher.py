@@ -38,7 +38,7 @@ FLUSH_S: Final = 1.0
 SEND_TIMEOUT_MS: Final = 5_000
 STOP_TIMEOUT_S: Final = 5.0
 
-TraceKind = Literal["PRODUCE", "CONSUME"]
+DispatcherType = Literal["PRODUCE", "CONSUME"]
 _numbers = itertools.count(1)
 
 
@@ -52,9 +52,9 @@ class TraceProducer(Protocol):
     async def send(self, message: Message, *, timeout_s: float | None = None) -> SendReceipt: ...
 
 
-def trace_group(group: str, kind: TraceKind) -> str:
+def trace_group(group: str, dispatcher_type: DispatcherType) -> str:
     """The group of the producer that sends the traces of a client."""
-    beginning, end = "_INNER_TRACE_PRODUCER-", f"-{kind}-{next(_numbers)}"
+    beginning, end = "_INNER_TRACE_PRODUCER-", f"-{dispatcher_type}-{next(_numbers)}"
     return f"{beginning}{group[: MAX_GROUP_LENGTH - len(beginning) - len(end)]}{end}"
 
 

@@ -163,8 +163,8 @@ class _Field(NamedTuple):
 def _fields_of(record: type[TraceRecord]) -> list[_Field]:
     fields = []
     for field in msgspec.structs.fields(record):
-        kind, *none = get_args(field.type) or (field.type,)
-        fields.append(_Field(field.name, _CONVERTERS[kind], bool(none)))
+        value_type, *none = get_args(field.type) or (field.type,)
+        fields.append(_Field(field.name, _CONVERTERS[value_type], bool(none)))
     return fields
 
 

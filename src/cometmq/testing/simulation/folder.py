@@ -134,8 +134,8 @@ class Tree:
 
 
 def os_error(number: int, path: Path) -> OSError:
-    kind = NotOpenedError if number in (errno.EMFILE, errno.ENFILE) else OSError
-    return kind(number, os.strerror(number), str(path))
+    error_type = NotOpenedError if number in (errno.EMFILE, errno.ENFILE) else OSError
+    return error_type(number, os.strerror(number), str(path))
 
 
 def _names(path: Path) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class PopLoops:
         reply = await self._pops.pop(queue, subscription, self._plan, attempt_id)
         now = time.monotonic()
         if reply.error is not None:
-            log.error("a message of %s cannot be read, nor those behind it: %s", queue, reply.error)
+            log.error("a message of %s cannot be read, nor those after it: %s", queue, reply.error)
         if reply.messages:
             self._statistics.of(queue.topic).count_pull(len(reply.messages), now - began)
             pq.waiting += len(reply.messages)
