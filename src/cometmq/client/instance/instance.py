@@ -24,6 +24,7 @@ from cometmq.client.instance.members import ConsumerMember, GroupMember, MemberK
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.routes import Routes
 from cometmq.client.instance.signing import RequestSigner
+from cometmq.client.instance.troubles import Troubles
 from cometmq.client.producer.request_reply import PendingReplies
 from cometmq.client.settings import ClientSettings, common_settings, name_server_source
 from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
@@ -111,7 +112,8 @@ class ClientInstance:
             serialize_type=settings.serialize_type,
         )
         self.remoting.on_closed.append(lambda gone: self.heartbeats.connection_lost(gone.remote_address))
-        self.name_servers = NameServers(name_server_source(settings), self.remoting)
+        self.troubles = Troubles()
+        self.name_servers = NameServers(name_server_source(settings), self.remoting, self.troubles)
         self.routes = Routes(self.name_servers, self._route_changed, timeout_s=settings.call_timeout_s)
         self.heartbeats = Heartbeats(
             id_,
@@ -241,7 +243,10 @@ class ClientInstance:
             try:
                 await self.routes.refresh(topic)
             except CometError as error:
-                log.warning("the route of topic %s was not refreshed: %s", topic, error)
+                self.troubles.met("routes", f"routes are not refreshed: {error}")
+                return  # the others would fail alike
+        if self.troubles:
+            self.troubles.over("routes", "routes are refreshed again")
 
     def refresh_soon(self) -> None:
         """Refresh routes ahead of time, because something did not respond; at most once a second."""

@@ -16,6 +16,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cometmq.client.instance.troubles import Troubles
 from cometmq.model.errors import RemotingError, ResponseError
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.name_server_addresses import fetch_addresses, resolve_addresses
@@ -46,8 +47,11 @@ class NameServerSource(NamedTuple):
 class NameServers:
     """Sends requests to name servers."""
 
-    def __init__(self, source: NameServerSource, remoting: RemotingClient) -> None:
+    def __init__(
+        self, source: NameServerSource, remoting: RemotingClient, troubles: Troubles | None = None
+    ) -> None:
         self.source = source
+        self._troubles = troubles or Troubles()
         self.addresses: tuple[str, ...] = ()
         self._remoting = remoting
         self._chosen = 0
@@ -98,12 +102,16 @@ class NameServers:
             index, address = self._chosen, self.current
             try:
                 share_s = (deadline - loop.time()) / left
-                return await self._remoting.call(address, code, header, body=body, timeout_s=share_s)
+                answer = await self._remoting.call(address, code, header, body=body, timeout_s=share_s)
             except RemotingError as error:
                 failure = error
-                log.warning("the name server %s failed: %s", address, error)
+                self._troubles.met(f"name server {address}", f"the name server {address} failed: {error}")
                 if self._chosen == index:  # unless another call has moved on already
                     self._chosen = (index + 1) % count
+            else:
+                if self._troubles:
+                    self._troubles.over(f"name server {address}", f"the name server {address} answers again")
+                return answer
         assert failure is not None
         raise failure
 
