@@ -13,11 +13,13 @@ import pytest
 
 import cometmq
 from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
+from cometmq.client.settings import ServiceState
 from cometmq.client.subscription import Sql
 from cometmq.model.errors import ClientError, GroupTakenError, StateError
 from cometmq.model.message import StoredMessage
 from cometmq.model.names import retry_topic
 from cometmq.wire.bodies.heartbeat import MessageModel
+from tests.answers import now_ms
 from tests.behaviour.consumer_kit import (
     FIRST,
     LAST,
@@ -201,7 +203,7 @@ async def test_coroutine_functions_are_listeners_too(server: Server) -> None:
 
     @consumer.subscribe(topic)
     async def listen(message: StoredMessage) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)  # other listeners go on meanwhile
         seen(message)
 
     await send(server, topic, numbered(30))
@@ -265,14 +267,14 @@ async def test_a_new_group_begins_at_a_time_if_told_so(server: Server) -> None:
     topic, seen = await server.new_topic(queues=1), Seen()
     (queue,) = await queues_of(server, topic)
     await send(server, topic, numbered(3, "old"))
-    await asyncio.sleep(0.05)  # the clock of the broker has to go on between the messages
-    await send(server, topic, numbered(3, "new"))
-    await server.stored(queue, 6)
+    await server.stored(queue, 3)
     async with pull(server, server.new_name("readers")) as reader:
-        times = [m.store_timestamp_ms for m in (await reader.pull(queue, 0)).messages]
-    consumer = push(
-        server, server.new_name("group"), consume_from_where=TIMESTAMP, consume_timestamp_ms=times[3]
-    )
+        last = (await reader.pull(queue, 0)).messages[-1]
+    await eventually(lambda: now_ms() > last.store_timestamp_ms, "the clock has gone on")
+    await send(server, topic, numbered(3, "new"))
+    after_ms = last.store_timestamp_ms + 1
+    group = server.new_name("group")
+    consumer = push(server, group, consume_from_where=TIMESTAMP, consume_timestamp_ms=after_ms)
     consumer.subscribe(topic, listener=seen)
     async with consumer:
         assert sorted(await seen.reaches(3)) == numbered(3, "new")
@@ -306,7 +308,7 @@ async def test_a_stop_finishes_what_listeners_have_and_leaves_the_rest_to_others
     await first.start()
     await eventually(begun.is_set, "the listener has a message")
     stopping = asyncio.create_task(first.stop())
-    await asyncio.sleep(0)
+    await eventually(lambda: first.state is ServiceState.STOPPED, "the stop has begun")
     go_on.set()
     await stopping
     finished = first_seen.bodies

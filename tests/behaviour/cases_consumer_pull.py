@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 
 async def polled(consumer: PullConsumer, count: int) -> list[str]:
-    """Poll until so many messages have come."""
+    """Poll until this many messages have come."""
     bodies: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(bodies) < count:

@@ -59,7 +59,7 @@ class Seen:
             return [message.body.decode() for message in self.messages]
 
     async def reaches(self, count: int) -> list[str]:
-        """Wait until so many messages have come; what they are."""
+        """Wait until this many messages have come; returns their bodies."""
         return await eventually(
             lambda: self.bodies, f"{count} messages are consumed", lambda bodies: len(bodies) >= count
         )

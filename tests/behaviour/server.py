@@ -50,7 +50,7 @@ class Server:
         return Admin(namesrv=self.namesrv, call_timeout_ms=int(PATIENCE_S * 1000))
 
     async def stored(self, queue: MessageQueue, count: int) -> None:
-        """Wait until a queue has had so many messages.
+        """Wait until a queue has had this many messages.
 
         Apache's broker acknowledges a message before its queue and its index know of it.
         """

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cometmq.broker.handlers import HANDLERS as BROKER_HANDLERS
+from cometmq.broker.handlers.pull import READS
 from cometmq.client.instance.broker_requests import BrokerRequests
 from cometmq.model.errors import HeaderError
 from cometmq.namesrv.handlers import HANDLERS as NAMESRV_HANDLERS
@@ -105,9 +106,9 @@ def code_name(number: int) -> str:
     return str(number)
 
 
-def handled_codes(owners: Iterable[type]) -> list[Code]:
-    """Every code for which one of these classes has a method marked with `@handles`."""
-    found: dict[int, type[Header]] = {}
+def handled_codes(owners: Iterable[type], further: Iterable[tuple[int, type[Header]]] = ()) -> list[Code]:
+    """Every code for which one of these classes has a method marked with `@handles`, and further ones."""
+    found = {int(code): header for code, header in further}
     for owner in owners:
         for name in dir(owner):
             found.update(
@@ -134,7 +135,7 @@ def _kind(annotation: Any) -> type:
     return bool if "bool" in text else int if "int" in text else str
 
 
-BROKER_CODES: Final = handled_codes(BROKER_HANDLERS)
+BROKER_CODES: Final = handled_codes(BROKER_HANDLERS, ((code, header) for code, header, _ in READS))
 NAMESRV_CODES: Final = handled_codes(NAMESRV_HANDLERS)
 CLIENT_CODES: Final = handled_codes([BrokerRequests])
 

@@ -17,7 +17,7 @@ from cometmq.broker.cluster.addresses import resolve_host
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.handlers import HANDLERS
-from cometmq.broker.handlers.pull import read_handlers
+from cometmq.broker.handlers.pull import READS
 from cometmq.broker.monitor.exporter import BrokerExporter
 from cometmq.broker.monitor.rates import SAMPLE_S
 from cometmq.broker.monitor.statistics import SAMPLE_S as STATISTICS_S
@@ -100,8 +100,8 @@ class Broker:
         main, fast = HandlerTable(), HandlerTable()
         for family in HANDLERS:
             main.add_handlers(family(self.context))
-        for read_code, header, function in read_handlers(self.context):
-            main.add(read_code, header, function)
+        for read_code, header, handler_of in READS:
+            main.add(read_code, header, handler_of(self.context))
         for code in main.codes - MAIN_PORT_ONLY:
             entry = main.get(code)
             assert entry is not None

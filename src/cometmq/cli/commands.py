@@ -82,7 +82,7 @@ class CommandGroup(typer.Typer):
 
         def add(function: F) -> F:
             register = super(CommandGroup, self).command
-            register(name, **{**_texts(function), **attributes})(_with_options(function))
+            register(name, **{**help_texts(function), **attributes})(_with_options(function))
             return function
 
         return add
@@ -91,17 +91,18 @@ class CommandGroup(typer.Typer):
 def single_app(name: str, run: Callable[..., None]) -> typer.Typer:
     """The Typer of a command without subcommands."""
     app = typer.Typer(add_completion=False)
-    app.command(name, **{**_texts(run), "help": COMMANDS[name]})(_with_options(run))
+    app.command(name, **{**help_texts(run), "help": COMMANDS[name]})(_with_options(run))
     return app
 
 
-def _texts(function: Callable[..., None]) -> dict[str, Any]:
-    """Help and epilog from a docstring; Typer joins the lines of a paragraph, so each example becomes one."""
+def help_texts(function: Callable[..., None]) -> dict[str, Any]:
+    """Help and epilog from a docstring; each example is a paragraph, and the lines of others are joined."""
     about, _, rest = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
     if not rest:
         return {}
     examples, _, more = rest.partition("\n\n")
-    paragraphs = ["Examples:", *examples.splitlines(), *filter(None, [more])]
+    remarks = [part.replace("\n", " ") for part in more.split("\n\n") if part]
+    paragraphs = ["Examples:", *examples.splitlines(), *remarks]
     return {"help": about, "epilog": "\n" + "\n\n".join(paragraphs) + "\n"}
 
 

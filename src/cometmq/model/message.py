@@ -79,6 +79,11 @@ class Message(msgspec.Struct, frozen=True):
         if chosen > 1:
             raise MessageError("set only one of delay_level, delay_ms and deliver_at_ms")
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether brokers deliver it later than it is sent."""
+        return bool(self.delay_level) or self.delay_ms is not None or self.deliver_at_ms is not None
+
     def all_properties(self) -> dict[str, str]:
         """Returns the properties as sent: the application's and those of the fields."""
         merged = dict(self.properties)

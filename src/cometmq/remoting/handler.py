@@ -155,6 +155,8 @@ def _handler(method: MethodType, header: type[Header]) -> Handler:
         raise TypeError(f"{method.__qualname__} is marked for {header.__name__} and takes {declared}")
     if names == _ARGUMENTS:
         return method
+    if names == ("header",):  # the most frequent case
+        return lambda header, request, connection: method(header)
     wanted = [_ARGUMENTS.index(name) for name in names]
     return lambda *arguments: method(*[arguments[index] for index in wanted])
 

@@ -161,5 +161,6 @@ class SharedGroupSuite:
             seconds=DELIVERY_SECONDS,
             what="every message has come to somebody",
         )
+        assert set(rest) <= set(second.texts)
         subject.wait_for_progress(group, topic, queues=8)
         second.stop()

@@ -71,7 +71,7 @@ def first_deliveries(*consumers: Listening) -> dict[int, list[int]]:
 
 
 def send_to_every_queue(java: ForeignClient, topic: str, prefix: str, rounds: int = 4) -> list[str]:
-    """So many messages into each queue; their bodies."""
+    """Send this many messages to each queue; returns their bodies."""
     producer = java.producer()
     bodies = []
     for number in range(rounds * QUEUES):
@@ -98,6 +98,7 @@ class SharingSuite:
         second.stop()
         bodies = send_to_every_queue(java, topic, "two-left")
         wait_for_all([first, third], bodies)
+        assert not set(bodies) & set(second.texts)
         self._wait_until_shared(java, topic, first, third)
         wait_for_progress(java, group, topic)
         for consumer in (first, third):

@@ -1,4 +1,4 @@
-"""What Java pull consumers of both kinds may expect of the broker."""
+"""What both pull consumers of Java may expect of the broker."""
 
 from __future__ import annotations
 
@@ -125,11 +125,13 @@ class LitePullSuite:
         for name in names:
             java.call("lite", name=name, group=group, topic=topic, tags="*", autoCommit=True)
 
-        def is_shared() -> bool:
-            assigned = [{queue["queueId"] for queue in java.call("assignment", name=name)} for name in names]
-            return [len(queues) for queues in assigned] == [2, 2] and set.union(*assigned) == {0, 1, 2, 3}
+        def assigned() -> list[list[int]]:
+            return [[queue["queueId"] for queue in java.call("assignment", name=name)] for name in names]
 
-        wait_until(is_shared, seconds=30, what="each has two of the four queues")
+        one, other = wait_until(
+            assigned, "each has two queues", lambda found: [len(each) for each in found] == [2, 2], seconds=30
+        )
+        assert sorted([*one, *other]) == [0, 1, 2, 3]
         for name in names:
             java.call("stopLite", name=name)
 

@@ -41,8 +41,8 @@ def half_of(answer: Told) -> Half:
     """The half message of a send that was accepted."""
     assert answer.code == 0, answer
     fields = answer.fields
-    place = decode_offset_id(fields["msgId"] or "").commit_log_offset
-    return Half(int(fields["queueOffset"] or -1), place, fields["transactionId"] or "")
+    physical_offset = decode_offset_id(fields["msgId"] or "").commit_log_offset
+    return Half(int(fields["queueOffset"] or -1), physical_offset, fields["transactionId"] or "")
 
 
 class Question(NamedTuple):

@@ -162,10 +162,10 @@ class KindsLoad:
         body = b"normal-%d" % number
         answer = await self.send(NORMAL, body, number % QUEUES)
         if answer.code == 0:
-            place = int(answer.fields["queueId"] or -1), int(answer.fields["queueOffset"] or -1)
-            if place in self.ledger.normal:
-                self.ledger.broken.append(f"{place} was given twice")
-            self.ledger.normal[place] = body
+            position = int(answer.fields["queueId"] or -1), int(answer.fields["queueOffset"] or -1)
+            if position in self.ledger.normal:
+                self.ledger.broken.append(f"{position} was given twice")
+            self.ledger.normal[position] = body
 
     async def _transact(self) -> None:
         outcome = self._chance.choice((b"commit", b"rollback"))

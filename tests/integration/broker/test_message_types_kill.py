@@ -105,9 +105,9 @@ async def test_no_kill_breaks_a_promise(tmp_path: Path) -> None:
         ledger = load.ledger
 
         normal = await load.everything_in(NORMAL)
-        lost = {place: body for place, body in ledger.normal.items() if place not in normal}
+        lost = {position: body for position, body in ledger.normal.items() if position not in normal}
         assert not lost
-        assert all(bytes(normal[place].body) == body for place, body in ledger.normal.items())
+        assert all(bytes(normal[position].body) == body for position, body in ledger.normal.items())
 
         # The broker asks about its half messages one after the other: this one comes after all others.
         last = await load.begin_transaction(b"commit", ends=False)

@@ -220,7 +220,7 @@ async def test_what_cannot_be_processed_stops_nobody_and_is_shown_once(
 
 
 async def test_a_record_that_was_set_aside_can_be_read_in_the_store(tmp_path: Path) -> None:
-    """By the place that the view names; the table for people has it, too."""
+    """By the offset that the view names; the table for people has it, too."""
     async with running_broker(tmp_path, SETTINGS) as kit:
         context = kit.broker.context
         bad = record(

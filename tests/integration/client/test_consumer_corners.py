@@ -55,6 +55,7 @@ async def test_a_broker_that_refuses_a_pull_is_asked_again(code: ResponseCode) -
         cluster.broker.add("a")
         async with cluster.make_consumer():
             await cluster.sees("a")
+        assert not cluster.broker.pull_codes
 
 
 async def test_a_broker_that_does_not_know_the_subscription_is_told_again() -> None:

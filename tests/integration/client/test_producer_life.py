@@ -79,6 +79,7 @@ async def test_the_environment_names_the_name_servers(monkeypatch: pytest.Monkey
         monkeypatch.setenv("NAMESRV_ADDR", f"http://{cluster.namesrv}")
         async with Producer("g") as producer:
             await producer.send(Message(TOPIC, b"x"))
+        assert len(cluster.brokers[0].received) == 1
 
 
 async def test_a_group_taken_twice_is_refused() -> None:

@@ -59,7 +59,7 @@ async def bring(
 
 
 async def asked(broker: FakeBroker, count: int = 1) -> str:
-    """Wait until so many requests have come; the correlation id of the last."""
+    """Wait until this many requests have come; returns the correlation id of the last."""
     await eventually(lambda: len(broker.received) == count, "the request came")
     return broker.received[-1].properties["CORRELATION_ID"]
 

@@ -33,7 +33,7 @@ from cometmq.wire.record.codec import Record
 from tests.waiting import eventually
 
 FILE = Path("/store/config/setAsideRecords.json")
-NO_PLACE = UnprocessableError("it belongs nowhere")
+NO_TARGET = UnprocessableError("it belongs nowhere")
 
 
 class Kit:
@@ -62,12 +62,12 @@ def kit() -> Iterator[Kit]:
     made.worker.shutdown()
 
 
-def record(place: int, topic: str = "rmq_sys_wheel_timer") -> Record:
-    return Record(topic, b"", queue_offset=place, physical_offset=place * 100, store_timestamp_ms=5)
+def record(offset: int, topic: str = "rmq_sys_wheel_timer") -> Record:
+    return Record(topic, b"", queue_offset=offset, physical_offset=offset * 100, store_timestamp_ms=5)
 
 
 async def test_a_record_is_noted_with_its_place_and_the_reason(kit: Kit) -> None:
-    kit.service.add_record(TIMERS, record(3), NO_PLACE)
+    kit.service.add_record(TIMERS, record(3), NO_TARGET)
     (noted,) = kit.service.records
     assert (noted.service, noted.topic, noted.queue_id) == (TIMERS, "rmq_sys_wheel_timer", 0)
     assert (noted.queue_offset, noted.commit_log_offset, noted.store_timestamp) == (3, 300, 5)
@@ -77,18 +77,18 @@ async def test_a_record_is_noted_with_its_place_and_the_reason(kit: Kit) -> None
 
 async def test_a_record_is_noted_once_for_a_service_also_after_a_restart(kit: Kit) -> None:
     for _ in range(3):
-        kit.service.add_record(TIMERS, record(3), NO_PLACE)
-    kit.service.add_record(POPS, record(3), NO_PLACE)
+        kit.service.add_record(TIMERS, record(3), NO_TARGET)
+    kit.service.add_record(POPS, record(3), NO_TARGET)
     await kit.service.stop()
     service = kit.again()
-    service.add_record(TIMERS, record(3), NO_PLACE)
+    service.add_record(TIMERS, record(3), NO_TARGET)
     assert service.totals == {TIMERS: 1, POPS: 1}
     assert service.records == kit.service.records
 
 
 async def test_the_oldest_fall_out_and_the_numbers_go_on(kit: Kit) -> None:
-    for place in range(MOST + 5):
-        kit.service.add_record(DELAYS, record(place), NO_PLACE)
+    for offset in range(MOST + 5):
+        kit.service.add_record(DELAYS, record(offset), NO_TARGET)
     assert kit.service.totals == {DELAYS: MOST + 5}
     assert len(kit.service.records) == MOST
     assert kit.service.records[0].queue_offset == 5
@@ -102,9 +102,9 @@ async def test_a_flood_has_few_lines_in_the_log_and_one_save(
     monkeypatch.setattr(set_aside, "SPAN_S", 0.05)
     monkeypatch.setattr(set_aside, "SAVE_S", 0.05)
     with caplog.at_level(logging.ERROR, "cometmq.broker"):
-        for place in range(5000):
-            kit.service.add_record(TIMERS, record(place), NO_PLACE)
-        kit.service.add_record(POPS, record(1), NO_PLACE)
+        for offset in range(5000):
+            kit.service.add_record(TIMERS, record(offset), NO_TARGET)
+        kit.service.add_record(POPS, record(1), NO_TARGET)
         await eventually(lambda: "more records" in caplog.text and kit.disk.read(FILE) is not None)
     lines = [each.message for each in caplog.records]
     assert sum(line.startswith(f"{TIMERS} set a record aside") for line in lines) == LINES
@@ -126,7 +126,7 @@ async def test_a_file_that_cannot_be_read_is_begun_anew(kit: Kit, content: bytes
     kit.disk.replace(FILE, content)
     service = kit.again()
     assert (service.totals, service.records) == ({}, [])
-    service.add_record(TIMERS, record(1), NO_PLACE)
+    service.add_record(TIMERS, record(1), NO_TARGET)
     await service.stop()
     assert kit.again().totals == {TIMERS: 1}
 

@@ -162,7 +162,7 @@ def test_a_registration_in_several_parts_deletes_nothing_of_the_other_parts() ->
     ],
 )
 def test_a_topic_that_moves_to_another_part_stays(before: list[list[str]], after: list[list[str]]) -> None:
-    """N4: parts are cut anew for each registration, so a new topic moves others behind the part for all."""
+    """N4: parts are cut anew for each registration, so a new topic moves others after the part for all."""
     registry = Registry(*(broker(topics=part) for part in before))
     topics = set(registry.topics)
     for counter, part in enumerate([*before, *after, *before], start=2):

@@ -1,7 +1,8 @@
 """The requests that a broker answers, one family a module.
 
 To add a request code: declare it in `wire/codes.py`, its header in `wire/headers/`, and write a method marked
-with `@handles` in the module of its family here. `HANDLERS` lists the families.
+with `@handles` in the module of its family here. Its parameters are those of `header`, `request` and
+`connection` that it needs. `HANDLERS` lists the families, `READS` in `pull.py` the frequent reads.
 """
 
 from __future__ import annotations

@@ -60,7 +60,6 @@ class OnceHandlers:
     """GET_STANDING and SEND_ONCE."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._context = context
         self._once = context.once
         self._sending = context.sending
 

@@ -5,6 +5,9 @@ The frequent requests go straight to what serves them, which saves each of them 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Final
+
 from cometmq.broker.context import BrokerContext
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Deferred, Handler, handles
@@ -23,19 +26,20 @@ from cometmq.wire.headers.pop import (
 )
 from cometmq.wire.headers.pull import PullMessageRequest
 
-
-def read_handlers(context: BrokerContext) -> tuple[tuple[RequestCode, type[Header], Handler], ...]:
-    """Code, header and handler of the frequent requests."""
-    pull, pop, acks = context.puller.pull, context.pop, context.pop.acks
-    return (
-        (RequestCode.PULL_MESSAGE, PullMessageRequest, pull),
-        (RequestCode.LITE_PULL_MESSAGE, PullMessageRequest, pull),
-        (RequestCode.POP_MESSAGE, PopMessageRequest, pop.popper.pop),
-        (RequestCode.ACK_MESSAGE, AckMessageRequest, acks.ack),
-        (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest, acks.change_time),
-        (RequestCode.PEEK_MESSAGE, PeekMessageRequest, pop.peeker.peek),
-        (RequestCode.NOTIFICATION, NotificationRequest, pop.peeker.notify),
-    )
+READS: Final[Sequence[tuple[RequestCode, type[Header], Callable[[BrokerContext], Handler]]]] = (
+    (RequestCode.PULL_MESSAGE, PullMessageRequest, lambda context: context.puller.pull),
+    (RequestCode.LITE_PULL_MESSAGE, PullMessageRequest, lambda context: context.puller.pull),
+    (RequestCode.POP_MESSAGE, PopMessageRequest, lambda context: context.pop.popper.pop),
+    (RequestCode.ACK_MESSAGE, AckMessageRequest, lambda context: context.pop.acks.ack),
+    (
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        ChangeInvisibleTimeRequest,
+        lambda context: context.pop.acks.change_time,
+    ),
+    (RequestCode.PEEK_MESSAGE, PeekMessageRequest, lambda context: context.pop.peeker.peek),
+    (RequestCode.NOTIFICATION, NotificationRequest, lambda context: context.pop.peeker.notify),
+)
+"""Code and header of the frequent requests, and the method of a part of the broker that is their handler."""
 
 
 class PopHandlers:

@@ -124,10 +124,10 @@ class _Worker:
             sys.executable, "-m", WORKER, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE, start_new_session=True
         )
         worker = cls(process)
-        worker._write(msgspec.json.encode(plan))
+        worker.write(msgspec.json.encode(plan))
         return worker
 
-    def _write(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         self._stdin.write(line + b"\n")
 
     async def _read(self) -> WorkerMessage | None:
@@ -147,11 +147,8 @@ class _Worker:
         return message.queues
 
     async def ask_queues(self) -> int:
-        self._write(LOOK)
+        self.write(LOOK)
         return await self.ready()
-
-    def begin(self) -> None:
-        self._write(BEGIN)
 
     async def run(self) -> None:
         """Read its reports until it ends."""
@@ -191,7 +188,7 @@ async def _run_apart(
             await _share_out(workers, queues)
         with interrupts(stop):
             for worker in workers:
-                worker.begin()
+                worker.write(BEGIN)
             await _watch_apart(workers, stop, tell, enough)
     finally:
         await asyncio.gather(*(worker.end() for worker in workers))
@@ -239,15 +236,10 @@ def _send(message: WorkerMessage) -> None:
     sys.stdout.buffer.flush()
 
 
-async def _orders() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=LONGEST_LINE)
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return reader
-
-
 async def _serve() -> None:
-    orders = await _orders()
+    orders = asyncio.StreamReader(limit=LONGEST_LINE)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     plan: Plan = msgspec.json.decode(await orders.readline(), type=Plan)
     stop = asyncio.Event()
     async with load_of(plan) as load:

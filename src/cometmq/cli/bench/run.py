@@ -169,24 +169,17 @@ async def _remove(admin: Admin, group: UsedGroup) -> None:
 @contextmanager
 def shown_progress(name: str) -> Iterator[Callable[[Tally], None]]:
     """A callback for progress, which may be called often."""
-    with status_line(name, 0.0) as show:
-        yield _Ticker(show)
+    last_s, messages = time.monotonic(), 0
 
-
-class _Ticker:
-    """Shows a line a second."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-        self._last_s = time.monotonic()
-        self._messages = 0
-
-    def __call__(self, tally: Tally) -> None:
+    def tell(tally: Tally) -> None:
+        nonlocal last_s, messages
         now = time.monotonic()
-        if now - self._last_s < _EVERY_S:
-            return
-        self._show(progress_text(tally, (tally.messages - self._messages) / (now - self._last_s)))
-        self._last_s, self._messages = now, tally.messages
+        if now - last_s >= _EVERY_S:
+            show(progress_text(tally, (tally.messages - messages) / (now - last_s)))
+            last_s, messages = now, tally.messages
+
+    with status_line(name, 0.0) as show:
+        yield tell
 
 
 def finish(

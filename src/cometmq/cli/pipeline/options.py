@@ -9,7 +9,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from cometmq.cli.commands import options_of
+from cometmq.cli.commands import help_texts, options_of
 from cometmq.cli.common.connect import AsJson, Namesrv
 from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say, status_line
 from cometmq.cli.common.times import parse_time
@@ -124,9 +123,9 @@ class Run(NamedTuple):
 
 
 def job_command(
-    app: typer.Typer, name: str, job: type[J], epilog: str
+    app: typer.Typer, name: str, job: type[J], more: str = ""
 ) -> Callable[[Callable[[Run, J], None]], Callable[[Run, J], None]]:
-    """Register `run(run, job)` as a command whose flags are the fields of the job."""
+    """Register `run(run, job)` as a command whose flags are the fields of the job; `more` ends its help."""
     from cometmq.spark.pipelines.run.jobs import flags_of
 
     flags = list(flags_of(job))
@@ -141,7 +140,8 @@ def job_command(
         own = [Parameter(f"job_{each.field}", _KEYWORD, default=None, annotation=_parameter(each))
                for each in flags]  # fmt: skip
         command.__signature__ = Signature([*own, *options_of(Run)])  # type: ignore[attr-defined]
-        app.command(name, epilog=epilog, help=inspect.getdoc(run))(command)
+        texts = help_texts(run)
+        app.command(name, help=texts["help"], epilog=texts["epilog"] + more)(command)
         return run
 
     return register

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from cometmq.cli.common.connect import AsJson, Yes
 from cometmq.cli.common.output import confirm, shown
 from cometmq.cli.pipeline.options import Conf, Definition, Master, Run, Verbose, need_spark
-
-REBUILD: Final = """
-Examples:
-
-  cometmq pipeline rebuild ~/store
-
-  cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes --json
-
-The broker has to be stopped, and all workers have to see the store under the same path. The old queues and
-index stay in place until the new ones are complete; an interrupted rebuild starts again.
-"""
 
 
 def rebuild(
@@ -37,7 +26,15 @@ def rebuild(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the consume queues and the index of a large store from its commit log, on Spark."""
+    """Rebuild the consume queues and the index of a large store from its commit log, on Spark.
+
+    Examples:
+      cometmq pipeline rebuild ~/store
+      cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes --json
+
+    The broker has to be stopped, and all workers have to see the store under the same path. The old queues
+    and index stay in place until the new ones are complete; an interrupted rebuild starts again.
+    """
     need_spark()
     from cometmq.cli.store import progress_bar, show_rebuilt, store_settings
     from cometmq.spark.rebuild.rebuild import rebuild as rebuild_store

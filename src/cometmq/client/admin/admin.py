@@ -141,14 +141,14 @@ class Admin(AsyncClient):
         """Close all connections; a second call does nothing."""
         instance, self._running = self._running, None
         if instance is not None:
-            instance.check_usable()
+            instance.fork_guard.check()
             await instance.stop()
 
     @property
     def _instance(self) -> ClientInstance:
         if self._running is None:
             raise StateError("the admin client is not running; use it between start and stop")
-        self._running.check_usable()
+        self._running.fork_guard.check()
         return self._running
 
     @property

@@ -109,7 +109,7 @@ class ConsumerBase(GroupClient):
         return None
 
     async def stop(self) -> None:
-        """Wait for running listeners, then leave the group; a second call does nothing."""
+        """Finish what is under way, commit the offsets, and leave the group; a second call does nothing."""
         if self.state is not ServiceState.RUNNING:
             self.state = ServiceState.STOPPED
             return

@@ -94,7 +94,7 @@ class ClientInstance:
         self.client_id = id_
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self._fork_guard = ForkGuard()
+        self.fork_guard = ForkGuard()
         self._members: dict[tuple[MemberKind, str], GroupMember] = {}
         self.replies = PendingReplies()
         handlers = HandlerTable()
@@ -173,10 +173,6 @@ class ClientInstance:
             except Exception:
                 log.exception("%s failed", work.__name__)
             await asyncio.sleep(s)
-
-    def check_usable(self) -> None:
-        """Raise in a forked child."""
-        self._fork_guard.check()
 
     # Members.
 

@@ -155,7 +155,7 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageError("the messages of a batch have the same wait_store_ok")
         if message.sharding_key != first.sharding_key:
             raise MessageError("the messages of a batch have the same sharding_key, or none")
-        if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+        if message.is_delayed:
             raise MessageError("a batch cannot be delayed; send these messages one by one")
     if first.topic.startswith(RETRY_PREFIX):
         raise MessageError("a batch cannot go to a retry topic; send these messages one by one")

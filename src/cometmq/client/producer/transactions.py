@@ -160,14 +160,10 @@ Check = Callable[[StoredMessage], Answer]
 class TransactionListener(Protocol):
     """Runs local transactions, and checks them later. Both methods may be coroutine functions."""
 
-    def execute(
-        self, transaction: OpenTransaction, arg: object
-    ) -> TransactionState | Awaitable[TransactionState | None] | None:
+    def execute(self, transaction: OpenTransaction, arg: object) -> Answer:
         """Run the local transaction; None, or an error, leaves the decision to `check`."""
 
-    def check(
-        self, message: StoredMessage
-    ) -> TransactionState | Awaitable[TransactionState | None] | None: ...
+    def check(self, message: StoredMessage) -> Answer: ...
 
 
 def listener_needed(listener: TransactionListener | None) -> TransactionListener:
@@ -210,7 +206,7 @@ class Decisions:
 
 def check_transactional(message: Message) -> None:
     """Refuse a message that cannot be a half message."""
-    if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+    if message.is_delayed:
         raise MessageError("a message in a transaction cannot be delayed; send one of the two")
 
 
@@ -249,7 +245,7 @@ class CheckBacks:
     def submit(self, check_back: CheckBack) -> None:
         """Run the application's check and answer the broker."""
         if self._waiting >= MAX_WAITING:
-            log.warning("%d questions about transactions wait; a further one is dropped", self._waiting)
+            log.warning("%d check-backs of transactions wait; a further one is dropped", self._waiting)
             return
         self._waiting += 1
         self._workers.submit([check_back])

@@ -47,8 +47,9 @@ class ProducerTrace:
         self, message: Message, request: SendRequest, receipt: SendReceipt, address: str, seconds: float
     ) -> None:
         """A message was sent."""
-        half = request.sys_flag & TRANSACTION_MASK
-        message_type = TraceMessageType.HALF if half else _message_type(message)
+        message_type = TraceMessageType.DELAYED if message.is_delayed else TraceMessageType.NORMAL
+        if request.sys_flag & TRANSACTION_MASK:
+            message_type = TraceMessageType.HALF
         self._sent(message, len(request.body), receipt, address, seconds, message_type)
 
     def sent_batch(
@@ -123,12 +124,6 @@ class ProducerTrace:
                 success=success,
             )
         )
-
-
-def _message_type(message: Message) -> TraceMessageType:
-    if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
-        return TraceMessageType.DELAYED
-    return TraceMessageType.NORMAL
 
 
 @dataclass(eq=False, repr=False)

@@ -117,8 +117,8 @@ class Consumer:
                 )
             parts = handle.split(" ")
             topic = marked_topic(self.topic, self.group, parts[4])
-            place = int(parts[6]), int(parts[7])
-            messages.append(PoppedMessage(bytes(record.body), topic, *place, handle, record))
+            queue_and_offset = int(parts[6]), int(parts[7])
+            messages.append(PoppedMessage(bytes(record.body), topic, *queue_and_offset, handle, record))
         return messages
 
     async def ack(self, message: PoppedMessage, **fields: object) -> Told:

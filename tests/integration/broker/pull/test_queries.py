@@ -1,4 +1,4 @@
-"""Messages found by key, by unique id, and by their place in the log."""
+"""Messages found by key, by unique id, and by their offset in the log."""
 
 from __future__ import annotations
 

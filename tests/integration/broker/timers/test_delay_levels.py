@@ -120,20 +120,20 @@ async def test_a_kill_repeats_messages_of_the_last_two_seconds_at_most(tmp_path:
     async with running_broker(left, DELAYS) as kit:
         everything = {b"%d" % number for number in range(120)}
         await eventually(lambda: set(delivered(kit)) == everything, "nothing is lost")
-        places = kit.broker.context.delays
-        await eventually(lambda: places.offsets[1] == 120, "all are passed")
+        delays = kit.broker.context.delays
+        await eventually(lambda: delays.offsets[1] == 120, "all are passed")
         bodies = delivered(kit)
         repeated = {body for body in everything if bodies.count(body) > 1}
         assert all(killed - seen[body] <= 2.0 + 2 * stalled_s for body in repeated if body in seen)
         assert max(map(bodies.count, everything)) <= 2
 
 
-async def test_places_are_saved_while_the_broker_runs(tmp_path: Path) -> None:
+async def test_offsets_are_saved_while_the_broker_runs(tmp_path: Path) -> None:
     """B6: so that a kill repeats little."""
     async with running_broker(tmp_path, DELAYS) as kit:
         await kit.send(properties={"DELAY": "1", "UNIQ_KEY": ID})
         path = kit.embedded.folder / "config" / "delayOffset.json"
-        await eventually(lambda: path.is_file() and b"1:1" in path.read_bytes(), "the place is saved")
+        await eventually(lambda: path.is_file() and b"1:1" in path.read_bytes(), "the offset is saved")
         assert delivered(kit) == [b"hello"]
         assert kit.broker.context.store.flusher.flushed_offset == kit.broker.context.store.log.max_offset
 

@@ -173,8 +173,8 @@ async def test_a_half_message_belongs_where_it_was_sent_to() -> None:
             }
             assert (await kit.send(queue_id=1, properties=properties)).code == 0
         for half in kit.stored(TRANS_HALF_TOPIC):
-            place = Half(half.queue_offset, half.physical_offset, half.properties()["UNIQ_KEY"])
-            assert (await producer.end(place, COMMIT)).code == 0
+            named = Half(half.queue_offset, half.physical_offset, half.properties()["UNIQ_KEY"])
+            assert (await producer.end(named, COMMIT)).code == 0
         assert len(kit.stored("Orders", 1)) == 3
         await nothing_is_set_aside(kit)
 
@@ -226,9 +226,9 @@ async def test_an_acknowledgement_cannot_carry_properties(name: str) -> None:
         start, pop_time, invisible, queue, mark, broker, *rest = message.handle.split(" ")
         before = len(kit.stored(TIMER_TOPIC))
         handle = " ".join((start, pop_time, invisible, queue, mark, name, *rest))
-        place = {"consumer_group": GROUP, "topic": "Orders", "queue_id": 0, "offset": message.offset}
-        ack = AckMessageRequest(extra_info=handle, **place)  # type: ignore[arg-type]
-        change = ChangeInvisibleTimeRequest(extra_info=handle, invisible_time=60_000, **place)  # type: ignore[arg-type]
+        named = {"consumer_group": GROUP, "topic": "Orders", "queue_id": 0, "offset": message.offset}
+        ack = AckMessageRequest(extra_info=handle, **named)  # type: ignore[arg-type]
+        change = ChangeInvisibleTimeRequest(extra_info=handle, invisible_time=60_000, **named)  # type: ignore[arg-type]
         one = {"c": GROUP, "t": "Orders", "so": 0, "q": 0, "rq": int(queue), "pt": int(pop_time)}
         one |= {"it": int(invisible), "b": b64encode(b"\x01").decode()}
         batches = [

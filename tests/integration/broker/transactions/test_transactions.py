@@ -72,7 +72,7 @@ async def is_copied(kit: BrokerKit, times: int) -> None:
     await eventually(lambda: len(kit.stored(TRANS_HALF_TOPIC)) >= enough, "half messages were put again")
 
 
-def places(kit: BrokerKit) -> tuple[int, int]:
+def group_offsets(kit: BrokerKit) -> tuple[int, int]:
     """How far the half topic and the op topic are looked through."""
     query = kit.broker.context.offsets.query
     return query(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0), query(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0)
@@ -82,7 +82,7 @@ def places(kit: BrokerKit) -> tuple[int, int]:
 
 
 async def test_a_message_of_a_transaction_is_seen_when_it_is_committed() -> None:
-    """B6: with its properties, a mark that it was committed, and the place of its half message."""
+    """B6: with its properties, a mark that it was committed, and the offset of its half message."""
     async with running_broker(settings=PATIENT) as kit, Producer(kit) as producer:
         half = await prepare(kit, queue_id=2, TAGS="a")
         assert (half.queue_offset, half.unique_key) == (0, "A")
@@ -236,7 +236,7 @@ async def test_a_producer_that_says_nothing_is_asked_and_its_answer_counts() -> 
         copy = kit.stored(TRANS_HALF_TOPIC)[header.tran_state_table_offset]
         assert copy.physical_offset == header.commit_log_offset == message.physical_offset
         assert header.offset_msg_id == encode_offset_id(copy.store_host, copy.physical_offset)
-        await eventually(lambda: places(kit) == (4, len(operations(kit))), "everything is done with")
+        await eventually(lambda: group_offsets(kit) == (4, len(operations(kit))), "everything is done with")
         assert len(producer.questions) == 2
 
 
@@ -310,7 +310,7 @@ async def test_an_end_that_names_an_older_copy_ends_the_transaction() -> None:
         for question in list(producer.questions):
             assert (await producer.end(question.half, COMMIT, from_check=True)).code == 0
         end = kit.broker.context.store.queues.get(TRANS_HALF_TOPIC, 0).max_offset
-        await eventually(lambda: places(kit)[0] == end, "nothing is open any more")
+        await eventually(lambda: group_offsets(kit)[0] == end, "nothing is open any more")
         assert delivered(kit) == [b"once"]
 
 
@@ -320,7 +320,7 @@ async def test_a_producer_that_asks_for_time_is_not_asked_before_it_is_over() ->
         began_ms = now_ms()
         ended = await prepare(kit, b"ended", "A", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         opened = await prepare(kit, b"open", "B", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-        await eventually(lambda: places(kit)[0] >= 4, "they are put aside")
+        await eventually(lambda: group_offsets(kit)[0] >= 4, "they are put aside")
         assert (await producer.end(ended, COMMIT)).code == 0
         await eventually(lambda: bool(producer.questions), "the open one is asked about")
         assert now_ms() - began_ms >= 1000

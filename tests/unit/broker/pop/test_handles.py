@@ -33,7 +33,7 @@ def test_a_handle_is_what_apaches_clients_make() -> None:
     text = Handle(7, 1000, 60_000, 3, mark_of("%RETRY%g+t"), "broker-a").format(1, 9)
     assert text == "7 1000 60000 3 2 broker-a 1 9"
     assert read_handle(text) == Handle(7, 1000, 60_000, 3, "2", "broker-a")
-    assert read_handle(text + " 4711") == read_handle(text)  # the proxy adds a place in the log
+    assert read_handle(text + " 4711") == read_handle(text)  # the proxy adds an offset of the log
 
 
 @pytest.mark.parametrize(

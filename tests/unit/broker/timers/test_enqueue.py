@@ -141,7 +141,7 @@ def test_the_last_record_is_found_behind_the_end_of_a_full_file() -> None:
 
 
 def test_a_timer_whose_message_was_lost_is_forgotten() -> None:
-    """B4: its place in the commit log will be that of another message."""
+    """B4: its offset in the commit log will be that of another message."""
     disk = SimulatedDisk()
     wheel = Wheel(disk)
     kept = [wheel.set(1, at=number * 100).position for number in range(25)]

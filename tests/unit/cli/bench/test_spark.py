@@ -1,4 +1,4 @@
-"""`cometmq bench spark` before Spark starts, and what it shows behind it."""
+"""`cometmq bench spark` before Spark starts, and what it shows afterwards."""
 
 from __future__ import annotations
 

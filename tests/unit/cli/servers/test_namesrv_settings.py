@@ -128,12 +128,17 @@ def test_a_password_is_not_printed(cometmq: Command) -> None:
     assert "tls.server.keyPassword=****** " in ended.out
 
 
-def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(cometmq: Command) -> None:
+@pytest.mark.parametrize(
+    ("key", "nearest"), [("listenport", "listenPort"), ("tls.server.mod", "tls.server.mode")]
+)
+def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(
+    cometmq: Command, key: str, nearest: str
+) -> None:
     """N2: one line on standard error; the command goes on."""
-    file = cometmq.config("listenport=1\n")
+    file = cometmq.config(f"{key}=1\n")
     ended = cometmq("namesrv", "-c", file, "-p")
     assert ended.code == 0
-    assert ended.err == f"warning: unknown key listenport ({file}) is ignored; did you mean listenPort?\n"
+    assert ended.err == f"warning: unknown key {key} ({file}) is ignored; did you mean {nearest}?\n"
 
 
 @pytest.mark.parametrize(

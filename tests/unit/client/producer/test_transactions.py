@@ -22,11 +22,12 @@ from cometmq.client.producer.transactions import (
 from cometmq.model.errors import MessageError, SettingsError, TooManyRequestsError
 from cometmq.model.message import Host, Message, StoredMessage
 from cometmq.wire.headers.send import CheckTransactionStateRequest
+from tests.waiting import eventually
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
-def question(msg_id: str) -> CheckBack:
+def check_back(msg_id: str) -> CheckBack:
     message = StoredMessage(
         topic="orders",
         body=b"x",
@@ -57,13 +58,11 @@ class Answers:
     def __init__(self) -> None:
         self.told: dict[str, TransactionState] = {}
 
-    async def __call__(self, question: CheckBack, state: TransactionState) -> None:
-        self.told[question.message.msg_id] = state
+    async def __call__(self, check_back: CheckBack, state: TransactionState) -> None:
+        self.told[check_back.message.msg_id] = state
 
     async def reach(self, count: int) -> dict[str, TransactionState]:
-        async with asyncio.timeout(5):
-            while len(self.told) < count:  # noqa: ASYNC110 - another task's doing
-                await asyncio.sleep(0.001)
+        await eventually(lambda: len(self.told) >= count, f"{count} brokers are told", seconds=5)
         return self.told
 
 
@@ -113,7 +112,7 @@ async def test_a_plain_check_runs_on_a_thread_of_its_own() -> None:
         return COMMIT
 
     checks = CheckBacks("shop", check, 1, answers)
-    checks.submit(question("a"))
+    checks.submit(check_back("a"))
     assert await answers.reach(1) == {"a": COMMIT}
     assert threads == {"shop-check_0"}
     await checks.stop(1.0)
@@ -126,7 +125,7 @@ async def test_a_check_may_be_a_coroutine_function() -> None:
         return ROLLBACK
 
     checks = CheckBacks("shop", check, 1, answers)
-    checks.submit(question("a"))
+    checks.submit(check_back("a"))
     assert await answers.reach(1) == {"a": ROLLBACK}
     await checks.stop(1.0)
 
@@ -140,8 +139,8 @@ async def test_a_check_that_fails_or_says_nothing_leaves_it_open() -> None:
         return None
 
     checks = CheckBacks("shop", check, 2, answers)
-    checks.submit(question("fails"))
-    checks.submit(question("nothing"))
+    checks.submit(check_back("fails"))
+    checks.submit(check_back("nothing"))
     assert await answers.reach(2) == {"fails": UNKNOWN, "nothing": UNKNOWN}
     await checks.stop(1.0)
 
@@ -158,12 +157,12 @@ async def test_with_too_many_questions_waiting_a_further_one_is_dropped(
 
     checks = CheckBacks("shop", check, 1, answers)
     for name in "abc":
-        checks.submit(question(name))
+        checks.submit(check_back(name))
     gate.set()
     assert set(await answers.reach(2)) == {"a", "b"}
     assert "a further one is dropped" in caplog.text
     await asyncio.sleep(0)
-    checks.submit(question("d"))
+    checks.submit(check_back("d"))
     assert set(await answers.reach(3)) == {"a", "b", "d"}
     await checks.stop(1.0)
 

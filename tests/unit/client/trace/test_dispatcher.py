@@ -26,6 +26,7 @@ from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from tests.unit.client.trace.test_records import BEGAN, SENT
+from tests.waiting import eventually
 
 RECEIPT = SendReceipt(SendStatus.SEND_OK, "ID", "OFFSET", MessageQueue(TRACE_TOPIC, "a", 0), 0)
 
@@ -86,9 +87,7 @@ async def test_a_full_message_leaves_at_once(monkeypatch: pytest.MonkeyPatch) ->
     dispatcher = await running(outbox)
     for number in range(MAX_RECORDS + 1):
         dispatcher.append(recall(str(number)))
-    async with asyncio.timeout(5):
-        while len(outbox.ids) <= MAX_RECORDS:  # noqa: ASYNC110 - another task's doing
-            await asyncio.sleep(0)
+    await eventually(lambda: len(outbox.ids) > MAX_RECORDS, "all records are sent", seconds=5)
     assert [len(decode_records(message.body)) for message in outbox.messages] == [MAX_RECORDS, 1]
     await dispatcher.stop()
 
@@ -98,10 +97,9 @@ async def test_records_leave_after_a_short_while(monkeypatch: pytest.MonkeyPatch
     outbox = Outbox()
     dispatcher = await running(outbox)
     dispatcher.append(SENT)
-    async with asyncio.timeout(5):
-        while not outbox.messages:  # noqa: ASYNC110 - another task's doing
-            await asyncio.sleep(0.001)
+    await eventually(lambda: outbox.messages, "the record is sent", seconds=5)
     await dispatcher.stop()
+    assert len(outbox.messages) == 1
 
 
 async def test_with_too_many_waiting_records_are_dropped_and_counted() -> None:

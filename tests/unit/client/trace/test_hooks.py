@@ -9,9 +9,9 @@ from cometmq.client.consumer.listener import ConsumeResult, Listener
 from cometmq.client.trace.hooks import ConsumerTrace, TracedListener
 from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, TraceRecord
 from cometmq.model.message import StoredMessage
-from tests.unit.client.producer.test_transactions import question
+from tests.unit.client.producer.test_transactions import check_back
 
-MESSAGE = question("ID").message
+MESSAGE = check_back("ID").message
 
 
 class Notes:
