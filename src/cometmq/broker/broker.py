@@ -126,14 +126,8 @@ class Broker:
                 context.sender.connection_closed,
             ]
         self.exporter: BrokerExporter | None = None
-        if config.metrics_exporter_type == "PROM":
-            self.exporter = BrokerExporter(
-                self.context,
-                self.server.metrics,
-                self.fast_server.metrics,
-                host=config.metrics_prom_exporter_host or config.bind_address,
-                port=config.metrics_prom_exporter_port,
-            )
+        if config.metrics_exporter_type != "DISABLE":
+            self.exporter = BrokerExporter(self.context, self.server.metrics, self.fast_server.metrics)
 
     def _periodic_work(self) -> list[Periodic]:
         context = self.context
@@ -195,6 +189,7 @@ class Broker:
         ports = (self.port, self.fast_port)
         what = "messages, topics, groups and settings can be read, changed and deleted"
         warn_if_open(log, what, context.settings.broker.bind_address, ports, "bindAddress")
+        await context.name_servers.start()
         context.registration.start()
         await context.registration.settled(FIRST_REGISTRATION_S)
         if self.exporter is not None:
@@ -220,6 +215,7 @@ class Broker:
         context = self.context
         if self.exporter is not None:
             self.exporter.is_serving = False
+        await context.name_servers.stop()
         await context.registration.stop()
         for work in self._upkeep:
             work.stop()

@@ -19,10 +19,10 @@ from msgspec import Meta, field
 
 from cometmq.broker.topics.names import is_for_clients, refuse_topic
 from cometmq.model.errors import SettingsError
-from cometmq.model.java_numbers import natural_int
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.settings import BlackListed, Fixed, Natural, Only, Port, Positive, refuse_unsupported
 from cometmq.model.topic import PERM_READ, PERM_WRITE
+from cometmq.remoting.name_server_addresses import parse_addresses
 from cometmq.remoting.server_settings import PortConfig
 
 DEFAULT_PORT: Final = 10_911
@@ -76,22 +76,6 @@ UNSUPPORTED: Final = (
         "0",
         "other ids than 0 are those of replicas, and this broker cannot be one; leave it out, and give each "
         "broker a brokerName of its own",
-    ),
-    Only(
-        "fetchNameSrvAddrByDnsLookup",
-        "false",
-        "only one of the addresses behind a name would be registered with; set it to false, and list every "
-        "name server in namesrvAddr",
-    ),
-    Only(
-        "fetchNamesrvAddrByAddressServer",
-        "false",
-        "no address server is asked; set it to false, and list the name servers in namesrvAddr",
-    ),
-    Only(
-        "metricsExporterType",
-        "DISABLE or PROM",
-        "nothing would be exported; choose PROM, and have metricsPromExporterPort scraped",
     ),
 )
 
@@ -182,10 +166,10 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     filter_data_clean_time_span: Long = 86_400_000
     filter_support_retry: bool = False
     enable_property_filter: bool = False
-    compressed_register: bool = False  # no effect: registrations are sent plain
+    compressed_register: bool = False
     force_register: bool = True
     register_name_server_period: Natural = 30_000
-    update_name_server_addr_period: Natural = 120_000  # no effect: names are resolved at each connection
+    update_name_server_addr_period: Positive = 120_000
     broker_heartbeat_interval: Positive = 1000
     broker_not_active_timeout_millis: PositiveLong = 10_000
     enable_net_work_flow_control: bool = False  # no effect
@@ -264,15 +248,15 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     use_static_subscription: bool = False  # no effect
     metrics_exporter_type: Fixed[Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]] = "DISABLE"
     metrics_otel_cardinality_limit: Natural = 50_000
-    metrics_grpc_exporter_target: Fixed[str] = ""  # no effect
-    metrics_grpc_exporter_header: str = ""  # no effect
-    metric_grpc_exporter_time_out_in_mills: Long = 3000  # no effect
-    metric_grpc_exporter_interval_in_mills: Long = 60_000  # no effect
-    metric_logging_exporter_interval_in_mills: Long = 10_000  # no effect
+    metrics_grpc_exporter_target: Fixed[str] = ""
+    metrics_grpc_exporter_header: Fixed[str] = ""
+    metric_grpc_exporter_time_out_in_mills: Fixed[PositiveLong] = 3000
+    metric_grpc_exporter_interval_in_mills: Fixed[PositiveLong] = 60_000
+    metric_logging_exporter_interval_in_mills: Fixed[PositiveLong] = 10_000
     metrics_prom_exporter_port: Fixed[Port] = 5557
     metrics_prom_exporter_host: Fixed[str] = ""
     metrics_label: str = ""
-    metrics_in_delta: bool = False  # no effect
+    metrics_in_delta: Fixed[bool] = False
     channel_expired_timeout: PositiveLong = 120_000
     subscription_expired_timeout: Long = 600_000  # no effect
     estimate_accumulation: bool = True  # no effect
@@ -280,7 +264,7 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     use_pid_cold_ctr_strategy: bool = field(name="usePIDColdCtrStrategy", default=True)  # no effect
     cg_cold_read_threshold: Long = 3_145_728
     global_cold_read_threshold: Long = 104_857_600
-    fetch_namesrv_addr_interval: Long = 10_000  # no effect
+    fetch_namesrv_addr_interval: PositiveLong = 10_000
     pop_response_return_actual_retry_topic: bool = False
     enable_single_topic_register: bool = False
     enable_mixed_message_type: bool = False
@@ -353,10 +337,10 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
                 f"startAcceptSendRequestTimeStamp = {self.start_accept_send_request_time_stamp} is not in "
                 "milliseconds; give a time before the year 10000"
             )
-        for address in self.namesrv_addresses:
-            host, _, port = address.rpartition(":")
-            if not host.strip("[]:") or not 0 < (natural_int(port) or 0) < 65_536:
-                raise SettingsError(f"namesrvAddr has {address!r}; expected host:port, several divided by ;")
+        try:
+            parse_addresses(self.namesrv_addr or "")
+        except SettingsError as error:
+            raise SettingsError(f"namesrvAddr: {error}") from None
         if self.enable_slave_acting_master and not (
             self.broker_heartbeat_interval < self.broker_not_active_timeout_millis
         ):
@@ -377,7 +361,7 @@ class BrokerConfig(PortConfig, frozen=True, kw_only=True):
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
         """The name servers, in the order given."""
-        return tuple(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
+        return parse_addresses(self.namesrv_addr or "")
 
     @property
     def register_period_s(self) -> float:

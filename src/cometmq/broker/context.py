@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from cometmq.broker.cluster.addresses import announced
+from cometmq.broker.cluster.name_servers import NameServers
 from cometmq.broker.cluster.registration import Registration
 from cometmq.broker.groups.assignment import Assignment, RequestModes
 from cometmq.broker.groups.groups import Groups
@@ -96,10 +97,11 @@ class BrokerContext:
         clients = self.clients = Clients(settings, clock, groups, self.filters)
         self.broadcast_offsets = BroadcastOffsets(settings, clock, store, offsets, clients)
         self.slow_groups = SlowGroups(settings, store, topics, groups, offsets, clients)
-        self.assignment = Assignment(settings, clock, remoting, topics, clients)
+        name_servers = self.name_servers = NameServers(settings)
+        self.assignment = Assignment(settings, clock, remoting, topics, clients, name_servers)
         ha_host = settings.broker.broker_ip2.strip() or settings.broker.broker_ip1
         ha_address = announced(ha_host, settings.store.ha_listen_port)
-        self.registration = Registration(settings, self.address, ha_address, remoting, topics)
+        self.registration = Registration(settings, self.address, ha_address, remoting, topics, name_servers)
 
     def _build_services(self) -> None:
         """Services that work through topics of the broker."""

@@ -15,6 +15,7 @@ import msgspec
 
 from cometmq.broker import config as broker_config
 from cometmq.broker.config import BrokerConfig
+from cometmq.model import newer_settings
 from cometmq.model.settings import is_fixed
 from cometmq.namesrv import config as namesrv_config
 from cometmq.namesrv.config import NamesrvConfig
@@ -50,6 +51,15 @@ the nearest known key. A value of the wrong type, or out of its range, is an err
   are answered with code 16.
 """
 
+
+_NEWER_HEAD: Final = """
+## Brokers of RocketMQ 5.4 and 5.5
+
+Keys that these added. A start warns that they have no effect, or refuses them.
+
+| key | |
+| --- | --- |
+"""
 
 _RULES: Final = {
     rule.key: rule
@@ -128,6 +138,10 @@ def reference() -> str:
         for each in settings_of(struct):
             default = f"`{each.default}`" if each.default and each.default != _DERIVED else each.default
             parts.append(f"| `{each.key}` | {each.values} | {default} | {each.remark} |\n")
+    parts.append(_NEWER_HEAD)
+    for key, reason in sorted(newer_settings.REASONS.items()):
+        refused = "only false; other values are refused" if key in newer_settings.REFUSED else "no effect"
+        parts.append(f"| `{key}` | {refused}: {reason} |\n")
     return "".join(parts)
 
 

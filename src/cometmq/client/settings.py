@@ -2,28 +2,28 @@
 
 Rules kept here:
 - Settings are checked when they are made. The error names the value and what would work.
-- Name servers come from `namesrv`, else from the environment (`NAMESRV_ADDR`). Without either, a client is
-  refused with a sentence that says how to name one.
+- Name servers come from `namesrv`, else from `COMETMQ_NAMESRV` or `NAMESRV_ADDR` in the environment, else
+  from the address server at `namesrv_domain` or in the environment. Without any, a client is refused with a
+  sentence that says how to name one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypedDict, TypeVar
 
 import msgspec
 
+from cometmq.client.instance.name_servers import NameServerSource
 from cometmq.model.errors import SettingsError
-from cometmq.remoting.client import split_address
+from cometmq.remoting.name_server_addresses import address_server_url, listed_in, parse_addresses
 from cometmq.remoting.tls import ClientTls
 from cometmq.wire.frame.framing import JSON, ROCKETMQ
 
-NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
-_SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
 _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
 
 
@@ -33,8 +33,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of every client; producers and consumers add their own."""
 
-    namesrv: str = ""
-    """`host:port;host:port`; if empty, `NAMESRV_ADDR` of the environment."""
+    namesrv: str | Sequence[str] = ""
+    """`host:port;host:port`, or a list; if empty, `COMETMQ_NAMESRV` or `NAMESRV_ADDR` of the environment."""
+    namesrv_domain: str = ""
+    """`host:port` of an HTTP address server that lists the name servers, if none are given."""
+    namesrv_dns_lookup: bool = False
+    """Use every address that DNS has for the names in the list, and look them up every two minutes."""
     instance_name: str = DEFAULT_INSTANCE_NAME
     """Clients with the same name share their connections; the default is replaced by a unique name."""
     client_ip: str | None = None
@@ -55,8 +59,12 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     serialize_type: int = JSON
     """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
     use_heartbeat_v2: bool = False
+    vip_channel_enabled: bool = False
+    """Send to the broker's port for sends only, two below its own, which consumers do not keep busy."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.namesrv, str):  # so that settings compare, and show, as one text
+            msgspec.structs.force_setattr(self, "namesrv", ";".join(self.namesrv))
         check_at_least(self, 1, *(name for name in self.__struct_fields__ if name.endswith("_interval_ms")))
         check_at_least(self, 1, "call_timeout_ms")
         if (self.access_key is None) != (self.secret_key is None):
@@ -74,7 +82,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ClientOptions(TypedDict, total=False):
     """`ClientSettings` as keywords, for type checkers."""
 
-    namesrv: str
+    namesrv: str | Sequence[str]
+    namesrv_domain: str
+    namesrv_dns_lookup: bool
     instance_name: str
     client_ip: str | None
     unit_name: str | None
@@ -89,6 +99,7 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     serialize_type: int
     use_heartbeat_v2: bool
+    vip_channel_enabled: bool
 
 
 def check_at_least(settings: msgspec.Struct, least: int, *names: str) -> None:
@@ -121,20 +132,24 @@ def common_settings(settings: ClientSettings) -> ClientSettings:
     return ClientSettings(**{name: getattr(settings, name) for name in ClientSettings.__struct_fields__})
 
 
-def name_server_addresses(
-    settings: ClientSettings, environment: Mapping[str, str] | None = None
-) -> tuple[str, ...]:
-    """The name servers of a client, each `host:port`."""
-    text = settings.namesrv or (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "")
-    addresses = tuple(filter(None, (_SCHEME.sub("", each.strip()) for each in text.split(";"))))
-    if not addresses:
+def name_server_source(
+    settings: ClientSettings, environment: Mapping[str, str] = os.environ
+) -> NameServerSource:
+    """Where a client finds its name servers."""
+    listed = parse_addresses(settings.namesrv or listed_in(environment))
+    url = (
+        ""
+        if listed
+        else address_server_url(
+            settings.namesrv_domain, unit=settings.unit_name or "", environment=environment
+        )
+    )
+    if not listed and not url:
         raise SettingsError(
-            "no name server is known; pass namesrv='host:9876', or set NAMESRV_ADDR in the environment",
+            "no name server is known; pass namesrv='host:9876', or set COMETMQ_NAMESRV in the environment",
             code=NO_NAME_SERVER,
         )
-    for address in addresses:
-        split_address(address)
-    return tuple(dict.fromkeys(addresses))
+    return NameServerSource(listed, url, settings.namesrv_dns_lookup)
 
 
 NO_NAME_SERVER: Final = 10004
@@ -142,7 +157,7 @@ NO_NAME_SERVER: Final = 10004
 
 def namespace_of(settings: ClientSettings) -> str:
     """The namespace: the setting, or the one in the name server's endpoint."""
-    match = _INSTANCE_ENDPOINT.match(settings.namesrv.strip())
+    match = _INSTANCE_ENDPOINT.match(str(settings.namesrv).strip())
     return settings.namespace or (match.group(1) if match else "")
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args
 import msgspec
 
 from cometmq.model.errors import SettingsError
+from cometmq.model.newer_settings import no_effect
 from cometmq.model.peer_text import escaped
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -82,7 +83,8 @@ def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:
     for layer in layers:
         for key, text in layer.values.items():
             if key not in known:
-                warnings.append(_unknown(key, layer.name, known))
+                newer = no_effect(key, text, layer.name)
+                warnings.append(newer or _unknown(key, layer.name, known))
                 continue
             values[key] = convert(cls, key, text, layer.name)
             origins[key] = layer.name

@@ -7,7 +7,6 @@ from RocketMQ's address service over HTTP. Brokers may register here, too: local
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +19,14 @@ from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, Result, handles
+from cometmq.remoting.name_server_addresses import (
+    APACHE_DOMAIN,
+    DOMAIN_VARIABLE,
+    address_server_url,
+    fetch_addresses,
+    listed_in,
+    parse_addresses,
+)
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.route import encode_route
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -29,34 +36,18 @@ from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 log = logging.getLogger("cometmq.namesrv")
 
 _TIMEOUT_S: Final = 3.0
-_DEFAULT_DOMAIN: Final = "jmenv.tbsite.net"
-_MAX_LIST_BYTES: Final = 64 * 1024
 
 
 class ProductionAddresses:
     """Finds the name servers of the production environment."""
 
     def __init__(self, config: NamesrvConfig, configured: str | None, environment: Mapping[str, str]) -> None:
-        self._listed = configured or environment.get("NAMESRV_ADDR") or ""
-        domain = environment.get("COMETMQ_NAMESRV_DOMAIN", _DEFAULT_DOMAIN)
-        host = domain if ":" in domain else f"{domain}:8080"
-        group = environment.get("COMETMQ_NAMESRV_DOMAIN_SUBGROUP", "nsaddr")
-        self._url = f"http://{host}/rocketmq/{group}-{config.product_env_name}?nofix=1"
+        self._listed = configured or listed_in(environment)
+        domain = environment.get(DOMAIN_VARIABLE, APACHE_DOMAIN)
+        self._url = address_server_url(domain, unit=config.product_env_name, environment=environment)
 
-    async def find(self) -> list[str]:
-        text = self._listed or await asyncio.to_thread(self._fetch)
-        return [address.strip() for address in text.split(";") if address.strip()]
-
-    def _fetch(self) -> str:
-        import http.client  # both here: few name servers need them, and they take long to load
-        import urllib.request
-
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is in our own network
-        try:
-            with direct.open(self._url, timeout=_TIMEOUT_S) as answer:
-                return str(answer.read(_MAX_LIST_BYTES), "utf-8", "replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise CometError(f"{self._url} gave no name servers: {error}") from None
+    async def find(self) -> tuple[str, ...]:
+        return parse_addresses(self._listed) if self._listed else await fetch_addresses(self._url)
 
 
 class ClusterTestRouteHandlers(RouteHandlers):

@@ -31,6 +31,12 @@ MakeBroker = Callable[..., Broker]
         pytest.param(
             CometNamesrv, ApacheBroker, {"enableSingleTopicRegister": "true"}, id="apache-on-ours-single"
         ),
+        pytest.param(
+            ApacheNamesrv,
+            CometBroker,
+            {"enableSingleTopicRegister": "true", "compressedRegister": "true"},
+            id="ours-on-apache-compressed",
+        ),
         pytest.param(CometNamesrv, ApacheBroker, {}, id="apache-on-ours-changes"),
         pytest.param(
             CometNamesrv,

@@ -22,7 +22,6 @@ from cometmq.client.settings import ServiceState
 from cometmq.model.errors import (
     ClientError,
     CometError,
-    ConnectError,
     GroupTakenError,
     SendError,
     SettingsError,
@@ -66,12 +65,13 @@ def test_a_group_that_no_broker_takes_is_refused(group: str) -> None:
 
 
 async def test_without_a_name_server_a_producer_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    for variable in ("COMETMQ_NAMESRV", "NAMESRV_ADDR", "COMETMQ_NAMESRV_DOMAIN"):
+        monkeypatch.delenv(variable, raising=False)
     with pytest.raises(SettingsError, match="pass namesrv=") as caught:
         await Producer("g").start()
     assert caught.value.code == 10004
-    with pytest.raises(ConnectError, match="expected host:port"):
-        await Producer("g", namesrv="nonsense").start()
+    with pytest.raises(SettingsError, match="expected host:port"):
+        await Producer("g", namesrv="nonsense:port").start()
 
 
 async def test_the_environment_names_the_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:

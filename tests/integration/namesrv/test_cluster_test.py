@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from cometmq.namesrv.config import NamesrvSettings
+from tests.integration.address_server import address_server, ok
 from tests.integration.namesrv.namesrv_kit import (
     A1,
     A2,
@@ -106,39 +105,12 @@ async def test_a_production_that_cannot_be_reached_is_no_route(tmp_path: Path, a
         assert "topic: P1\n" in (answer.remark or "")
 
 
-# RocketMQ's address service.
+# RocketMQ's address server.
 
 
-class AddressService:
-    """Answers GET requests with one text, and remembers what was asked for."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.paths: list[str] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.paths.append(head.split()[1].decode())
-        writer.write(self.answer)
-        writer.close()
-        await writer.wait_closed()
-
-
-def ok(text: str) -> bytes:
-    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
-
-
-@asynccontextmanager
-async def address_service(answer: bytes) -> AsyncIterator[tuple[AddressService, str]]:
-    service = AddressService(answer)
-    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
-    async with server:
-        yield service, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-async def test_the_address_comes_from_the_address_service(tmp_path: Path, production: Visit) -> None:
+async def test_the_address_comes_from_the_address_server(tmp_path: Path, production: Visit) -> None:
     """N10: by the name of the production environment."""
-    async with address_service(ok(f"{production.address}\n")) as (service, domain):
+    async with address_server(ok(f"{production.address}\n")) as (service, domain):
         variables = {"COMETMQ_NAMESRV_DOMAIN": domain}
         async with running_namesrv(tmp_path / "a", environment=variables, cluster_test=True) as test:
             assert await test.addresses("P1") == {NAME: {"0": A1}}
@@ -155,9 +127,9 @@ async def test_the_address_comes_from_the_address_service(tmp_path: Path, produc
     [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"what?\r\n\r\n", ok(""), b""],
     ids=["not found", "no HTTP", "empty", "closed"],
 )
-async def test_an_address_service_that_fails_is_no_route(tmp_path: Path, answer: bytes) -> None:
+async def test_an_address_server_that_fails_is_no_route(tmp_path: Path, answer: bytes) -> None:
     """N10: the answer is the usual one."""
-    async with address_service(answer) as (service, domain):
+    async with address_server(answer) as (service, domain):
         variables = {"COMETMQ_NAMESRV_DOMAIN": domain}
         async with running_namesrv(tmp_path, environment=variables, cluster_test=True) as test:
             assert (await test.route("P1")).code == 17

@@ -11,7 +11,7 @@ from cometmq.client.settings import (
     ClientOptions,
     ClientSettings,
     common_settings,
-    name_server_addresses,
+    name_server_source,
     namespace_of,
 )
 from cometmq.model.errors import SettingsError
@@ -31,16 +31,43 @@ def test_the_keywords_are_the_settings(settings: type[ClientSettings], options: 
         (" a:1 ; b:2;;a:1", ("a:1", "b:2")),
         ("http://a:1;HTTPS://b:2", ("a:1", "b:2")),
         ("[::1]:9876", ("[::1]:9876",)),
+        ("a,b:2 c", ("a:9876", "b:2", "c:9876")),
+        ("http://a/", ("a:9876",)),
+        ("[::1];fe80::1", ("[::1]:9876", "[fe80::1]:9876")),
     ],
 )
 def test_name_servers_are_read_from_the_text(text: str, addresses: tuple[str, ...]) -> None:
-    assert name_server_addresses(ClientSettings(namesrv=text), {}) == addresses
-    assert name_server_addresses(ClientSettings(), {"NAMESRV_ADDR": text}) == addresses
+    assert name_server_source(ClientSettings(namesrv=text), {}).listed == addresses
+    assert name_server_source(ClientSettings(), {"NAMESRV_ADDR": text}).listed == addresses
+    assert (
+        name_server_source(ClientSettings(), {"NAMESRV_ADDR": "x", "COMETMQ_NAMESRV": text}).listed
+        == addresses
+    )
+    assert name_server_source(ClientSettings(namesrv=text.split(";")), {}).listed == addresses
+
+
+@pytest.mark.parametrize("wrong", ["host:0", "host:port", ":9876", "host:70000", "http://host/path", "a;b:x"])
+def test_what_is_no_address_is_refused_with_an_example(wrong: str) -> None:
+    with pytest.raises(SettingsError, match=r"expected host:port, e\.g\. 10\.0\.0\.1:9876"):
+        name_server_source(ClientSettings(namesrv=wrong), {})
+
+
+def test_an_address_server_is_asked_when_no_name_server_is_listed() -> None:
+    assert (
+        name_server_source(ClientSettings(namesrv_domain="ns.example"), {}).url
+        == "http://ns.example:8080/rocketmq/nsaddr"
+    )
+    environment = {"COMETMQ_NAMESRV_DOMAIN": "ns.example:80", "COMETMQ_NAMESRV_DOMAIN_SUBGROUP": "blue"}
+    source = name_server_source(ClientSettings(unit_name="live"), environment)
+    assert (source.url, source.is_fixed) == ("http://ns.example:80/rocketmq/blue-live?nofix=1", False)
+    assert name_server_source(ClientSettings(namesrv="a"), environment) == (("a:9876",), "", False)
+    with pytest.raises(SettingsError, match="set COMETMQ_NAMESRV"):
+        name_server_source(ClientSettings(), {})
 
 
 def test_the_setting_wins_over_the_environment() -> None:
     settings = ClientSettings(namesrv="a:1")
-    assert name_server_addresses(settings, {"NAMESRV_ADDR": "b:2"}) == ("a:1",)
+    assert name_server_source(settings, {"NAMESRV_ADDR": "b:2"}).listed == ("a:1",)
 
 
 def test_an_endpoint_of_an_instance_names_the_namespace() -> None:

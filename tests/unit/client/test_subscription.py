@@ -36,3 +36,25 @@ def test_sql_goes_to_the_broker_as_it_is() -> None:
 def test_an_expression_that_says_nothing_is_refused(expression: str | Sql) -> None:
     with pytest.raises(ClientError, match=r"names no tag|is empty"):
         subscription_of("orders", expression, 1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "right"),
+    [
+        ("a,b", "write 'a || b'"),
+        ("a && b", "write 'a || b'"),
+        ("a | b", "write 'a || b'"),
+        ("a;b ; c", r"write 'a \|\| b \|\| c'"),
+        ("amount > 5", r"write Sql\('amount > 5'\)"),
+        ("TAGS IN ('a','b')", r"write Sql\("),
+    ],
+)
+def test_other_separators_and_conditions_are_refused_with_the_right_form(expression: str, right: str) -> None:
+    with pytest.raises(ClientError, match=right.replace(" || ", r" \|\| ")):
+        subscription_of("orders", expression, 1)
+
+
+@pytest.mark.parametrize("wrong", [print, 7, None, ["a"]])
+def test_an_expression_is_no_listener_and_no_number(wrong: object) -> None:
+    with pytest.raises(ClientError, match="a listener is given as listener="):
+        subscription_of("orders", wrong, 1)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cometmq.broker.cluster.name_servers import NameServers
 from cometmq.broker.settings import Settings
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.errors import CometError, ConnectionLostError, HeaderError
@@ -36,7 +37,7 @@ from cometmq.model.route import QueueData
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from cometmq.remoting.client import CALL_TIMEOUT_S, RemotingClient
 from cometmq.wire.bodies.json_body import decode_answer
-from cometmq.wire.bodies.registration import encode_registration
+from cometmq.wire.bodies.registration import encode_compressed_registration, encode_registration
 from cometmq.wire.bodies.route import encode_topic_queues
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.frame.command import Command
@@ -67,6 +68,7 @@ class BrokerHeartbeats:
     _address: str
     _remoting: RemotingClient
     _topics: Topics
+    _name_servers: NameServers
     _register: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class BrokerHeartbeats:
         if not config.enable_slave_acting_master:
             return
         self._schedule()
-        for address in config.namesrv_addresses:
+        for address in self._name_servers.addresses:
             if address not in self._under_way:  # one that is slow gets the next one when it has answered
                 self._under_way[address] = asyncio.get_running_loop().create_task(self._send_one(address))
 
@@ -147,9 +149,16 @@ class Registration:
     """Tells name servers about one broker; belongs to the event loop."""
 
     def __init__(
-        self, settings: Settings, address: str, ha_address: str, remoting: RemotingClient, topics: Topics
+        self,
+        settings: Settings,
+        address: str,
+        ha_address: str,
+        remoting: RemotingClient,
+        topics: Topics,
+        name_servers: NameServers,
     ) -> None:
         self._settings = settings
+        self.name_servers = name_servers
         self._topics = topics
         self._remoting = remoting
         self._ha_address = ha_address
@@ -158,7 +167,7 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._regular: asyncio.TimerHandle | None = None
         self._is_running = False
-        self._heartbeats = BrokerHeartbeats(settings, address, remoting, topics, self.register)
+        self._heartbeats = BrokerHeartbeats(settings, address, remoting, topics, name_servers, self.register)
         self._announced = self._heartbeat_settings
         self.failures: dict[str, str] = {}
         """The name servers that did not take the last registration, each with the reason."""
@@ -168,6 +177,7 @@ class Registration:
         """Called once, as soon as one of the name servers knows this broker."""
         topics.on_change.append(self._topics_changed)
         settings.on_change.append(self._settings_changed)
+        name_servers.on_change.append(self.register)
 
     def start(self) -> None:
         """Register at once, and then every now and then."""
@@ -187,7 +197,7 @@ class Registration:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await asyncio.gather(*(self._unregister(each) for each in self._settings.broker.namesrv_addresses))
+        await asyncio.gather(*(self._unregister(each) for each in self.name_servers.addresses))
 
     def register(self) -> None:
         """Tell everything, soon."""
@@ -233,7 +243,7 @@ class Registration:
                 self._heartbeats.start()
 
     def _begin(self) -> None:
-        if self._is_running and self._task is None and self._settings.broker.namesrv_addresses:
+        if self._is_running and self._task is None and self.name_servers.addresses:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -241,7 +251,7 @@ class Registration:
             while self._everything or self._changed:
                 changed, everything = list(self._changed.values()), self._everything
                 self._changed, self._everything = {}, False
-                addresses = self._settings.broker.namesrv_addresses
+                addresses = self.name_servers.addresses
                 self._forget_others(addresses)
                 await asyncio.gather(
                     *(self._tell(address, None if everything else changed) for address in addresses)
@@ -323,7 +333,9 @@ class Registration:
 
     async def _register(self, address: str, topics: Sequence[TopicConfig]) -> None:
         config = self._settings.broker
-        body = encode_registration(self._announced_topics(topics), self._topics.data_version)
+        compressed = config.compressed_register
+        encode = encode_compressed_registration if compressed else encode_registration
+        body = encode(self._announced_topics(topics), self._topics.data_version)
         acting = config.enable_slave_acting_master
         answer = await self._remoting.call_ok(
             address,
@@ -333,6 +345,7 @@ class Registration:
                 ha_server_addr=self._ha_address,
                 heartbeat_timeout_millis=config.broker_not_active_timeout_millis if acting else None,
                 enable_acting_master=acting,
+                compressed=compressed,
                 body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
             ),
             body=body,

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from cometmq.broker.cluster.name_servers import NameServers
 from cometmq.broker.groups.online import Clients
 from cometmq.broker.saved_tables import TableFiles
 from cometmq.broker.settings import Settings
@@ -84,9 +85,16 @@ class Assignment:
     """Assigns queues; belongs to the event loop."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, remoting: RemotingClient, topics: Topics, clients: Clients
+        self,
+        settings: Settings,
+        clock: Clock,
+        remoting: RemotingClient,
+        topics: Topics,
+        clients: Clients,
+        name_servers: NameServers,
     ) -> None:
         self._settings = settings
+        self._name_servers = name_servers
         self._clients = clients
         self._clock = clock
         self._remoting = remoting
@@ -132,7 +140,7 @@ class Assignment:
 
     async def _ask(self, topic: str) -> Queues | None:
         """The queues of a topic on all brokers, sorted."""
-        for address in self._settings.broker.namesrv_addresses:
+        for address in self._name_servers.addresses:
             try:
                 answer = await self._remoting.call(
                     address,

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.monitor.metrics import LagMetrics, MessageTypeMetrics, TrafficMetrics
 from cometmq.ports.disk import used_percent
 from cometmq.remoting.metrics.counters import RemotingMetrics
 from cometmq.remoting.metrics.exporter import MetricsExporter
 from cometmq.remoting.metrics.families import Families, one
+from cometmq.remoting.metrics.push import LogSink, OtlpSink, Sink
 from cometmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -73,14 +75,37 @@ def running(ports: Iterable[RemotingMetrics]) -> dict[str, int]:
     return counts
 
 
+def _sink(config: BrokerConfig) -> tuple[Sink | None, float]:
+    """Where the metrics are pushed to, and how often; None where they are scraped."""
+    if config.metrics_exporter_type == "LOG":
+        return LogSink(), config.metric_logging_exporter_interval_in_mills / 1000
+    if config.metrics_exporter_type == "OTLP_GRPC":
+        sink = OtlpSink(
+            config.metrics_grpc_exporter_target,
+            config.metrics_grpc_exporter_header,
+            config.metric_grpc_exporter_time_out_in_mills / 1000,
+            in_delta=config.metrics_in_delta,
+        )
+        return sink, config.metric_grpc_exporter_interval_in_mills / 1000
+    return None, 0.0
+
+
 class BrokerExporter(MetricsExporter):
     """Serves `/metrics`, `/health` and `/ready` for one broker."""
 
     setting = "metricsPromExporterPort"
     host_setting = "metricsPromExporterHost"
 
-    def __init__(self, context: BrokerContext, *metrics: RemotingMetrics, host: str, port: int) -> None:
-        super().__init__(*metrics, host=host, port=port)
+    def __init__(self, context: BrokerContext, *metrics: RemotingMetrics) -> None:
+        config = context.settings.broker
+        sink, interval_s = _sink(config)
+        super().__init__(
+            *metrics,
+            host=config.metrics_prom_exporter_host or config.bind_address,
+            port=config.metrics_prom_exporter_port,
+            sink=sink,
+            interval_s=interval_s,
+        )
         self._context = context
         lag = LagMetrics(context.clock, context.store, context.topics, context.offsets)
         self._parts = (TrafficMetrics(context), lag, MessageTypeMetrics(context))
@@ -92,7 +117,7 @@ class BrokerExporter(MetricsExporter):
         context = self._context
         if not self.is_serving:
             return "the store is being recovered, or the broker is about to stop"
-        addresses = context.settings.broker.namesrv_addresses
+        addresses = context.name_servers.addresses
         if addresses and not context.registration.registered:
             return f"registered with none of its name servers: {', '.join(addresses)}"
         troubles = [trouble.name or str(trouble.value) for trouble in context.store.flags.troubles]

@@ -19,6 +19,7 @@ import typer
 
 from cometmq.cli.common.output import UsageError, note
 from cometmq.model.errors import RemotingError
+from cometmq.remoting.name_server_addresses import listed_in
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VARIABLES: Final = ("COMETMQ_NAMESRV", "NAMESRV_ADDR")
 
 Namesrv = Annotated[
     str,
@@ -61,7 +61,7 @@ class Link(NamedTuple):
     def options(self, environment: Mapping[str, str] | None = None) -> ClientOptions:
         """The options of a client."""
         found = os.environ if environment is None else environment
-        namesrv = self.namesrv or next((found[name] for name in VARIABLES if found.get(name)), "")
+        namesrv = self.namesrv or listed_in(found)
         if not namesrv.strip(" ;"):
             raise UsageError("no name server is known; say -n host:9876, or set COMETMQ_NAMESRV")
         options: ClientOptions = {

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 
 from cometmq.cli.commands import help_texts, options_of
-from cometmq.cli.common.connect import VARIABLES, AsJson, Namesrv
+from cometmq.cli.common.connect import AsJson, Namesrv
 from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say, status_line
 from cometmq.cli.common.times import parse_time
 from cometmq.cli.servers.settings import pairs_of
 from cometmq.model.errors import SettingsError
+from cometmq.remoting.name_server_addresses import listed_in
 
 if TYPE_CHECKING:
     import msgspec
@@ -89,8 +90,7 @@ class Run(NamedTuple):
         if self.namesrv:
             given["namesrvAddr"] = self.namesrv
         first: dict[str, object] = {name: _secrets(found) for name in ("source", "sink") if name in known}
-        address = next((found[name] for name in VARIABLES if found.get(name)), None)
-        if "namesrvAddr" in known and address is not None:
+        if "namesrvAddr" in known and (address := listed_in(found)):
             first["namesrvAddr"] = address
         layers = [first, definition, given]
         if "namesrvAddr" in known and not any(layer.get("namesrvAddr") for layer in layers):

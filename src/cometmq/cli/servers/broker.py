@@ -102,12 +102,12 @@ def say_started(broker: Broker, *, as_json: bool) -> None:
 def unregistered_text(broker: Broker) -> str | None:
     """The reason why clients cannot find this broker; None if they can, or need no name server."""
     config, registration = broker.context.settings.broker, broker.context.registration
-    if not config.namesrv_addresses or registration.registered:
+    servers = broker.context.name_servers
+    if registration.registered or not (servers.addresses or servers.are_looked_up):
         return None
     reasons = [
-        f"{address} ({registration.failures.get(address, 'no answer yet')})"
-        for address in config.namesrv_addresses
-    ]
+        f"{address} ({registration.failures.get(address, 'no answer yet')})" for address in servers.addresses
+    ] or [servers.failure or "none was found yet"]
     return (
         f"The broker[{config.broker_name}, {broker.address}] runs, but no client finds it: it is registered "
         f"with none of its name servers: {', '.join(reasons)}. It goes on trying; start them, or set "

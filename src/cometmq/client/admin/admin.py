@@ -132,7 +132,10 @@ class Admin(AsyncClient):
     async def start(self) -> None:
         """Make the client ready; connections are opened when they are needed."""
         if self._running is None:
-            self._running = ClientInstance(client_id(self.settings), self.settings)
+            instance = ClientInstance(client_id(self.settings), self.settings)
+            if not instance.name_servers.addresses:
+                await instance.name_servers.look_up()
+            self._running = instance
 
     async def stop(self) -> None:
         """Close all connections; a second call does nothing."""

@@ -178,24 +178,6 @@ class BlockingClient(Generic[C_co]):
         return self._background
 
 
-class BlockingGroupClient(BlockingClient[G_co]):
-    """A blocking producer or consumer."""
-
-    @property
-    def group(self) -> str:
-        """The name of the group as brokers know it."""
-        return self.aio.group
-
-    @property
-    def client_id(self) -> str:
-        """The id of the running client."""
-        return self.aio.client_id
-
-    @property
-    def state(self) -> ServiceState:
-        return self.aio.state
-
-
 def blocking(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingClient[C], P], T]:
@@ -223,3 +205,28 @@ def on_loop(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Bloc
         return self._run(work())
 
     return call
+
+
+class BlockingGroupClient(BlockingClient[G_co]):
+    """A blocking producer or consumer."""
+
+    @property
+    def group(self) -> str:
+        """The name of the group as brokers know it."""
+        return self.aio.group
+
+    @property
+    def client_id(self) -> str:
+        """The id of the running client."""
+        return self.aio.client_id
+
+    @property
+    def state(self) -> ServiceState:
+        return self.aio.state
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers in use."""
+        return self.aio.name_servers
+
+    update_name_servers = on_loop(GroupClient.update_name_servers)

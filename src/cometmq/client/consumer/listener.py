@@ -144,16 +144,25 @@ def _failure(
     return Outcome(ConsumeResult.RECONSUME_LATER, context, f"{type(error).__name__}: {error}")
 
 
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def _takes_two(function: ListenerFunction) -> bool:
     try:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # a C function without a signature
         return False
-    needed = [
-        each
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty
+    parameters = signature.parameters.values()
+    positional = [
+        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
     ]
-    if len(needed) > 2:
-        raise ClientError("a listener takes the message, and the context if it wants it; this one takes more")
+    needed = [each for each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
+    takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    if len(needed) > 2 or not set(needed) <= set(positional) or not (positional or takes_any):
+        name = getattr(function, "__qualname__", repr(function))
+        raise ClientError(
+            f"a listener takes the message, and the context if it wants it; {name}{signature} takes "
+            f"{'nothing' if not positional else 'something else'}"
+        )
     return len(needed) == 2

@@ -119,6 +119,8 @@ class PullLoops:
                 log.exception("pulling %s at %d failed", pq.queue, offset)
                 await asyncio.sleep(plan.error_pause_s)
                 continue
+            if self._instance.troubles:
+                self._instance.troubles.over_at("pulling from", pq.queue)
             if next_offset is None:
                 return
             offset = next_offset
@@ -145,7 +147,7 @@ class PullLoops:
         """The pause after an error, if it is not the usual one."""
         if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BUSY_PAUSE_S
-        log.warning("pulling %s failed: %s", pq.queue, error)
+        self._instance.troubles.met_at("pulling from", pq.queue, error)
         if error.code in _UNKNOWN_SUBSCRIPTION:  # the broker was restarted, or does not know this client yet
             self._instance.spawn(self._instance.heartbeats.send_to_all())
         return None

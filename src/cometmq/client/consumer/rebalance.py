@@ -76,16 +76,32 @@ class Rebalancer:
     async def rebalance(self) -> bool:
         """Allocate the queues of every topic; True if all is settled."""
         settled = True
+        troubles = self._instance.troubles
         for topic in list(self._topics()):
             try:
                 settled &= await self._settle(topic)
+                self._say_whether_it_exists(topic)
             except CometError as error:
-                log.warning("the queues of topic %s stay as they are: %s", topic, error)
+                troubles.met("rebalance", f"queues stay as they are, e.g. those of topic {topic}: {error}")
                 settled = False
             except Exception:
                 log.exception("rebalancing topic %s failed", topic)
                 settled = False
+        if settled and troubles:
+            troubles.over("rebalance", "queues are shared out again")
         return settled
+
+    def _say_whether_it_exists(self, topic: str) -> None:
+        """Say that a topic does not exist, and when it does."""
+        if topic.startswith(RETRY_PREFIX):
+            return
+        troubles, what = self._instance.troubles, f"topic {topic}"
+        if not self._instance.routes.subscribe_queues(topic):
+            troubles.met(
+                what, f"topic {topic} does not exist yet, or cannot be read; group {self._group} waits for it"
+            )
+        elif troubles:
+            troubles.over(what, f"topic {topic} is there now")
 
     async def leave(self, topic: str) -> None:
         """Give away the queues of an unsubscribed topic."""

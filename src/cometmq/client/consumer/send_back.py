@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.instance.routes import vip_address
 from cometmq.client.names import wrap_topic
 from cometmq.model import message_properties as names
 from cometmq.model.errors import CometError, RouteNotFoundError
@@ -58,6 +59,8 @@ class SendBack:
     async def send_back(self, message: StoredMessage, queue: MessageQueue, delay_level: int) -> None:
         """Ask the broker of the queue to deliver the message again; raises if it refuses."""
         address, _ = await self._calls.address_of(queue)
+        if self._settings.vip_channel_enabled:
+            address = vip_address(address)
         header = ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
             group=self._group,

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from cometmq.client.consumer.allocation import AllocationStrategy, Averagely
 from cometmq.client.settings import ClientOptions, ClientSettings, check_at_least, check_at_most
 from cometmq.model.errors import SettingsError
@@ -35,7 +37,7 @@ class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
 
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group starts in a queue for which it has no offset."""
+    """Where a group starts in a queue for which it has no offset; also `"earliest"` or `"latest"`."""
     consume_timestamp_ms: int | None = None
     """The start time for `CONSUME_FROM_TIMESTAMP`; None is half an hour before the consumer starts."""
     strategy: AllocationStrategy = Averagely()
@@ -64,8 +66,8 @@ class ConsumerSettings(ClientSettings, frozen=True, kw_only=True):
             self, 0, "min_rebalance_interval_ms", "pull_delay_when_exception_ms", "stop_timeout_ms"
         )
         check_at_least(self, UNLIMITED, "max_reconsume_times")
-        _check_choice(self, "message_model", MessageModel)
-        _check_choice(self, "consume_from_where", ConsumeFromWhere)
+        _choose(self, "message_model", MessageModel)
+        _choose(self, "consume_from_where", ConsumeFromWhere)
 
     @property
     def broadcasting(self) -> bool:
@@ -134,17 +136,25 @@ class PullSettings(ConsumerSettings, frozen=True, kw_only=True):
             )
 
 
-def _check_choice(settings: ConsumerSettings, name: str, enum: type[MessageModel | ConsumeFromWhere]) -> None:
-    if not isinstance(getattr(settings, name), enum):
-        choices = ", ".join(enum.__members__)
-        raise SettingsError(f"{name} is {getattr(settings, name)!r}; it has to be one of {choices}")
+def _choose(settings: ConsumerSettings, name: str, enum: type[MessageModel | ConsumeFromWhere]) -> None:
+    """Replace the text of a choice, in any case, by the choice."""
+    given = getattr(settings, name)
+    if isinstance(given, enum):
+        return
+    others = {"EARLIEST": "CONSUME_FROM_FIRST_OFFSET", "LATEST": "CONSUME_FROM_LAST_OFFSET"}
+    text = str(given).upper()
+    chosen = enum.__members__.get(others.get(text, text))
+    if chosen is None or not isinstance(given, str):
+        known = [*enum.__members__, *(("earliest", "latest") if enum is ConsumeFromWhere else ())]
+        raise SettingsError(f"{name} is {given!r}; it has to be one of {', '.join(known)}")
+    msgspec.structs.force_setattr(settings, name, chosen)
 
 
 class ConsumerOptions(ClientOptions, total=False):
     """`ConsumerSettings` as keywords."""
 
-    message_model: MessageModel
-    consume_from_where: ConsumeFromWhere
+    message_model: MessageModel | str
+    consume_from_where: ConsumeFromWhere | str
     consume_timestamp_ms: int | None
     strategy: AllocationStrategy
     pull_threshold_for_queue: int

@@ -8,13 +8,15 @@ Rules kept here:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Final, Self
 
 from cometmq.client.instance.instance import ClientInstance, ForkGuard
 from cometmq.client.instance.members import MemberKind
 from cometmq.client.names import check_group, wrap_group
 from cometmq.client.settings import ClientSettings, ServiceState, namespace_of
-from cometmq.model.errors import StateError
+from cometmq.model.errors import SettingsError, StateError
+from cometmq.remoting.name_server_addresses import parse_addresses
 
 _RUNNING: Final = ServiceState.RUNNING  # every send looks at it, and an attribute of an enum costs more
 
@@ -60,6 +62,18 @@ class GroupClient(AsyncClient):
     def client_id(self) -> str:
         """The id of the running client."""
         return self._running_instance().client_id
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers in use."""
+        return self._running_instance().name_servers.addresses
+
+    def update_name_servers(self, namesrv: str | Sequence[str]) -> None:
+        """Use these name servers from now on; so do other clients with this client id."""
+        addresses = parse_addresses(namesrv)
+        if not addresses:
+            raise SettingsError("no name server is given; pass 'host:9876', or a list of them")
+        self._running_instance().name_servers.use(addresses)
 
     def _begin_start(self) -> None:
         self._fork_guard.check()

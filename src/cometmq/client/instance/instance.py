@@ -24,8 +24,9 @@ from cometmq.client.instance.members import ConsumerMember, GroupMember, MemberK
 from cometmq.client.instance.name_servers import NameServers
 from cometmq.client.instance.routes import Routes
 from cometmq.client.instance.signing import RequestSigner
+from cometmq.client.instance.troubles import Troubles
 from cometmq.client.producer.request_reply import PendingReplies
-from cometmq.client.settings import ClientSettings, common_settings, name_server_addresses
+from cometmq.client.settings import ClientSettings, common_settings, name_server_source
 from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.remoting.client import RemotingClient
@@ -42,6 +43,9 @@ _FORKED: Final = (
 )
 
 
+_FIRST_LOOK_UP_S: Final = 10.0
+_LOOK_UP_S: Final = 120.0
+"""How often name servers are looked up, where they are not listed."""
 _FIRST_HEARTBEAT_S: Final = 1.0
 _HURRY_PERIOD_S: Final = 1.0
 
@@ -108,7 +112,8 @@ class ClientInstance:
             serialize_type=settings.serialize_type,
         )
         self.remoting.on_closed.append(lambda gone: self.heartbeats.connection_lost(gone.remote_address))
-        self.name_servers = NameServers(name_server_addresses(settings), self.remoting)
+        self.troubles = Troubles()
+        self.name_servers = NameServers(name_server_source(settings), self.remoting, self.troubles)
         self.routes = Routes(self.name_servers, self._route_changed, timeout_s=settings.call_timeout_s)
         self.heartbeats = Heartbeats(
             id_,
@@ -128,6 +133,8 @@ class ClientInstance:
 
     async def start(self) -> None:
         """Start refreshing routes and sending heartbeats; a second call does nothing."""
+        if not self.name_servers.addresses:
+            await self.name_servers.look_up()
         if not self._running:
             self._running = True
             settings = self.settings
@@ -136,6 +143,8 @@ class ClientInstance:
             self.spawn(self._repeat(self.refresh_routes, poll_s, poll_s))
             first_s = min(_FIRST_HEARTBEAT_S, heartbeat_s)
             self.spawn(self._repeat(self.heartbeats.send_to_all, first_s, heartbeat_s))
+            if not self.name_servers.source.is_fixed:
+                self.spawn(self._repeat(self.name_servers.look_up, _FIRST_LOOK_UP_S, _LOOK_UP_S))
 
     async def stop(self) -> None:
         """Stop all timers and close all connections."""
@@ -230,7 +239,10 @@ class ClientInstance:
             try:
                 await self.routes.refresh(topic)
             except CometError as error:
-                log.warning("the route of topic %s was not refreshed: %s", topic, error)
+                self.troubles.met("routes", f"routes are not refreshed: {error}")
+                return  # the others would fail alike
+        if self.troubles:
+            self.troubles.over("routes", "routes are refreshed again")
 
     def refresh_soon(self) -> None:
         """Refresh routes ahead of time, because something did not respond; at most once a second."""

@@ -27,6 +27,7 @@ from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, QueueData, TopicRoute
 from cometmq.model.topic import MAX_QUEUES, PERM_READ, PERM_WRITE, TopicQueueMappingInfo
+from cometmq.remoting.client import split_address
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.codes import RequestCode, ResponseCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
@@ -41,6 +42,12 @@ MAX_TOPICS: Final = 100_000
 
 def logical_broker_name(scope: str | None) -> str:
     return LOGICAL_BROKER_PREFIX + (scope or _GLOBAL_SCOPE)
+
+
+def vip_address(address: str) -> str:
+    """The address of the same broker for sends only."""
+    host, port = split_address(address)
+    return f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}"
 
 
 def static_queues(topic: str, route: TopicRoute) -> dict[MessageQueue, str] | None:

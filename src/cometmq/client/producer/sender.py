@@ -5,17 +5,21 @@ Rules kept here:
 - A failed attempt is retried on another broker if it may work there: the broker cannot be reached, does not
   answer, or answers with one of `retry_response_codes`. A send to a chosen queue has one attempt, because
   another queue would break the order.
+- An attempt of which nothing left this process is not counted: while no broker can be reached, sends try
+  again with growing pauses until their time is over.
 - The error of a send lists every attempt, and says whether any of them may have stored the message.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cometmq.client.instance.routes import vip_address
 from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
 from cometmq.client.producer.send_request import SendRequest
@@ -24,6 +28,7 @@ from cometmq.model.errors import (
     CallTimeoutError,
     CometError,
     ConnectError,
+    ConnectionLostError,
     HeaderError,
     RemotingError,
     ResponseError,
@@ -44,6 +49,9 @@ CONNECT_FAILED: Final = 10001
 ANSWER_TIMEOUT: Final = 10002
 BROKER_UNKNOWN: Final = 10003
 """Codes of Java's client for failures without a response."""
+_PAUSES_S: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.5)
+"""Before the next attempt to reach a broker; at first another one is tried at once."""
+_MOST_FAILURES: Final = 16
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 _FALSE: Final = "false"
 
@@ -108,6 +116,7 @@ class Sender:
         self._settings = settings
         self._tries = 1 + settings.retry_times
         self._faults = faults
+        self._vip = settings.vip_channel_enabled
         self._beginning = {
             "a": group,
             "c": settings.create_topic_key,
@@ -141,11 +150,13 @@ class Sender:
     ) -> SendReceipt:
         """Send to the chosen queue, or first to `first`, or round-robin."""
         failures: list[CometError] = []
+        count = unsent = 0
         last_failed: str | None = None
-        tries = 1 if chosen is not None else self._tries
-        for left in range(tries, 0, -1):
+        left = 1 if chosen is not None else self._tries
+        while left > 0:
             queue = chosen or first or topic.choose(last_failed, self._faults)
             first = None
+            count += 1
             begun = self._loop.time()
             try:
                 broker_name, address = self.locate(queue)
@@ -161,10 +172,15 @@ class Sender:
                 if self._faults is not None:
                     reachable = not self._settings.start_detector_enable
                     self._faults.failed(queue.broker_name, reachable=reachable)
-                failures.append(error)
+                _note(failures, error)
                 self._instance.refresh_soon()  # the broker may have moved
                 if not deadline > self._loop.time():
                     break
+                if _never_left(error):  # it costs no attempt
+                    left_s = deadline - self._loop.time()
+                    await asyncio.sleep(min(_PAUSES_S[min(unsent, len(_PAUSES_S) - 1)], left_s))
+                    unsent += 1
+                    left += 1
             except ResponseError as error:
                 if self._faults is not None:
                     self._faults.failed(queue.broker_name, reachable=False)
@@ -176,7 +192,8 @@ class Sender:
                 failures.append(error)
                 break
             last_failed = queue.broker_name
-        raise self._failure(topic.topic, failures)
+            left -= 1
+        raise self._failure(topic.topic, failures, count)
 
     def _time_for_try(self, left_s: float, tries: int) -> float:
         """The timeout of the next attempt, with this many left."""
@@ -225,17 +242,17 @@ class Sender:
         address = routes.master_of(broker_name)
         if address is None:
             raise ConnectError(f"broker {broker_name} has no master now", code=BROKER_UNKNOWN)
-        return broker_name, address
+        return broker_name, vip_address(address) if self._vip else address
 
     def address_of(self, queue: MessageQueue) -> str:
         """The address of the broker that has a queue, as far as known."""
         routes = self._instance.routes
         return routes.master_of(routes.broker_of(queue)) or ""
 
-    def _failure(self, topic: str, failures: list[CometError]) -> SendError:
+    def _failure(self, topic: str, failures: list[CometError], count: int) -> SendError:
         """One error for all attempts."""
         last = failures[-1]
-        tries = "" if len(failures) == 1 else f" in {len(failures)} tries"
+        tries = "" if count == 1 else f" in {count} tries"
         error = SendError(
             f"a message to topic {topic} was not sent{tries}: {last.message}", code=_code_of(last)
         )
@@ -244,6 +261,18 @@ class Sender:
         error.maybe_applied = any(failure.maybe_applied for failure in failures)
         error.__cause__ = last
         return error
+
+
+def _never_left(error: RemotingError) -> bool:
+    """Whether the broker could not be reached, so that the message may be sent again without a duplicate."""
+    return isinstance(error, ConnectError | ConnectionLostError) and not error.maybe_applied
+
+
+def _note(failures: list[CometError], error: CometError) -> None:
+    """Keep the first failures and the last ones."""
+    if len(failures) >= _MOST_FAILURES:
+        del failures[_MOST_FAILURES // 2]
+    failures.append(error)
 
 
 def _code_of(failure: CometError) -> int:

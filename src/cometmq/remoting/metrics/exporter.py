@@ -1,4 +1,4 @@
-"""The Prometheus exporter of a server: `/metrics`, `/health` and `/ready` over HTTP.
+"""The metrics exporter of a server: `/metrics`, `/health` and `/ready` over HTTP, or pushes.
 
 Rules kept here:
 - A scrape runs on a thread of its own, copies each table before it walks it, and rests after every few
@@ -25,6 +25,7 @@ from cometmq.remoting.metrics.counters import (
 )
 from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, ranges_of
 from cometmq.remoting.metrics.loop_probe import LoopProbe
+from cometmq.remoting.metrics.push import MetricsPusher, Sink
 from cometmq.remoting.open_ports import warn_if_open
 from cometmq.wire.codes import RequestCode, ResponseCode
 
@@ -41,14 +42,25 @@ _BOUNDS_MS: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
 
 
 class MetricsExporter:
-    """Serves `/metrics`, `/health` and `/ready` for one server; `metrics` are those of its ports."""
+    """Serves `/metrics`, `/health` and `/ready` for one server, or pushes its metrics at an interval.
+
+    `metrics` are those of its ports.
+    """
 
     setting = "metricsPort"
     """The key of the port in the settings."""
     host_setting = "bindAddress"
 
-    def __init__(self, *metrics: RemotingMetrics, host: str, port: int) -> None:
+    def __init__(
+        self,
+        *metrics: RemotingMetrics,
+        host: str,
+        port: int,
+        sink: Sink | None = None,
+        interval_s: float = 0.0,
+    ) -> None:
         self._metrics = metrics
+        self._pusher = None if sink is None else MetricsPusher(_Scrape(self).collect, sink, interval_s)
         self._server: StatusServer | None = None
         self._host = host
         self.probe = LoopProbe()
@@ -58,8 +70,11 @@ class MetricsExporter:
         """Whether the ports of the server are open; set by the server."""
 
     async def start(self) -> None:
-        """Listen; raises `CometError` if the port cannot be had."""
+        """Listen, or begin to push; raises `CometError` if the port cannot be had."""
         self.probe.start()
+        if self._pusher is not None:
+            self._pusher.start()
+            return
         await asyncio.to_thread(self._listen)
         log.info("metrics, health and readiness on http://%s:%d", self._host, self.port)
         what = "metrics with the names of topics and groups can be read"
@@ -87,6 +102,8 @@ class MetricsExporter:
 
     async def stop(self) -> None:
         """Serve no more; nothing happens if it was never started."""
+        if self._pusher is not None:
+            await self._pusher.stop()
         self.is_serving = False
         self.probe.stop()
         server, self._server = self._server, None

@@ -9,7 +9,7 @@ decompressed size is limited.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import Final
 
@@ -166,3 +166,21 @@ def encode_registration(
             },
         }
     )
+
+
+def encode_compressed_registration(topics: Collection[TopicConfig], data_version: DataVersion) -> bytes:
+    """The compressed form; it has name, queues, permission, filter type and attributes of each topic."""
+    parts = [_item(msgspec.json.encode(data_version)), _INT32.pack(len(topics))]
+    parts.extend(_item(_topic_as_text(topic)) for topic in topics)
+    parts += [_item(b"[]"), _INT32.pack(0)]  # neither filter servers nor queue mappings
+    return zlib.compress(b"".join(parts), 9)
+
+
+def _item(data: bytes) -> bytes:
+    return _INT32.pack(len(data)) + data
+
+
+def _topic_as_text(topic: TopicConfig) -> bytes:
+    numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm}"
+    attributes = msgspec.json.encode(topic.attributes or {}).decode()
+    return f"{topic.topic_name} {numbers} {topic.topic_filter_type} {attributes}".encode()

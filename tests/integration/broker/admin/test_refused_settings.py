@@ -43,10 +43,6 @@ REFUSED = [
     ("enableControllerMode", "true"),
     ("enableDLegerCommitLog", "true"),
     ("rocksdbCQDoubleWriteEnable", "true"),
-    ("fetchNameSrvAddrByDnsLookup", "true"),
-    ("fetchNamesrvAddrByAddressServer", "true"),
-    ("metricsExporterType", "OTLP_GRPC"),
-    ("metricsExporterType", "LOG"),
 ]
 OUT_OF_RANGE = [
     ("storeType", "defaultRocksDB"),

@@ -174,6 +174,20 @@ async def test_large_tables_can_be_told_in_parts(tmp_path: Path) -> None:
         assert perm_of(server, "rmq_sys_wheel_timer") == 6
 
 
+async def test_a_registration_can_be_compressed(tmp_path: Path) -> None:
+    """B1: compressedRegister; the name server gets the same queues."""
+    async with both(tmp_path, compressedRegister="true") as (server, embedded):
+        plain = embedded.broker.context.topics.table
+        known = {
+            name: (queues.read_queue_nums, queues.write_queue_nums, queues.perm)
+            for name, by_broker in server.state.tables.topics.items()
+            for queues in by_broker.values()
+        }
+        assert known == {
+            name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm) for name, topic in plain.items()
+        }
+
+
 # Starting and stopping
 
 

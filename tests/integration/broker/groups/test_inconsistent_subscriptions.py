@@ -47,7 +47,7 @@ async def test_a_difference_is_logged_counted_and_shown(
         assert f"consumer group {GROUP}" in said[0]
         assert await remarks(first) == {DIFFERENCE}
         assert visit.context.clients.inconsistent_groups == [GROUP]
-        exporter = BrokerExporter(visit.context, visit.broker.server.metrics, host="127.0.0.1", port=0)
+        exporter = BrokerExporter(visit.context, visit.broker.server.metrics)
         samples = {each.name: each for metric in exporter.collect() for each in metric.samples}
         assert samples["cometmq_inconsistent_consumer_group"].labels["consumer_group"] == GROUP
         assert samples["cometmq_inconsistent_subscriptions_total"].value == 1

@@ -19,7 +19,7 @@ STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 
 def scrape(kit: BrokerKit) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """All samples by name and labels."""
-    exporter = BrokerExporter(kit.broker.context, kit.broker.server.metrics, host="127.0.0.1", port=0)
+    exporter = BrokerExporter(kit.broker.context, kit.broker.server.metrics)
     return {
         (each.name, frozenset(each.labels.items())): each.value
         for metric in exporter.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,5 +96,26 @@ async def test_a_coroutine_function_that_raises_fails_the_message() -> None:
 def test_what_is_no_listener_is_refused_when_it_is_registered() -> None:
     with pytest.raises(ClientError, match="has to be a function"):
         Listener("print", batch=False)  # type: ignore[arg-type]
-    with pytest.raises(ClientError, match="this one takes more"):
+    with pytest.raises(ClientError, match="takes something else"):
         Listener(lambda a, b, c: None, batch=False)
+
+
+def _none() -> None: ...
+
+
+def _three(a: object, b: object, c: object) -> None: ...
+
+
+def _keyword(message: object, *, sink: object) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_none, _three, _keyword, lambda: None])
+def test_a_listener_that_cannot_be_called_is_refused_at_once(function: Callable[..., object]) -> None:
+    """C1: not when the first message comes."""
+    with pytest.raises(ClientError, match="a listener takes the message, and the context"):
+        Listener(function, batch=False)
+
+
+@pytest.mark.parametrize("function", [lambda *rest: None, lambda m, **more: None, lambda m, c, d=1: None])
+def test_a_listener_may_take_more_than_it_gets(function: Callable[..., object]) -> None:
+    assert Listener(function, batch=False).function is function

@@ -10,6 +10,7 @@ from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.rebalance import Rebalancer
 from cometmq.client.consumer.settings import PushSettings
 from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.instance.troubles import Troubles
 from cometmq.model.queue import MessageQueue
 
 TOPIC = "orders"
@@ -27,7 +28,7 @@ class Group:
         self.applied.set()
         routes = SimpleNamespace(of=self._route_of, subscribe_queues=lambda _: QUEUES)
         self.rebalancer = Rebalancer(
-            cast(ClientInstance, SimpleNamespace(routes=routes, client_id="me")),
+            cast(ClientInstance, SimpleNamespace(routes=routes, client_id="me", troubles=Troubles())),
             cast(BrokerCalls, SimpleNamespace(consumer_ids=self._consumer_ids)),
             "billing",
             PushSettings(),

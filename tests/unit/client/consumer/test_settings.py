@@ -55,3 +55,16 @@ def test_the_folder_of_local_offsets_can_be_set_for_all(monkeypatch: pytest.Monk
     assert default_offset_folder() == Path.home() / ".rocketmq_offsets"
     monkeypatch.setenv("COMETMQ_LOCAL_OFFSET_STORE_DIR", "/var/offsets")
     assert default_offset_folder() == Path("/var/offsets")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("earliest", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        ("Latest", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
+        ("consume_from_timestamp", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP),
+    ],
+)
+def test_choices_may_be_texts(text: str, where: ConsumeFromWhere) -> None:
+    settings = PushSettings(consume_from_where=text, message_model="broadcasting")  # type: ignore[arg-type]
+    assert (settings.consume_from_where, settings.message_model) == (where, MessageModel.BROADCASTING)

@@ -99,6 +99,8 @@ class PopLoops:
             try:
                 pause_s = await self._pop(pq, attempt_id)
                 attempt_id = self._new_attempt()
+                if self._instance.troubles:
+                    self._instance.troubles.over_at("popping from", pq.queue)
             except CometError as error:
                 pause_s = self._pause_after(pq, error)
             except Exception:
@@ -113,7 +115,7 @@ class PopLoops:
     def _pause_after(self, pq: PopQueue, error: CometError) -> float:
         if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BUSY_PAUSE_S
-        log.warning("popping %s failed: %s", pq.queue, error)
+        self._instance.troubles.met_at("popping from", pq.queue, error)
         return self._error_pause_s
 
     async def _pop(self, pq: PopQueue, attempt_id: str | None) -> float:

@@ -48,7 +48,7 @@ class PopSettings(PushSettings, frozen=True, kw_only=True):
 class PopOptions(ClientOptions, total=False):
     """The settings of a pop consumer as keywords; see `PopSettings`."""
 
-    consume_from_where: ConsumeFromWhere
+    consume_from_where: ConsumeFromWhere | str
     strategy: AllocationStrategy
     rebalance_interval_ms: int
     min_rebalance_interval_ms: int

@@ -1,0 +1,91 @@
+"""What a client says about troubles: once when they begin, and once when they are over."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from cometmq.client.admin.admin import Admin
+from cometmq.client.consumer.push import PushConsumer
+from cometmq.client.instance.troubles import Troubles
+from cometmq.client.producer.producer import Producer
+from cometmq.model.message import Message, StoredMessage
+from cometmq.testing import EmbeddedBroker
+from tests.integration.namesrv.namesrv_kit import running_namesrv
+from tests.waiting import eventually
+
+QUICK = {"rebalance_interval_ms": 50, "min_rebalance_interval_ms": 20, "pull_delay_when_exception_ms": 20}
+
+
+def test_a_trouble_is_said_when_it_begins_each_minute_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    troubles = Troubles()
+    for second in range(130):
+        now = 1000.0 + second
+        troubles.met("b", "b is away")
+    troubles.over("b", "b is back")
+    troubles.over("b", "b is back")
+    assert not troubles
+    assert [record.getMessage() for record in caplog.records] == [
+        "b is away",
+        "b is away (61 times in 60 s)",
+        "b is away (121 times in 120 s)",
+        "b is back, after 129.0 s",
+    ]
+
+
+async def test_a_topic_that_does_not_exist_is_said_once_and_when_it_appears(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C1."""
+    caplog.set_level(logging.INFO, "cometmq.client")
+    async with EmbeddedBroker() as embedded:
+        got: list[StoredMessage] = []
+
+        async def listen(message: StoredMessage) -> None:
+            got.append(message)
+
+        consumer = PushConsumer("g", namesrv=embedded.namesrv, poll_name_server_interval_ms=50, **QUICK)  # type: ignore[arg-type]
+        consumer.subscribe("late", listener=listen)
+        missing = "topic late does not exist yet, or cannot be read; group g waits for it"
+        async with consumer, Admin(namesrv=embedded.namesrv) as admin:
+            await eventually(lambda: missing in caplog.text, "it is said")
+            await admin.create_topic("late", queues=1)
+            await eventually(lambda: "topic late is there now" in caplog.text, "and when it is there")
+            async with Producer("p", namesrv=embedded.namesrv) as producer:
+                await producer.send(Message("late", b"x"))
+            await eventually(lambda: got != [], "and it is read")
+        assert caplog.text.count(missing) == 1
+
+
+async def test_a_broker_that_is_away_is_said_once_and_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C1: not for every queue and every try."""
+    async with running_namesrv(tmp_path / "namesrv") as server:
+
+        def broker(**settings: str) -> EmbeddedBroker:
+            return EmbeddedBroker(tmp_path / "store", namesrv=server.address, settings=settings)
+
+        async def listen(message: StoredMessage) -> None:
+            pass
+
+        consumer = PushConsumer("g", namesrv=server.address, **QUICK)  # type: ignore[arg-type]
+        consumer.subscribe("orders", listener=listen)
+        async with broker() as first:
+            async with Admin(namesrv=server.address) as admin:
+                await admin.create_topic("orders", queues=8)
+            port = first.broker.port
+            await consumer.start()
+            await eventually(lambda: len(consumer.assignment()) >= 8, "it reads")
+        tried = "pulling from embedded failed"
+        await eventually(lambda: tried in caplog.text, "it is away")
+        async with broker(listenPort=str(port)):
+            await eventually(lambda: "pulling from embedded works again" in caplog.text, "it is back")
+            await consumer.stop()
+        assert caplog.text.count(tried) == 1
