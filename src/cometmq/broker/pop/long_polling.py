@@ -161,7 +161,7 @@ class Waiters:
 
     # Messages
 
-    def _waits_for(self, topic: str, queue_id: int) -> bool:
+    def _waits_for(self, topic: str, queue_id: int | None) -> bool:
         return topic in self._of_topic
 
     def arrived(
@@ -173,7 +173,7 @@ class Waiters:
         store_time_ms: int,
         properties_block: bytes | memoryview,
     ) -> None:
-        """A message can be read from now on; called for every single one."""
+        """A message can be read from now on; called for every single one of an awaited topic."""
         groups = self._of_topic.get(topic)
         if groups is None:
             return

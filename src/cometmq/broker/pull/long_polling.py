@@ -102,8 +102,8 @@ class HeldPulls:
             self._rechecked_ms = now_ms
             self._polling.wake(self._passed_over)
 
-    def _waits_for(self, topic: str, queue_id: int) -> bool:
-        return queue_id in self._waiting.get(topic, ())
+    def _waits_for(self, topic: str, queue_id: int | None) -> bool:
+        return topic in self._waiting and (queue_id is None or queue_id in self._waiting[topic])
 
     def arrived(
         self,
@@ -114,7 +114,7 @@ class HeldPulls:
         store_time_ms: int,
         properties_block: bytes | memoryview,
     ) -> None:
-        """A message can be read from now on; called for every single one."""
+        """A message can be read from now on; called for every single one of an awaited topic."""
         queues = self._waiting.get(topic)
         if queues is None:
             return

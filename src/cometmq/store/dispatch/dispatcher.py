@@ -46,7 +46,7 @@ Block = bytes | memoryview
 Arrival = Callable[[str, int, int, int, int, bytes | memoryview], None]
 """Called with topic, queue id, queue offset, tags code, store time and properties of each new message."""
 
-Waiting = Callable[[str, int], bool]
+Waiting = Callable[[str, int | None], bool]
 """Whether anybody waits for messages of a topic and queue id."""
 
 
@@ -57,6 +57,8 @@ class Arrivals:
         self._to_all: list[Arrival] = []
         self._to_topic: dict[str, list[Arrival]] = {}
         self._waiting: dict[Arrival, Waiting] = {}
+        self._always = 0
+        """How many of the listeners for all messages want each of them."""
 
     def __bool__(self) -> bool:
         """Whether anybody listens."""
@@ -66,6 +68,8 @@ class Arrivals:
         """Add a listener for all messages, or for a topic; `waiting` says for which queues it is of use."""
         if waiting is not None:
             self._waiting[arrived] = waiting
+        elif topic is None:
+            self._always += 1
         listeners = self._to_all if topic is None else self._to_topic.setdefault(topic, [])
         listeners.append(arrived)
 
@@ -73,17 +77,21 @@ class Arrivals:
         """Remove a listener."""
         if topic is None:
             self._to_all.remove(arrived)
+            if self._waiting.pop(arrived, None) is None:
+                self._always -= 1
             return
         self._to_topic[topic].remove(arrived)
         if not self._to_topic[topic]:
             del self._to_topic[topic]
 
-    def awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether anybody waits for messages of a queue."""
-        return any(
-            arrived not in self._waiting or self._waiting[arrived](topic, queue_id)
-            for arrived in self.of(topic)
-        )
+    def awaited(self, topic: str, queue_id: int | None = None) -> bool:
+        """Whether anybody waits for messages of a queue, or of any queue of the topic."""
+        if self._always or topic in self._to_topic:
+            return True
+        for waits_for in self._waiting.values():  # noqa: SIM110 - a generator takes twice the time
+            if waits_for(topic, queue_id):
+                return True
+        return False
 
     def of(self, topic: str) -> Sequence[Arrival]:
         """The listeners for messages of a topic."""
@@ -194,7 +202,7 @@ class Dispatcher:
             return self._failed(error, group.start)
         self.position = group.end
         self.last_store_time_ms = group.last_stored_ms
-        if self.arrivals:
+        if group.arrivals:
             self._announce(group.arrivals)
         return True
 

@@ -187,7 +187,7 @@ class MessageBatch:
     def group(self, *, with_arrivals: bool) -> RecordGroup:
         head = self.head
         topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
-        group = RecordGroup(head.physical_offset)
+        group = RecordGroup(head.physical_offset, head.physical_offset)
         *starts, group.end = accumulate(self.sizes, initial=head.physical_offset)
         group.count, group.last_stored_ms = len(starts), stored_ms
         codes: list[int] = []

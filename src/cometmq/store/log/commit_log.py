@@ -307,7 +307,8 @@ class CommitLog(LogReader):
         if now < self.store_timestamp_ms:
             now = self._held_back(now)
         room = start + current.wrote, start + self._room_ends
-        return GroupRoom(*layout, self._topics, self._store_host, *room, now)
+        # Past GroupRoom's own `__new__`, which is Python code and costs 0.2 µs.
+        return tuple.__new__(GroupRoom, (*layout, self._topics, self._store_host, *room, now))
 
     def append_packed(self, head: Body, rest: Body, now_ms: int, *, in_memory: bool = True) -> None:
         """Append records that were packed for the end of the log, and for which there is room.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.message_properties import UNIQ_KEY
@@ -88,37 +89,25 @@ TailLayout = tuple[bytes, bytes, int, int, Queues, str, int, int]
 """A tail with a unique key: the bytes before and after it, where it begins and ends, then as `Tail`."""
 
 
-class RecordGroup:
+class RecordGroup(msgspec.Struct):
     """Plain records from `start` to `end` of the log, as far as dispatch needs them."""
 
-    __slots__ = (
-        "arrivals",
-        "count",
-        "end",
-        "key_columns",
-        "keyed",
-        "last_stored_ms",
-        "queues",
-        "singles",
-        "start",
-    )
+    start: int
+    end: int
+    count: int = 0
+    last_stored_ms: int = 0
+    queues: list[QueueUnits] = msgspec.field(default_factory=list)
+    singles: list[tuple[UnitWriter, int, int, int, int]] = msgspec.field(default_factory=list)
+    """Messages that were just put: queue, physical offset, size, tags code and queue offset of each.
 
-    def __init__(self, start: int) -> None:
-        self.start = self.end = start
-        self.count = 0
-        self.last_stored_ms = 0
-        self.queues: list[QueueUnits] = []
-        self.singles: list[tuple[UnitWriter, int, int, int, int]] = []
-        """Messages that were just put: queue, physical offset, size, tags code and queue offset of each.
-
-        They are few for each queue, where collecting them by queue would cost 0.7 µs a message.
-        """
-        self.keyed: list[Keyed] = []
-        """The messages that have keys."""
-        self.key_columns: tuple[Any, Any, Any] | None = None
-        """Or NumPy columns: hashed keys, physical offsets and store times of messages with one key each."""
-        self.arrivals: list[Arrived] = []
-        """All messages, if anybody listens for them."""
+    They are few for each queue, where collecting them by queue would cost 0.7 µs a message.
+    """
+    keyed: list[Keyed] = msgspec.field(default_factory=list)
+    """The messages that have keys."""
+    key_columns: tuple[Any, Any, Any] | None = None
+    """Or NumPy columns: hashed keys, physical offsets and store times of messages with one key each."""
+    arrivals: list[Arrived] = msgspec.field(default_factory=list)
+    """All messages, if anybody listens for them."""
 
     def by_queue(self) -> list[QueueUnits]:
         """All messages of the group, collected by queue."""
@@ -176,7 +165,7 @@ class GroupWalk(FileWalk[RecordGroup | Record]):
 
         One function, because after a kill it reads millions of records while the broker starts.
         """
-        group = RecordGroup(self.position)
+        group = RecordGroup(self.position, self.position)
         file_start, buffer, view = mapped.start, mapped.buffer, mapped.view
         check_crc, with_arrivals, tail_of = self._check_crc, self._with_arrivals, self._tails.get
         layout_of = self._layouts.get

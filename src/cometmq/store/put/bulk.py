@@ -291,7 +291,7 @@ class RecordBulk:
         import numpy as np
 
         head, offsets = self.head, self.head.physical_offset + self._starts
-        group = RecordGroup(head.physical_offset)
+        group = RecordGroup(head.physical_offset, head.physical_offset)
         group.end, group.count = head.physical_offset + self.packed_size, self.count
         group.last_stored_ms = head.store_timestamp_ms
         rows = np.empty(self.count, _UNIT)

@@ -52,7 +52,7 @@ class UnconfirmedMessages:
             self.close_group()
             if self._count >= self._limit:
                 return
-            current = self._open = RecordGroup(group.start)
+            current = self._open = RecordGroup(group.start, group.start)
             self._groups.append(current)
         for units in queues:
             known = self._queues.get((units.topic, units.queue_id))

@@ -103,20 +103,17 @@ class PutResult(msgspec.Struct, frozen=True, gc=False):
         return ",".join(encode_offset_id(self.store_host, start) for start in starts)
 
 
-class PutGroupResult:
+class PutGroupResult(msgspec.Struct):
     """Statuses and offsets of the messages of a group."""
 
-    __slots__ = ("count", "end_offset", "offsets", "size")
-
-    def __init__(self) -> None:
-        self.offsets: list[PutOffsets | PutStatus] = []
-        """Those of each message; or why it was refused."""
-        self.count = 0
-        """How many messages were put."""
-        self.size = 0
-        """How many bytes of the log they take."""
-        self.end_offset = -1
-        """Where the last of them ends in the log; -1 if all were refused."""
+    offsets: list[PutOffsets | PutStatus] = msgspec.field(default_factory=list)
+    """Those of each message; or why it was refused."""
+    count: int = 0
+    """How many messages were put."""
+    size: int = 0
+    """How many bytes of the log they take."""
+    end_offset: int = -1
+    """Where the last of them ends in the log; -1 if all were refused."""
 
 
 class MessageWriter:
@@ -214,7 +211,7 @@ class MessageWriter:
 
     def _group_of_one(self, queue: ConsumeQueue, record: Record, values: Values) -> RecordGroup:
         code, unique_key, keys, _ = values
-        group = RecordGroup(record.physical_offset)
+        group = RecordGroup(record.physical_offset, record.physical_offset)
         group.singles.append((queue, record.physical_offset, record.total_size, code, record.queue_offset))
         stored_ms, block = record.store_timestamp_ms, record.properties_block
         if unique_key or keys:
@@ -305,10 +302,10 @@ class MessageWriter:
         layout, host_bits, topics, store_host, start, end, now = room
         pack, crc_of, fixed_size = layout.pack, crc32, layout.size + 2
         largest_body = min(_LARGEST_BODY, self._log.max_message_size)
-        with_arrivals, queues = bool(self._dispatcher.arrivals), self._queues
+        arrivals, queues, with_arrivals = self._dispatcher.arrivals, self._queues, False
         offset, offsets = start, result.offsets
         parts: list[Part] = []
-        group = RecordGroup(start)
+        group = RecordGroup(start, start)
         singles, keyed = group.singles, group.keyed
         last_topic, of_topic, magic, name = DELAY_TOPIC, _NO_QUEUES, 0, b""
         try:
@@ -331,6 +328,8 @@ class MessageWriter:
                     magic, name = topics.get(topic, (0, b""))
                     of_topic = queues.get(topic, _NO_QUEUES) if name and topic != DELAY_TOPIC else _NO_QUEUES
                     last_topic = topic
+                    # A group that is shown later may have become awaited by then.
+                    with_arrivals = arrivals.awaited(topic) if self._shows_at_once else bool(arrivals)
                 queue = of_topic.get(queue_id)
                 body_length, block_length = len(body), len(block)
                 size = fixed_size + len(name) + body_length + block_length
