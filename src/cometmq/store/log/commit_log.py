@@ -79,6 +79,11 @@ _NO_HOST_BITS: Final = ~HOST_V6_MASK
 _OK: Final = PutStatus.PUT_OK
 
 
+SHORT: Final = 1024
+LENGTHS: Final = tuple(length.to_bytes(2, "big") for length in range(SHORT))
+"""Encoded lengths of properties; a look-up takes a third of the time of `to_bytes`."""
+
+
 class GroupRoom(NamedTuple):
     """What `append_packed` needs its records to be packed with."""
 
@@ -222,12 +227,12 @@ class CommitLog(LogReader):
         at, buffer = mapped.wrote, mapped.buffer
         body_at, end = at + layout.size, at + size
         physical_offset = mapped.start + at
-        properties_length = block_length.to_bytes(2, "big")
+        length = LENGTHS[block_length] if block_length < SHORT else block_length.to_bytes(2, "big")
         if body_length <= _COPIED_TWICE:
-            buffer[body_at:end] = b"".join((body, topic, properties_length, block))
+            buffer[body_at:end] = b"".join((body, topic, length, block))
         else:
             buffer[body_at : body_at + body_length] = body
-            buffer[body_at + body_length : end] = b"".join((topic, properties_length, block))
+            buffer[body_at + body_length : end] = b"".join((topic, length, block))
         if mapped.report is not None:
             mapped.report(body_at, end)
         try:

@@ -37,7 +37,7 @@ from cometmq.store.dispatch.dispatcher import Dispatcher
 from cometmq.store.dispatch.multi_dispatch import MultiDispatch
 from cometmq.store.dispatch_rules import NO_VALUES, Values, is_queued, put_values
 from cometmq.store.log.batch import Batch, Part
-from cometmq.store.log.commit_log import MAX_TOPIC_LENGTH, CommitLog
+from cometmq.store.log.commit_log import LENGTHS, MAX_TOPIC_LENGTH, SHORT, CommitLog
 from cometmq.store.log.group_walk import RecordGroup
 from cometmq.store.put.bulk import can_take
 from cometmq.store.put.unconfirmed import UnconfirmedMessages
@@ -60,9 +60,6 @@ _NOT_IN_GROUP: Final = TransactionType.PREPARED | INNER_BATCH
 _NO_HOST_BITS: Final = ~HOST_V6_MASK
 _LARGEST_BODY: Final = 4096
 """Larger bodies are put one by one: a group would copy them once more."""
-_SHORT: Final = 1024
-_LENGTHS: Final = tuple(length.to_bytes(2, "big") for length in range(_SHORT))
-"""Encoded lengths of properties."""
 
 PlainMessage = tuple[str, int, int, int, int, bytes, int, int, Body, bytes, int, bytes | None, bytes | None]
 """Topic, queue id, flag, system flag, born time, born host, reconsume times, prepared transaction offset,
@@ -365,7 +362,7 @@ class MessageWriter:
                     prepared,
                     body_length,
                 )
-                length = _LENGTHS[block_length] if block_length < _SHORT else block_length.to_bytes(2, "big")
+                length = LENGTHS[block_length] if block_length < SHORT else block_length.to_bytes(2, "big")
                 parts += (fixed, body, name, length, block)
                 singles.append((queue, offset, size, code, queue_offset))
                 if unique_key or keys:
