@@ -5,6 +5,7 @@ Rules kept here:
 - The two brokers run at the same time on one core and take turns of 50 ms: the speed of a shared machine can
   change by half from one second to the next, and both have to see the same of it. Neighbouring turns are
   compared. A tree against itself then differs by less than 1 %.
+- In the other contests of brokers, those of the older tree take the part of Apache's, in many short turns.
 - Every other benchmark runs as a quick one in a process of its own, in both trees in turns; figures are
   compared by their names.
 - "theirs" is the older tree. A rate should stay above 0.97 times the older one, and a cost below 1.03 times.
@@ -22,12 +23,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from bench.broker import contest
 from bench.broker.broker import FLUSHED, PULLED, PULLED_BATCHES, PULLS, SENDS, SENT
-from bench.broker.contest import SETTINGS, Contestant, Load, busy_note
+from bench.broker.contest import SETTINGS, Contestant, Load, both, busy_note
 from bench.broker.load import create_topic, fill, pull_frames, send_frames
 from bench.errors import BenchmarkError
+from bench.growth import growth
 from bench.load.generator import OpenLoad
 from bench.load.usage import cpu_ns_of
+from bench.message_types import message_types
 from bench.report import results
 from bench.report.figures import Figure, Section, Target
 from tests.compat.apache import CometBroker, CometNamesrv
@@ -51,7 +55,61 @@ def run(name: str, checkout: Path, quick: bool, say: Say) -> Section:
     rounds = 3 if quick else 7
     if name == "broker":
         return _brokers(checkout, 1.5 if quick else 10.0, say)
+    if name in ("kinds", "growth"):
+        return _contest(name, checkout, quick, say)
     return _processes(name, checkout, rounds, say)
+
+
+def _contest(name: str, checkout: Path, quick: bool, say: Say) -> Section:
+    """Have the brokers of both trees take turns in a contest that is otherwise with Apache's."""
+    contest.older_tree = checkout
+    try:
+        section = _kinds(quick, say) if name == "kinds" else _growth(quick, say)
+    finally:
+        contest.older_tree = None
+    section.peer = "Before"
+    return section
+
+
+def _kinds(quick: bool, say: Say) -> Section:
+    section = Section("Kinds of messages, before and after", notes=list(busy_note()))
+    effort = replace(
+        message_types.FULL,
+        rounds=8 if quick else 24,
+        seconds=0.4,
+        jvm_warm_up_seconds=2.0,
+        warm_up_seconds=2.0,
+    )
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder, both(Path(folder)) as contestants:
+        for figure in message_types.compared(contestants, effort, say):
+            section.figures.append(_judged(replace(figure, in_pairs=True)))
+    return section
+
+
+def _growth(quick: bool, say: Say) -> Section:
+    """What a request costs at each size, in the one tree over the other."""
+    section = Section("Growth, before and after", notes=list(busy_note()))
+    effort = replace(
+        growth.FULL,
+        topics=growth.FULL.topics[::2] if quick else growth.FULL.topics,
+        connections=growth.FULL.connections[::2] if quick else growth.FULL.connections,
+        backlog=growth.FULL.backlog[::2] if quick else growth.FULL.backlog,
+        rounds=8 if quick else 24,
+        seconds=0.25,
+        jvm_warm_up_seconds=1.0,
+        warm_up_seconds=1.0,
+    )
+    for grows in growth.kinds(effort):
+        with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
+            grown = growth.grow(grows, Path(folder), effort, say)
+        for what, sizes in grown.ours.items():
+            for size, ours in sizes.items():
+                after, before = (
+                    [each.server_cpu_us for each in side] for side in (ours, grown.theirs[what][size])
+                )
+                name = f"{what}, {size:,} {grows.over}"
+                section.figures.append(_judged(Figure(name, "µs", after, before, in_pairs=True)))
+    return section
 
 
 def _brokers(checkout: Path, seconds: float, say: Say) -> Section:

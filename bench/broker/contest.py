@@ -119,20 +119,30 @@ class Effort:
 QUICK_NOTE = "a quick run: the JVM is not warm yet, so these ratios flatter us"
 
 
+older_tree: Path | None = None
+"""With `--against`, the checkout whose brokers take the part of Apache's."""
+
+
 @contextmanager
 def cluster(home: Path, *, comet: bool, settings: Mapping[str, str] = {}) -> Iterator[Contestant]:
     """One cluster, ours or Apache's, in its own folder."""
-    namesrv: Server = CometNamesrv(home / "namesrv") if comet else ApacheNamesrv(home / "namesrv")
+    merged = {**SETTINGS, **settings}
+    if comet or older_tree is not None:
+        source = {} if comet or older_tree is None else {"PYTHONPATH": str(older_tree / "src")}
+        namesrv: Server = CometNamesrv(home / "namesrv", env=source)
+    else:
+        namesrv = ApacheNamesrv(home / "namesrv")
     with namesrv:
-        merged = {**SETTINGS, **settings}
-        broker: Broker = (
-            CometBroker(home / "broker", namesrv.address, settings=merged)
-            if comet
-            else ApacheBroker(home / "broker", namesrv.address, settings=merged, heap=HEAP)
-        )
+        if comet or older_tree is not None:
+            broker: Broker = CometBroker(home / "broker", namesrv.address, settings=merged, env=source)
+        else:
+            broker = ApacheBroker(home / "broker", namesrv.address, settings=merged, heap=HEAP)
         with broker:
             broker.wait_registered(namesrv.address)
-            yield Contestant(namesrv, broker)
+            contestant = Contestant(namesrv, broker)
+            if older_tree is not None:
+                contestant.name = "After" if comet else "Before"
+            yield contestant
 
 
 @contextmanager

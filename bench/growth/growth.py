@@ -85,14 +85,9 @@ def run(effort: GrowthEffort, say: Say) -> Section:
     """Let both brokers grow, in one way after the other."""
     about = "CPU µs: processor time of the broker for one request, be it a send or a pull of 32"
     section = Section("Growth", notes=[about, *busy_note()])
-    kinds: Sequence[Kind] = (
-        Topics(effort.topics),
-        Connections(effort.connections),
-        Backlog(effort.backlog),
-    )
-    for kind in (each for each in kinds if each.sizes):
+    for kind in kinds(effort):
         with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
-            grown = _grow(kind, Path(folder), effort, say)
+            grown = grow(kind, Path(folder), effort, say)
         section.figures += figures(kind.over, grown)
         section.curves += curves(kind.over, grown)
     section.notes += [
@@ -108,7 +103,13 @@ def run(effort: GrowthEffort, say: Say) -> Section:
     return section
 
 
-def _grow(kind: Kind, home: Path, effort: Effort, say: Say) -> Grown:
+def kinds(effort: GrowthEffort) -> Sequence[Kind]:
+    """What grows, as far as there are sizes for it."""
+    every: Sequence[Kind] = (Topics(effort.topics), Connections(effort.connections), Backlog(effort.backlog))
+    return [kind for kind in every if kind.sizes]
+
+
+def grow(kind: Kind, home: Path, effort: Effort, say: Say) -> Grown:
     """Measure at one size after the other."""
     grown = Grown()
     with both(home, kind.settings) as (apache, comet):

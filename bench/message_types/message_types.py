@@ -68,7 +68,7 @@ def run(effort: TypesEffort, say: Say) -> Section:
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as folder:
         root = Path(folder)
         with both(root) as contestants:
-            section.figures += _compared(contestants, effort, say)
+            section.figures += compared(contestants, effort, say)
             section.notes += [contestant.cpu_note() for contestant in contestants]
         section.figures += _timers(root / "timers", effort, section.notes, say)
     if effort is QUICK:
@@ -76,7 +76,8 @@ def run(effort: TypesEffort, say: Say) -> Section:
     return section
 
 
-def _compared(contestants: Sequence[Contestant], effort: TypesEffort, say: Say) -> Iterator[Figure]:
+def compared(contestants: Sequence[Contestant], effort: TypesEffort, say: Say) -> Iterator[Figure]:
+    """Transactions and pops of both, in turns."""
     for contestant in contestants:
         for topic in (IN_TRANSACTIONS, POPPED):
             create_topic(contestant.address, contestant.namesrv, topic)
