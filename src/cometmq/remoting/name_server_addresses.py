@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import re
 import socket
@@ -29,6 +30,7 @@ APACHE_DOMAIN: Final = "jmenv.tbsite.net"
 """The address server of Java's client where none is named."""
 
 _SEPARATORS: Final = re.compile(r"[;,\s]+")
+_HOST: Final = re.compile(r"[^:/\[\]\s]+")
 _SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
 _TIMEOUT_S: Final = 3.0
 _MAX_LIST_BYTES: Final = 64 * 1024
@@ -44,16 +46,23 @@ def parse_addresses(listed: str | Iterable[str]) -> tuple[str, ...]:
 
 def _with_port(text: str) -> str:
     address = _SCHEME.sub("", text).rstrip("/")
-    host, colon, port = address.rpartition(":")
-    if not colon or address.endswith("]") or (":" in host and not host.startswith("[")):  # no port, or v6
-        host, port = address.strip("[]"), str(DEFAULT_PORT)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if _is_v6(address.strip("[]")):
+        return f"[{address.strip('[]')}]:{DEFAULT_PORT}"
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", str(DEFAULT_PORT))
     number = natural_int(port)
-    if not host.strip("[]") or number is None or not 0 < number < 65_536 or "/" in address:
+    is_host = _is_v6(host[1:-1]) if host.startswith("[") else bool(_HOST.fullmatch(host))
+    if not is_host or number is None or not 0 < number < 65_536:
         raise SettingsError(
             f"{text!r} is no address of a name server; expected host:port, e.g. 10.0.0.1:9876"
         )
-    return address
+    return f"{host}:{port}"
+
+
+def _is_v6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def listed_in(environment: Mapping[str, str] = os.environ) -> str:

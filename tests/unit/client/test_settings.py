@@ -46,7 +46,10 @@ def test_name_servers_are_read_from_the_text(text: str, addresses: tuple[str, ..
     assert name_server_source(ClientSettings(namesrv=text.split(";")), {}).listed == addresses
 
 
-@pytest.mark.parametrize("wrong", ["host:0", "host:port", ":9876", "host:70000", "http://host/path", "a;b:x"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["host:0", "host:port", ":9876", "host:70000", "http://host/path", "a;b:x", ":::", "a:b:1", "[a]:1"],
+)
 def test_what_is_no_address_is_refused_with_an_example(wrong: str) -> None:
     with pytest.raises(SettingsError, match=r"expected host:port, e\.g\. 10\.0\.0\.1:9876"):
         name_server_source(ClientSettings(namesrv=wrong), {})
