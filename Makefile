@@ -7,11 +7,18 @@ PLOT := $(VENV)/.plot-done
 SITE := $(VENV)/.site-done
 PEERS := .peers
 APACHE := $(PEERS)/apache/.fetched
+NEWEST := 5.5.0
+NEWEST_APACHE := $(PEERS)/apache-$(NEWEST)/.fetched
 OLD_JAVA := $(PEERS)/java-4.9.8/.fetched
 GO := $(PEERS)/go/driver
 NODE := $(PEERS)/node/.fetched
 CPP := $(PEERS)/cpp/.fetched
 KAFKA := $(PEERS)/kafka/.fetched
+OLDER_SPARKS := $(PEERS)/spark-4.0/.fetched $(PEERS)/spark-4.1/.fetched
+
+# What also runs with the newest Apache release: its Java client and mqadmin on our servers, our client on its broker.
+NEWEST_TESTS := $(addprefix tests/compat/,broker/test_java.py admin/test_mqadmin.py admin/test_commands.py \
+	client/test_on_apache.py client/test_consumers_on_apache.py client/test_pop_on_apache.py)
 
 # Most tests wait for something most of the time, so several files run at once.
 WORKERS := --numprocesses 2 --dist loadfile
@@ -28,7 +35,7 @@ $(SETUP): pyproject.toml Makefile
 		|| { echo "CometMQ needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing cometmq and its development tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,server,spark]'
 	@touch $@
 
 $(PLOT): $(SETUP)
@@ -47,8 +54,9 @@ quickstart: $(SETUP) ## start the system, use it end to end, show the result
 test: $(SETUP) ## all tests that need no foreign peer
 	$(BIN)/python -m pytest tests --ignore=tests/compat $(WORKERS)
 
-compat: $(SETUP) $(APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) ## tests against other people's clients and servers
+compat: $(SETUP) $(APACHE) $(NEWEST_APACHE) $(OLD_JAVA) $(GO) $(NODE) $(CPP) $(OLDER_SPARKS) ## tests against other people's clients and servers
 	$(BIN)/python -m pytest tests/compat $(WORKERS) --no-loadscope-reorder
+	COMPAT_RELEASE=$(NEWEST) $(BIN)/python -m pytest $(NEWEST_TESTS) $(WORKERS) --no-loadscope-reorder
 
 bench: $(PLOT) $(APACHE) $(CPP) $(KAFKA) ## measure beside Apache RocketMQ and Kafka; writes bench/RESULTS.md and a plot
 	$(BIN)/python -m bench $(ARGS)
@@ -78,6 +86,12 @@ $(APACHE): tests/compat/peers/apache.xml
 		-DoutputDirectory=$(CURDIR)/$(PEERS)/apache/lib
 	@touch $@
 
+$(NEWEST_APACHE): tests/compat/peers/apache.xml $(APACHE)
+	@echo "fetching the jars of Apache RocketMQ $(NEWEST) into $(@D) (once, about 110 MB)"
+	@mvn --quiet --batch-mode --file $< -Drocketmq.version=$(NEWEST) dependency:copy-dependencies \
+		-DoutputDirectory=$(CURDIR)/$(@D)/lib
+	@touch $@
+
 $(OLD_JAVA): tests/compat/peers/java-4.9.8/pom.xml
 	@command -v mvn >/dev/null && command -v java >/dev/null \
 		|| { echo "the peers need a JDK 17 or newer and Maven on the PATH"; exit 1; }
@@ -103,6 +117,13 @@ $(CPP): tests/compat/peers/cpp/requirements.txt $(SETUP)
 	@echo "fetching the C++ client into $(PEERS)/cpp"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target $(PEERS)/cpp --requirement $<
+	@touch $@
+
+$(PEERS)/spark-%/.fetched: pyproject.toml
+	@echo "installing CometMQ with Spark $* into $(PEERS)/spark-$* (once, about 450 MB)"
+	@$(PYTHON) -m venv $(PEERS)/spark-$*
+	@$(PEERS)/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[spark]' 'pyspark==$*.*'
 	@touch $@
 
 $(KAFKA): bench/peers/kafka.xml bench/peers/spark-kafka.xml

@@ -15,10 +15,10 @@ with Producer("audit-source", namesrv=namesrv) as producer:
         producer.send(Message("audit", b"entry %d" % number))
 
 with PullConsumer("auditors", namesrv=namesrv, auto_commit=False) as consumer:
-    queues = consumer.message_queues("audit")
+    queues = consumer.queues("audit")
     consumer.assign(queues)
     for queue in queues:
-        consumer.seek_to_begin(queue)
+        consumer.seek_to_beginning(queue)
     entries: list[str] = []
     while len(entries) < 20:
         entries += [message.body.decode() for message in consumer.poll(timeout_s=5)]

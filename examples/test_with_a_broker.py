@@ -13,7 +13,7 @@ def test_an_order_reaches_the_warehouse(rocketmq: EmbeddedBroker) -> None:
         receipt = producer.send(Message("orders", b"one bicycle"))
     with PullConsumer("warehouse", namesrv=rocketmq.namesrv) as consumer:
         consumer.assign([receipt.queue])
-        consumer.seek_to_begin(receipt.queue)
+        consumer.seek_to_beginning(receipt.queue)
         (message,) = consumer.poll(timeout_s=5)
     assert message.body == b"one bicycle"
     assert message.msg_id == receipt.msg_id

@@ -7,7 +7,7 @@ from cometmq.client.consumer.pop.consumer import PopConsumer
 from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.producer.producer import Producer
-from cometmq.client.producer.transactions import TransactionProducer
+from cometmq.client.producer.transactions import Transaction, TransactionProducer
 from cometmq.model.message import Message
 
 __all__ = [
@@ -17,5 +17,10 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "Transaction",
     "TransactionProducer",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

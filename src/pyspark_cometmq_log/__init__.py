@@ -3,6 +3,7 @@
 Each of them can bring one source, and `pyspark_cometmq` brings `rocketmq`.
 """
 
+import cometmq.spark.releases  # noqa: F401 - first, because it says so if Spark is too old
 from cometmq.spark.log.source import RocketmqLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cometmq.client.admin.results import RequestMode, TrackType
 from cometmq.client.producer.producer import Producer
+from cometmq.client.producer.transactions import TransactionProducer, TransactionState
 from cometmq.model.errors import ClientError, ResponseError, RouteNotFoundError
 from cometmq.model.message import Host, Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionGroupConfig
-from cometmq.wire.record.ids import encode_offset_id, pack_host
+from cometmq.wire.record.ids import decode_offset_id, encode_offset_id, pack_host
+from tests.behaviour.consumer_kit import Seen, push, send
 from tests.behaviour.server import Server
 from tests.waiting import eventually
 
@@ -109,3 +112,133 @@ async def test_questions_about_what_is_not_there_are_answered_with_a_sentence(se
             await admin.view_message(nothing_there)
         with pytest.raises(RouteNotFoundError, match="no broker nobody is known"):
             await admin.max_offset(MessageQueue("nowhere", "nobody", 0))
+
+
+async def test_the_key_value_configuration_is_written_read_and_deleted(server: Server) -> None:
+    """N8."""
+    namespace = server.new_name("namespace")
+    async with server.admin() as admin:
+        assert await admin.kv_configs(namespace) == {}
+        assert await admin.kv_config(namespace, "colour") is None
+        await admin.put_kv_config(namespace, "colour", "blue")
+        await admin.put_kv_config(namespace, "size", "7")
+        assert await admin.kv_config(namespace, "colour") == "blue"
+        assert await admin.kv_configs(namespace) == {"colour": "blue", "size": "7"}
+        await admin.delete_kv_config(namespace, "colour")
+        assert await admin.kv_configs(namespace) == {"size": "7"}
+
+
+async def test_an_order_topic_is_marked_at_the_name_servers(server: Server) -> None:
+    """N8: as `mqadmin updateTopic -o true` marks it, and no longer when the topic is gone."""
+    topic = server.new_name("ordered")
+    async with server.admin() as admin:
+        await admin.create_topic(topic, queues=4, write_queues=3, order=True)
+        (name,) = await admin.masters()
+        assert await admin.kv_config("ORDER_TOPIC_CONFIG", topic) == f"{name}:3"
+        assert await admin.order_config(topic) == {name: 3}
+        await admin.put_order_config(topic, {name: 2, "elsewhere": 5})
+        assert await admin.order_config(topic) == {name: 2, "elsewhere": 5}
+        await admin.put_order_config(topic, {})
+        assert await admin.kv_config("ORDER_TOPIC_CONFIG", topic) is None
+        await admin.put_order_config(topic, {name: 3})
+        await admin.delete_topic(topic)
+        assert await admin.order_config(topic) == {}
+
+
+async def test_the_producers_of_a_broker_are_shown(server: Server) -> None:
+    """B9."""
+    topic, group = await server.new_topic(), server.new_name("painters")
+    async with server.admin() as admin, Producer(group, namesrv=server.namesrv) as producer:
+        await producer.send(Message(topic, b"x"))
+        (broker,) = (await admin.masters()).values()
+        (member,) = await eventually(
+            lambda: admin.producer_connections(broker, group), "the producer is known"
+        )
+        (same,) = (await admin.producers(broker))[group]
+        assert await admin.producer_connections(broker, server.new_name("nobody")) == ()
+    assert (member.client_id, member.language) == (same.client_id, same.language)
+    assert same.remote_ip == f"/{member.client_addr}"
+    assert same.last_update_timestamp > 0
+
+
+async def test_a_group_is_forbidden_a_topic_and_allowed_it_again(server: Server) -> None:
+    """B9."""
+    topic, group = await server.new_topic(), server.new_name("group")
+    async with server.admin() as admin:
+        await admin.create_group(group)
+        (name,) = await admin.masters()
+        assert await admin.group_permission(group, topic) == {name: True}
+        assert await admin.group_permission(group, topic, readable=False) == {name: False}
+        assert await admin.group_permission(group, topic) == {name: False}
+        assert await admin.group_permission(group, topic, readable=True) == {name: True}
+
+
+async def test_the_request_mode_of_a_group_is_set(server: Server) -> None:
+    """B5."""
+    topic, group = await server.new_topic(), server.new_name("group")
+    async with server.admin() as admin:
+        (broker,) = (await admin.masters()).values()
+        await admin.create_group(group)
+        await admin.set_request_mode(group, topic, "POP", pop_share_queues=2)
+        assert RequestMode(topic, group, "POP", 2) in await admin.request_modes(broker)
+        await admin.set_request_mode(group, topic, "PULL")
+        assert RequestMode(topic, group, "PULL", 0) in await admin.request_modes(broker)
+
+
+async def test_what_became_of_a_message_in_each_group(server: Server) -> None:
+    """B10: and a member consumes it once more because it is asked to."""
+    topic, seen = await server.new_topic(queues=1), Seen()
+    readers, others = server.new_name("readers"), server.new_name("others")
+    (receipt,) = await send(server, topic, ["first"], tags="paid")
+    await server.stored(receipt.queue, 1)
+    reading, filtering = push(server, readers), push(server, others, instance_name="others")
+    reading.subscribe(topic, listener=seen)
+    filtering.subscribe(topic, "refunded", listener=seen)
+    async with server.admin() as admin:
+        found = await eventually(lambda: admin.message_by_id(topic, receipt.msg_id), "it is indexed")
+        assert found is not None
+
+        async def types() -> dict[str, TrackType]:
+            return {each.group: each.track_type for each in await admin.message_tracks(found)}
+
+        async with reading, filtering:
+            await seen.reaches(1)
+            await eventually(
+                types,
+                "both offsets are past it",
+                lambda tracks: (
+                    tracks.get(readers) is TrackType.CONSUMED
+                    and tracks.get(others) is TrackType.CONSUMED_BUT_FILTERED
+                ),
+            )
+            result = await admin.consume_directly(readers, reading.client_id, found)
+            assert result.consume_result == "CR_SUCCESS"
+            assert [each.offset_msg_id for each in seen.messages] == [receipt.offset_msg_id] * 2
+            with pytest.raises(ResponseError, match="not online"):
+                await admin.consume_directly(readers, "nobody", found)
+            spans = await admin.consume_time_spans(readers, topic)
+            assert spans[receipt.queue].min_time_stamp == found.store_timestamp_ms
+            assert spans[receipt.queue].consume_time_stamp == found.store_timestamp_ms
+        (second,) = await send(server, topic, ["second"])
+        await server.stored(second.queue, 2)
+        later = await eventually(lambda: admin.message_by_id(topic, second.msg_id), "it is indexed")
+        assert later is not None
+        tracks = {each.group: each for each in await admin.message_tracks(later)}
+        assert tracks[readers].track_type is TrackType.NOT_ONLINE
+        assert tracks[readers].consumer_offset == 1
+
+
+async def test_the_check_of_a_half_message_is_resumed(server: Server) -> None:
+    """B7."""
+    topic = await server.new_topic()
+    producer = TransactionProducer(
+        server.new_name("producers"), check=lambda message: TransactionState.ROLLBACK, namesrv=server.namesrv
+    )
+    async with server.admin() as admin, producer:
+        transaction = producer.transaction(Message(topic, b"half"))
+        receipt = await transaction.begin()
+        await admin.resume_half_check(receipt.offset_msg_id)
+        host = decode_offset_id(receipt.offset_msg_id).store_host
+        nothing_there = encode_offset_id(pack_host(host), 1 << 40)
+        with pytest.raises(ResponseError):
+            await admin.resume_half_check(nothing_there)

@@ -10,7 +10,12 @@ import asyncio
 import pytest
 
 from cometmq.client.blocking import producer as blocking_transactions
-from cometmq.client.producer.transactions import Check, OpenTransaction, TransactionProducer, TransactionState
+from cometmq.client.producer.transactions import (
+    OpenTransaction,
+    TransactionCheck,
+    TransactionProducer,
+    TransactionState,
+)
 from cometmq.model.message import Message, StoredMessage
 from tests.behaviour.consumer_kit import Seen, push, send
 from tests.behaviour.server import Server
@@ -32,7 +37,7 @@ class Checks:
         return self.answers.get(body, UNKNOWN)
 
 
-def producer_of(server: Server, group: str, check: Check) -> TransactionProducer:
+def producer_of(server: Server, group: str, check: TransactionCheck) -> TransactionProducer:
     return TransactionProducer(group, check=check, namesrv=server.namesrv)
 
 

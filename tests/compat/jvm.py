@@ -22,7 +22,11 @@ from pathlib import Path
 from typing import Self
 
 PEERS = Path(__file__).parents[2] / ".peers"
-JAVA_LIB = PEERS / "apache" / "lib"
+OLDEST = "5.3.3"
+"""The release that everything is compared with."""
+RELEASE = os.environ.get("COMPAT_RELEASE", OLDEST)
+"""The release whose jars are used; `make compat` also runs a part of the tests with the newest one."""
+JAVA_LIB = PEERS / ("apache" if RELEASE == OLDEST else f"apache-{RELEASE}") / "lib"
 CLASSES = PEERS / "classes"
 SOURCES = Path(__file__).parent / "java"
 PROGRAM_SECONDS = 90.0

@@ -79,10 +79,10 @@ async def _listened(topic: str, consumer: PushConsumer | PopConsumer) -> list[st
 async def _pulled(topic: str, namesrv: str) -> list[str]:
     got: list[str] = []
     async with PullConsumer(f"pulled-{topic}", namesrv=namesrv, **_QUICK) as consumer:
-        queues = await consumer.message_queues(topic)
+        queues = await consumer.queues(topic)
         await consumer.assign(queues)
         for queue in queues:
-            await consumer.seek_to_begin(queue)
+            await consumer.seek_to_beginning(queue)
         deadline = time.monotonic() + COME_S
         while set(got) != set(BODIES) and time.monotonic() < deadline:
             got += [message.body.decode() for message in await consumer.poll(timeout_s=1)]

@@ -48,11 +48,11 @@ def test_paid_orders_flow_from_one_topic_into_another_once(rocketmq: EmbeddedBro
 
     paid: dict[bytes, tuple[str | None, tuple[str, ...]]] = {}
     with PullConsumer("auditors", namesrv=rocketmq.namesrv) as consumer:
-        queues = consumer.message_queues("paid-orders")
+        queues = consumer.queues("paid-orders")
         assert sum(consumer.max_offset(queue) for queue in queues) == 10
         consumer.assign(queues)
         for queue in queues:
-            consumer.seek_to_begin(queue)
+            consumer.seek_to_beginning(queue)
         while len(paid) < 10:
             for message in consumer.poll(timeout_s=10):
                 paid[bytes(message.body)] = (message.tags, tuple(message.keys))

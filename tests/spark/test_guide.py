@@ -49,7 +49,11 @@ def test_the_programs_of_the_guide_run_one_after_the_other(
             text = text.replace(f'"{path}"', f'"{tmp_path / path}"')
         text = text.replace('"archive"', f'"{tmp_path / "archive"}"')
         exec(compile(text, program.name, "exec"), {"__name__": program.name})
-    printed = capsys.readouterr().out.split()
+    shown = capsys.readouterr().out
+    assert "[SourceLag(min_offsets_behind_latest=0, max_offsets_behind_latest=0," in shown
+    assert "|paid| 42| NULL|" in shown  # JSON with its schema
+    assert " |-- id: long" in shown  # JSON without one
+    printed = shown.split()
     assert "4" in printed
     assert printed[-2:] == ["4", "4"]
     assert numbers(live.spark.read.parquet(str(tmp_path / "lake" / "orders"))) == [0, 1, 2, 3]

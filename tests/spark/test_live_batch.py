@@ -59,6 +59,14 @@ def test_properties_are_null_unless_they_are_asked_for(live: Live) -> None:
     assert row == Row(tags="a", properties=None)
 
 
+def test_a_schema_that_names_them_has_the_properties_of_senders(live: Live) -> None:
+    topic = live.topic()
+    live.send(Message(topic, b"1", tags="a", properties={"n": "1"}))
+    schema = "tags string, properties map<string,string>"
+    assert live.table(topic, schema).collect() == [Row(tags="a", properties={"n": "1"})]
+    assert live.table(topic, schema, includeProperties="false").collect() == [Row(tags="a", properties=None)]
+
+
 def test_only_the_columns_of_a_given_schema_are_made(live: Live) -> None:
     topic = live.topic(queues=1)
     live.send_numbers(topic, range(3), tags="a")
@@ -96,6 +104,9 @@ def test_a_read_goes_from_time_to_time(live: Live) -> None:
 
     assert numbers(live.table(topic, startingTimestamp=between_ms)) == [3, 4, 5]
     assert numbers(live.table(topic, endingTimestamp=between_ms)) == [0, 1, 2]
+    by_queue = json.dumps({topic: {"embedded": {"0": between_ms}}})
+    assert numbers(live.table(topic, startingOffsetsByTimestamp=by_queue)) == [3, 4, 5]
+    assert numbers(live.table(topic, endingOffsetsByTimestamp=by_queue)) == [0, 1, 2]
 
 
 def test_several_topics_and_patterns_of_topics(live: Live) -> None:

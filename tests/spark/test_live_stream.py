@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cometmq import Admin, Message, Producer
-from cometmq.spark.live.stream import SKIPPED
+from cometmq.spark.lag import SKIPPED, lags_of
 from cometmq.testing.embedded import EmbeddedBroker
 from tests.spark.live_kit import PATIENCE_S, Live, running, start
 from tests.waiting import wait_until
@@ -203,6 +203,28 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing_but_time(small: Li
         assert query.exception() is None
         query.processAllAvailable()
     assert small.written(tmp_path) == list(range(80))
+
+
+def test_a_checkpoint_of_another_topic_ends_the_query_with_a_sentence(live: Live, tmp_path: Path) -> None:
+    """D1: nothing of the new topic is read from offsets of the old one."""
+    before, now = live.topic(), live.topic()
+    live.send_numbers(before, range(10))
+    live.run_to_end(live.stream(before), tmp_path)
+    with pytest.raises(StreamingQueryException, match=f"has offsets of {before}, and the query reads {now}"):
+        live.run_to_end(live.stream(now), tmp_path)
+
+
+def test_the_progress_says_how_far_a_query_is_behind(live: Live, tmp_path: Path) -> None:
+    """D1: what Spark's Kafka source has as metrics."""
+    topic = live.topic(queues=2)
+    live.send_numbers(topic, range(100))
+    query = live.run_to_end(live.stream(topic, maxOffsetsPerTrigger=40), tmp_path)
+    first, *_, last = [lags_of(each)[0] for each in query.recentProgress if each.numInputRows]
+    assert first is not None
+    assert last is not None
+    assert (first.offsets_behind_latest, last.offsets_behind_latest) == (60, 0)
+    assert first.min_offsets_behind_latest <= 30 <= first.max_offsets_behind_latest
+    assert first.avg_offsets_behind_latest == 30
 
 
 def test_a_wrong_option_ends_the_query_with_a_sentence(live: Live, tmp_path: Path) -> None:

@@ -124,6 +124,14 @@ def test_only_asked_columns_are_read(spark: SparkSession, ours: EmbeddedBroker) 
     assert as_dicts(reader.load(str(ours.folder)).limit(1)) == [{"body": b"x" * 100_000, "queueId": 0}]
 
 
+def test_a_schema_that_names_them_has_the_properties_of_senders(
+    spark: SparkSession, ours: EmbeddedBroker
+) -> None:
+    send(ours, [Message("named", b"1", tags="a", properties={"n": "1"})])
+    reader = spark.read.format("rocketmq-log").schema("properties map<string,string>")
+    assert as_dicts(reader.option("topic", "named").load(str(ours.folder))) == [{"properties": {"n": "1"}}]
+
+
 def test_damage_ends_a_query_with_an_error_that_names_it(
     spark: SparkSession, apache: Path, tmp_path: Path
 ) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cometmq import Message, Producer
-from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, Sent, encode_record
+from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, SendTrace, encode_record
 from cometmq.model.errors import NotFoundError, SettingsError
 from cometmq.model.names import DLQ_PREFIX, TRACE_TOPIC
 from cometmq.spark.pipelines.dead_letters import DeadLettersJob, dead_letters
 from cometmq.spark.pipelines.sql import Rows, SqlJob, sql
 from cometmq.spark.pipelines.traces import TracesJob, traces
 from cometmq.testing.embedded import EmbeddedBroker
+from tests.integration.cli.cli_kit import make_dead_letters
 from tests.spark.live_kit import Live
 from tests.spark.sink_kit import bodies
 
@@ -75,8 +77,8 @@ def test_what_a_query_gets_wrong_is_one_sentence(live: Live) -> None:
         sql(live.spark, job(live, f"SELECT wrong FROM `{topic}`"), unexpected)
 
 
-def sent(number: int, cost_ms: int, *, success: bool = True) -> Sent:
-    return Sent(
+def sent(number: int, cost_ms: int, *, success: bool = True) -> SendTrace:
+    return SendTrace(
         timestamp_ms=1_000_000 + number,
         region_id="r",
         group="shop",
@@ -116,6 +118,14 @@ def consumed(number: int, outcome: ConsumeOutcome) -> tuple[ConsumeBegan, Consum
     return began, ended
 
 
+def test_attempts_are_the_calls_of_listeners(live: Live) -> None:
+    """C5: a message that failed once was tried once."""
+    with EmbeddedBroker() as rocketmq:
+        make_dead_letters(rocketmq.namesrv, "failing", "orders", [Message("orders", b"x")])
+        (line,) = dead_letters(live.spark, DeadLettersJob(namesrv_addr=rocketmq.namesrv)).lines
+    assert (line.group, line.topic, line.count, line.most_attempts) == ("failing", "orders", 1, 1)
+
+
 def test_traces_and_dead_letters_say_what_fails_and_how_long_things_take(live: Live) -> None:
     """C5: of clients that write traces, and of groups that have dead letters."""
     with (
@@ -134,6 +144,10 @@ def test_traces_and_dead_letters_say_what_fails_and_how_long_things_take(live: L
         producer.send(Message(TRACE_TOPIC, "".join(lines).encode()))
         rocketmq.call(rocketmq.create_topic(DLQ_PREFIX + "billing", queues=1))
         receipt = producer.send(Message(DLQ_PREFIX + "billing", b"x"))
+        tried = msgspec.structs.replace(
+            consumed(11, ConsumeOutcome.FAILED)[0], msg_id=receipt.msg_id, retry_times=2
+        )
+        producer.send(Message(TRACE_TOPIC, encode_record(tried).encode()))
 
         found = traces(live.spark, TracesJob(namesrv_addr=rocketmq.namesrv))
         letters = dead_letters(live.spark, DeadLettersJob(namesrv_addr=rocketmq.namesrv))
@@ -156,3 +170,4 @@ def test_traces_and_dead_letters_say_what_fails_and_how_long_things_take(live: L
     assert (failure.group, failure.outcome, failure.msg_id) == ("billing", "exception", "id-3")
     (line,) = letters.lines
     assert (line.group, line.count, line.reason, line.msg_id) == ("billing", 1, "unknown", receipt.msg_id)
+    assert line.most_attempts == 3

@@ -1,4 +1,4 @@
-"""A running broker: its store, tables and two ports, announced to its name servers.
+"""A running broker: its store, tables and ports, announced to its name servers.
 
 Life in three steps: settings (given), build (`Broker(…)`, which takes the ports), `start`, which recovers the
 store; at the end `stop`. The fast port serves everything but pulls, so that sends do not wait for them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Final
 
 import msgspec
@@ -26,10 +25,12 @@ from cometmq.broker.saved_tables import Periodic
 from cometmq.broker.send.exactly_once import SAVE_S as ONCE_S
 from cometmq.broker.settings import Settings
 from cometmq.broker.start_checks import refuse_settings, refuse_store
+from cometmq.broker.topics.retention import RETENTION_S
 from cometmq.model.errors import StoreError
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import Disk, SystemDisk
+from cometmq.ports.system import BINDS_TWICE, physical_memory
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.descriptor_shares import shares
 from cometmq.remoting.handler import HandlerTable
@@ -75,14 +76,12 @@ class Broker:
         settings = settings or ServerSettings()
         refuse_settings(config, store_config)
         clock, disk = clock or SystemClock(), disk or SystemDisk()
-        self._ports = HeldPorts(config.bind_address, config.listen_port)
+        self._ports = HeldPorts(config.bind_address, config.listen_port, store_config.ha_listen_port)
         try:
             self.port = self._ports.main
             self.fast_port = self._ports.fast
             config = msgspec.structs.replace(config, listen_port=self.port)
-            store_config = msgspec.structs.replace(
-                store_config, ha_listen_port=store_config.ha_listen_port or self.port + 1
-            )
+            store_config = msgspec.structs.replace(store_config, ha_listen_port=self._ports.ha)
             memory = physical_memory()
             host = Host(resolve_host("brokerIP1", config.broker_ip1), self.port)
             self.client = RemotingClient(tls=settings.client_tls(enabled=config.use_tls))
@@ -143,6 +142,7 @@ class Broker:
             Periodic(10, 10, context.clients.remove_silent, "closing connections without heartbeats"),
             Periodic(5, 5, context.broadcast_offsets.commit, "committing offsets of broadcast groups"),
             Periodic(SLOW_S, SLOW_S, context.slow_groups.disable, "looking for slow groups"),
+            Periodic(RETENTION_S, RETENTION_S, context.topic_retention.begin, "retention of topics"),
             Periodic(SAMPLE_S, SAMPLE_S, context.rates.sample, "measuring rates"),
             Periodic(STATISTICS_S, STATISTICS_S, context.statistics.sample, "taking statistics"),
             Periodic(LOCK_UPKEEP_S, LOCK_UPKEEP_S, context.locks.remove_expired, "removing expired locks"),
@@ -175,20 +175,34 @@ class Broker:
         self._has_store = True
         context.statistics.start()
         await loop.run_in_executor(context.worker, self._load_tables)
+        await context.topic_retention.run()
         context.delays.start()
         await context.timers.start()
         await context.transactions.start()
         await context.pop.start()
         for work in self._upkeep:
             work.start()
+        if not BINDS_TWICE:
+            self._ports.release()
         await self.server.start()
         await self.fast_server.start()
+        if context.ha_server is not None:
+            await context.ha_server.start()
+            if context.settings.waits_for_replicas and context.settings.store.in_sync_replicas == 1:
+                log.warning(
+                    "brokerRole = SYNC_MASTER with inSyncReplicas = 1 waits for no slave; set inSyncReplicas "
+                    "to the number of copies that a message needs, with the master's"
+                )
         log.info("%s; at most %d queue files are mapped", shares(), context.store.queues.open_files.limit)
         self._ports.release()
         self._is_started = True
-        ports = (self.port, self.fast_port)
+        ports = (self.port, self.fast_port, *(() if context.ha_server is None else (self._ports.ha,)))
         what = "messages, topics, groups and settings can be read, changed and deleted"
         warn_if_open(log, what, context.settings.broker.bind_address, ports, "bindAddress")
+        if context.ha_client is not None:
+            context.ha_client.start()
+        if context.table_copies is not None:
+            context.table_copies.start()
         await context.name_servers.start()
         context.registration.start()
         await context.registration.settled(FIRST_REGISTRATION_S)
@@ -217,8 +231,11 @@ class Broker:
             self.exporter.is_serving = False
         await context.name_servers.stop()
         await context.registration.stop()
+        if context.table_copies is not None:
+            await context.table_copies.stop()
         for work in self._upkeep:
             work.stop()
+        context.topic_retention.stop()
         await context.pop.stop()
         await context.delays.stop()
         await context.timers.stop()
@@ -228,6 +245,10 @@ class Broker:
             await context.store.flusher.wait_flushed(
                 context.store.log.max_offset
             )  # sends that wait are answered
+        if context.ha_client is not None:
+            await context.ha_client.stop()
+        if context.ha_server is not None:
+            await context.ha_server.stop()
         context.held_pulls.stop()
         context.clients.stop()
         for server in (self.server, self.fast_server):
@@ -258,8 +279,3 @@ class Broker:
         await context.files.stop()
         if not await context.store.stop():
             log.error("the store %s could not be left in order", context.settings.store.root)
-
-
-def physical_memory() -> int:
-    """The memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

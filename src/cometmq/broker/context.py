@@ -9,8 +9,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from cometmq.broker.cluster.addresses import announced
+from cometmq.broker.cluster.log_comparison import LogComparison
 from cometmq.broker.cluster.name_servers import NameServers
 from cometmq.broker.cluster.registration import Registration
+from cometmq.broker.cluster.table_copies import TableCopies
 from cometmq.broker.groups.assignment import Assignment, RequestModes
 from cometmq.broker.groups.groups import Groups
 from cometmq.broker.groups.offsets import BroadcastOffsets, ConsumerOffsets
@@ -31,17 +33,21 @@ from cometmq.broker.send.answers import SendAnswers
 from cometmq.broker.send.exactly_once import ExactlyOnce
 from cometmq.broker.send.pressure import Pressure
 from cometmq.broker.send.retries import Retries
+from cometmq.broker.send.safety import SendSafety
 from cometmq.broker.send.send import MessageSender
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.delay_levels import DelayService
 from cometmq.broker.timers.service import TimerService
+from cometmq.broker.topics.retention import TopicRetention
 from cometmq.broker.topics.topics import Topics
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.message import Host
 from cometmq.ports.clock import Clock
 from cometmq.ports.disk import Disk
 from cometmq.remoting.client import RemotingClient
+from cometmq.replication.client import HaClient
+from cometmq.replication.server import HaServer
 from cometmq.store.message_store import MessageStore
 from cometmq.store.tables.files import CONFIG_FOLDER
 from cometmq.store.tables.tables import SubscriptionGroupTable, TopicTable
@@ -73,13 +79,48 @@ class BrokerContext:
         self.files = TableFiles(disk, settings.store.root / CONFIG_FOLDER, self.worker)
         self.store = MessageStore(disk, clock, settings.store, pack_host(host), memory_bytes=memory_bytes)
         settings.on_change.append(lambda: self.store.change_config(settings.store))
-        self.traffic = Traffic(puts_wait=settings.flushes_before_answer)
+        self.ha_server: HaServer | None = None
+        """The HA port of a master."""
+        self.ha_client: HaClient | None = None
+        """What a slave follows its master with."""
+        if settings.is_slave:
+            self.ha_client = HaClient(self.store, lambda: settings.store, clock)
+            if settings.store.ha_master_address:
+                self.ha_client.follow(settings.store.ha_master_address)
+        else:
+            bind = settings.broker.bind_address
+            self.ha_server = HaServer(self.store, lambda: settings.store, bind, settings.store.ha_listen_port)
+        self.safety = SendSafety(settings, self.store, self.ha_server)
+        self.traffic = Traffic(puts_wait=self.safety.answers_wait)
         self._build_tables(remoting)
         self._build_services()
         self._build_sends(memory_bytes)
         self._build_pulls()
+        self.topic_retention = TopicRetention(settings, clock, self.store, self.topics)
+        self.table_copies: TableCopies | None = None
+        """What a slave copies besides the log."""
+        if self.ha_client is not None:
+            self.table_copies = TableCopies(
+                self.address,
+                remoting,
+                self.store,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.delays,
+                self.request_modes,
+            )
+            self.registration.on_master = self._follow
+            self.ha_client.compare = LogComparison(remoting, self.store, self.table_copies).difference
         self.statistics = Statistics(settings, clock, self.store, self.topics, self.traffic)
         self.rates = Rates(clock, self.traffic, self.timers)
+
+    def _follow(self, master: str | None, ha_address: str | None) -> None:
+        """Follow the master that the name servers know."""
+        if self.table_copies is not None:
+            self.table_copies.follow(master)
+        if self.ha_client is not None and ha_address and not self.settings.store.ha_master_address:
+            self.ha_client.follow(ha_address)
 
     def _build_tables(self, remoting: RemotingClient) -> None:
         """Topics, groups, clients, and what follows from them."""
@@ -100,8 +141,11 @@ class BrokerContext:
         name_servers = self.name_servers = NameServers(settings)
         self.assignment = Assignment(settings, clock, remoting, topics, clients, name_servers)
         ha_host = settings.broker.broker_ip2.strip() or settings.broker.broker_ip1
-        ha_address = announced(ha_host, settings.store.ha_listen_port)
-        self.registration = Registration(settings, self.address, ha_address, remoting, topics, name_servers)
+        self.ha_address = announced(ha_host, settings.store.ha_listen_port)
+        """Where slaves find the log of this broker."""
+        self.registration = Registration(
+            settings, self.address, self.ha_address, remoting, topics, name_servers
+        )
 
     def _build_services(self) -> None:
         """Services that work through topics of the broker."""
@@ -109,7 +153,7 @@ class BrokerContext:
         host, topics, offsets, traffic = self.host, self.topics, self.offsets, self.traffic
         targets = self.targets = RealTargets(settings, store, topics)
         set_aside = self.set_aside = SetAside(clock, files, store)
-        self.once = ExactlyOnce(settings, clock, files, store)
+        self.once = ExactlyOnce(self.safety, clock, files, store)
         self.delays = DelayService(settings, clock, files, store, traffic, targets, set_aside)
         self.timers = TimerService(
             settings, clock, self.disk, files, store, topics, traffic, targets, set_aside
@@ -144,6 +188,7 @@ class BrokerContext:
             self.topic_file,
             traffic,
             pressure,
+            self.safety,
             SendAnswers(settings, self.disk, self.host, store, traffic, pressure),
             Retries(self.topics, self.groups, self.locks, traffic),
             self.delays,
@@ -166,4 +211,5 @@ class BrokerContext:
             self.broadcast_offsets,
             self.cold_reads,
             PullChecks(settings, self.topics, self.groups, self.filters, self.clients),
+            self.ha_client,
         )

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar, Final
 
 import msgspec
@@ -172,15 +170,13 @@ class SetAside:
 
     # Records
 
-    @contextmanager
-    def guard(self, service: str, topic: str, queue_id: int, queue_offset: int) -> Iterator[None]:
-        """Set the record of a queue entry aside if the block fails, unless the trouble may pass."""
-        try:
-            yield
-        except Exception as error:
-            if is_passing(error):
-                raise
-            self.add_entry(service, topic, queue_id, queue_offset, error)
+    def add_failed(
+        self, service: str, topic: str, queue_id: int, queue_offset: int, error: Exception
+    ) -> None:
+        """Set the record of a queue entry aside, with which something failed; raise what may pass."""
+        if is_passing(error):
+            raise error
+        self.add_entry(service, topic, queue_id, queue_offset, error)
 
     def add_record(self, service: str, record: Record, error: Exception) -> None:
         """Note a record that could be read."""

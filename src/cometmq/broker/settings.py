@@ -9,6 +9,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.model.topic import DataVersion
@@ -28,11 +29,21 @@ class Settings:
         self.version = DataVersion(0, self._clock.now_ms(), 0)
         self.on_change: list[Callable[[], None]] = []
         """Called after the settings changed."""
+        self.flushes_before_answer: Final = self.store.flush_disk_type == "SYNC_FLUSH"
+        """Whether a sender is answered only when its message is on the disk; of the start."""
+        self._appears_ms: Final = self._clock.monotonic_ms() + max(self.store.disappear_time_after_start, 0)
+        self.has_timers: Final = self.store.timer_wheel_enable
+        """Whether messages can wait for a time; of the start."""
 
     @property
-    def flushes_before_answer(self) -> bool:
-        """Whether a sender is answered only when its message is on the disk."""
-        return self.store.flush_disk_type == "SYNC_FLUSH"
+    def hidden_s(self) -> float:
+        """How long this broker still stays out of the routes and delivers no timers, after its start."""
+        return max(self._appears_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    @property
+    def waits_for_replicas(self) -> bool:
+        """Whether a sender is answered only when its message has as many copies as `inSyncReplicas` says."""
+        return self.store.broker_role == "SYNC_MASTER"
 
     @property
     def is_slave(self) -> bool:

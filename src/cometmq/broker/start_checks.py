@@ -20,7 +20,7 @@ from cometmq.broker.topics.attributes import UNSUPPORTED
 from cometmq.model.errors import SettingsError, StoreError
 from cometmq.model.settings import refuse_unsupported
 from cometmq.ports.disk import Disk
-from cometmq.store.config import NO_REPLICAS, StoreConfig
+from cometmq.store.config import NO_REPLICATION, StoreConfig
 from cometmq.store.tables.files import CONFIG_FOLDER, ConfigFile
 from cometmq.store.tables.tables import TopicTable
 from cometmq.store.tools.survey import BATCH_QUEUE_FOLDER, QUEUE_FOLDER
@@ -35,7 +35,8 @@ _PLAIN_STORES: Final = "only stores of plain files are read"
 
 def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
     """Raise `SettingsError` if settings that are fine each by itself are not fine for a broker."""
-    refuse_unsupported(store_config, NO_REPLICAS)
+    refuse_unsupported(store_config, NO_REPLICATION)
+    _refuse_roles(config, store_config)
     if 0 < config.listen_port <= FAST_PORT_DISTANCE:
         raise SettingsError(
             f"listenPort = {config.listen_port} leaves no port for the fast one, which is "
@@ -46,6 +47,39 @@ def refuse_settings(config: BrokerConfig, store_config: StoreConfig) -> None:
             f"listenPort = {_LAST_PORT} leaves no port after it for replicas; choose a smaller one, or set "
             "haListenPort"
         )
+
+
+def _refuse_roles(config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Refuse ids and numbers of copies that do not go with the role."""
+    role = store_config.broker_role
+    if role == "SLAVE":
+        if config.broker_id == 0:
+            raise SettingsError(
+                "brokerRole = SLAVE is not supported: brokerId = 0 is that of the master; give each slave of "
+                "a brokerName a brokerId of its own, from 1 on"
+            )
+        if config.enable_slave_acting_master:
+            raise SettingsError(
+                "enableSlaveActingMaster = true is not supported: a slave cannot act as the master yet; set "
+                "it to false"
+            )
+        return
+    if config.broker_id != 0:
+        raise SettingsError(
+            f"brokerId = {config.broker_id} is not supported: other ids than 0 are those of slaves; set "
+            "brokerRole = SLAVE, or leave brokerId out and give each broker a brokerName of its own"
+        )
+    if role == "ASYNC_MASTER":
+        for key, value, usual in (
+            ("inSyncReplicas", store_config.in_sync_replicas, 1),
+            ("minInSyncReplicas", store_config.min_in_sync_replicas, 1),
+            ("enableAutoInSyncReplicas", store_config.enable_auto_in_sync_replicas, False),
+        ):
+            if value != usual:
+                raise SettingsError(
+                    f"{key} = {str(value).lower()} is not supported: with brokerRole = ASYNC_MASTER no send "
+                    f"waits for a replica; set brokerRole = SYNC_MASTER, or {key} = {str(usual).lower()}"
+                )
 
 
 def refuse_store(disk: Disk, config: StoreConfig) -> None:

@@ -35,11 +35,9 @@ def _show_version(wanted: bool) -> None:
     epilog="""
 Examples:
 
-  cometmq standalone                              a name server and a broker, to try things out
-
-  cometmq topic list -n 127.0.0.1:9876            what there is
-
-  COMETMQ_NAMESRV=127.0.0.1:9876 cometmq doctor   what is wrong with it
+  cometmq standalone                    # a name server and a broker, to try things out
+  cometmq topic list -n 127.0.0.1:9876  # what there is
+  cometmq doctor -n 127.0.0.1:9876      # what is wrong with it
 
 Exit codes: 0 it worked, 1 it failed or something was found, 2 wrong usage, 3 no server answered, 4 not found.
 """

@@ -1,13 +1,13 @@
 """The configuration reference, generated from the settings: `python -m cometmq.cli.reference`.
 
-It prints `docs/CONFIGURATION.md`; a test compares the two. The remark of a setting is the comment beside its
-declaration.
+It prints `docs/CONFIGURATION.md`; a test compares the two. The type of a setting says its state, and the text
+below its declaration what it means.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -16,18 +16,15 @@ import msgspec
 from cometmq.broker import config as broker_config
 from cometmq.broker.config import BrokerConfig
 from cometmq.model import newer_settings
-from cometmq.model.settings import is_fixed
+from cometmq.model.settings import State, state_of
 from cometmq.namesrv import config as namesrv_config
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
 from cometmq.remoting.server_settings import UNSUPPORTED, ServerSettings
 from cometmq.store import config as store_config
-from cometmq.store.config import NO_REPLICAS, StoreConfig
+from cometmq.store.config import NO_REPLICATION, StoreConfig
 
-_FIELD: Final = re.compile(r"    (\w+): .*?(?:#\s*(.*))?$")
 _DERIVED: Final = "(of this machine)"
 """Shown where a default is worked out when the server starts."""
-
-AT_START: Final = "at the start only"
 
 _HEAD: Final = """\
 # Configuration reference
@@ -41,14 +38,20 @@ Keys are RocketMQ's. Values come from three places; the last one wins:
    `tls.server.mode`
 3. flags: `--set key=value`
 
-`-p` prints every setting and where its value came from. An unknown key is ignored, with a warning that names
-the nearest known key. A value of the wrong type, or out of its range, is an error. The last column says:
+`-p` prints every setting and where its value came from. An unknown key in the file, or an unknown variable
+`COMETMQ_…`, is ignored, with a warning that names the nearest known one. An unknown key of a flag is an
+error, and so is a value of the wrong type, or out of its range.
 
-- *only …*: other values are refused, because CometMQ does not have the feature yet.
-- *no effect*: CometMQ has no such thread pool, lock or buffer. The value is kept and returned, so one file
-  serves both systems.
-- *at the start only*: requests (`mqadmin updateBrokerConfig`, `cometmq config set`) cannot change it; they
-  are answered with code 16.
+The state of a setting says what becomes of a change by request (`cometmq config set`, `mqadmin
+updateBrokerConfig`). A server that was started with `-c FILE` keeps changes in that file.
+
+| state | |
+| --- | --- |
+| live | the change is in force at once |
+| next start | it is kept, and in force from the next start on |
+| start only | requests for it are refused with code 16; set it in the file, and start again |
+| no effect | there is no such thread pool, lock or buffer; it is kept, so that one file serves both systems |
+| only … | CometMQ does not have the feature yet; other values are refused, at the start and by request |
 """
 
 
@@ -57,8 +60,8 @@ _NEWER_HEAD: Final = """
 
 Keys that these added. A start warns that they have no effect, or refuses them.
 
-| key | |
-| --- | --- |
+| key | state | meaning |
+| --- | --- | --- |
 """
 
 _RULES: Final = {
@@ -66,7 +69,7 @@ _RULES: Final = {
     for rules in (
         broker_config.UNSUPPORTED,
         UNSUPPORTED,
-        NO_REPLICAS,
+        NO_REPLICATION,
         namesrv_config.UNSUPPORTED,
         store_config.UNSUPPORTED,
     )
@@ -78,26 +81,31 @@ class Setting(NamedTuple):
     key: str
     values: str
     default: str
-    remark: str
+    state: str
+    meaning: str
 
 
 def settings_of(struct: type[msgspec.Struct]) -> Iterator[Setting]:
     """The settings of one declaration, in its order."""
-    remarks = _remarks(struct)
+    meanings = _meanings(struct)
     for info in msgspec.structs.fields(struct):
+        key, rule = info.encode_name, _RULES.get(info.encode_name)
         default = _text(info.default) if info.default is not msgspec.NODEFAULT else _DERIVED
-        remark = remarks.get(info.name, "")
-        if info.encode_name in _RULES:
-            remark = f"only {_RULES[info.encode_name].allowed or 'empty'}; other values are refused"
-        said = [remark, AT_START if is_fixed(info.type) else ""]
-        yield Setting(info.encode_name, _values_text(info.type), default, "; ".join(filter(None, said)))
+        state = f"only {rule.allowed or 'empty'}" if rule is not None else state_of(info.type)
+        yield Setting(key, _values_text(info.type), default, state, meanings.get(info.name, ""))
 
 
-def _remarks(struct: type[msgspec.Struct]) -> dict[str, str]:
-    declared = [each for each in struct.__mro__ if issubclass(each, msgspec.Struct)][:-1]
-    lines = (line for each in declared for line in inspect.getsource(each).splitlines())
-    found = (_FIELD.match(line) for line in lines)
-    return {match[1]: match[2] for match in found if match is not None and match[2]}
+def _meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The text below each field of a struct, and of those that it extends."""
+    found = {}
+    for declared in [each for each in struct.__mro__ if issubclass(each, msgspec.Struct)][:-1]:
+        (tree,) = ast.parse(inspect.getsource(declared)).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                    found[name] = " ".join(said.split())
+    return found
 
 
 def _text(value: object) -> str:
@@ -113,35 +121,46 @@ def _values_text(annotation: Any) -> str:
         return ", ".join(str(choice) for choice in get_args(annotation))
     if origin is Annotated:
         base, *notes = get_args(annotation)
-        ranges = [
-            f" {note.ge} or more" if note.le is None else f" {note.ge}–{note.le}"
-            for note in notes
-            if note.ge is not None
-        ]
-        return _values_text(base) + "".join(ranges)
+        return _values_text(base) + "".join(_range_text(note.ge, note.le) for note in notes)
     if origin is not None:  # a union with None
         return " or ".join(_values_text(part) for part in get_args(annotation) if part is not type(None))
     return {bool: "true or false", int: "number", float: "fraction", str: "text"}[annotation]
 
 
+def _range_text(least: float | None, most: float | None) -> str:
+    if least is None or least == -(2**31):
+        return ""
+    return f" from {least}" if most in (None, 2**31 - 1, 2**63 - 1) else f" {least}–{most}"
+
+
 def reference() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for title, about, struct in (
-        ("Broker", "`cometmq broker -c FILE`, beside the keys of the store and of the server.", BrokerConfig),
-        ("Store", "In the same file as the broker's.", StoreConfig),
-        ("Name server", "`cometmq namesrv -c FILE`, beside the keys of the server.", NamesrvConfig),
-        ("Every server", "TLS and connections, of brokers and name servers.", ServerSettings),
+    shared = set(ServerSettings.__struct_encode_fields__)
+    namesrv = [*settings_of(NamesrvConfig), *settings_of(NamesrvSettings)]
+    for title, about, settings in (
+        (
+            "Broker",
+            "`cometmq broker -c FILE`, beside the keys of the store and of the server.",
+            settings_of(BrokerConfig),
+        ),
+        ("Store", "In the same file as the broker's.", settings_of(StoreConfig)),
+        (
+            "Name server",
+            "`cometmq namesrv -c FILE`, beside the keys of the server.",
+            (each for each in namesrv if each.key not in shared),
+        ),
+        ("Every server", "TLS and connections, of brokers and name servers.", settings_of(ServerSettings)),
     ):
         parts.append(f"\n## {title}\n\n{about}\n")
-        parts.append("\n| key | value | default | |\n| --- | --- | --- | --- |\n")
-        for each in settings_of(struct):
+        parts.append("\n| key | value | default | state | meaning |\n| --- | --- | --- | --- | --- |\n")
+        for each in settings:
             default = f"`{each.default}`" if each.default and each.default != _DERIVED else each.default
-            parts.append(f"| `{each.key}` | {each.values} | {default} | {each.remark} |\n")
+            parts.append(f"| `{each.key}` | {each.values} | {default} | {each.state} | {each.meaning} |\n")
     parts.append(_NEWER_HEAD)
     for key, reason in sorted(newer_settings.REASONS.items()):
-        refused = "only false; other values are refused" if key in newer_settings.REFUSED else "no effect"
-        parts.append(f"| `{key}` | {refused}: {reason} |\n")
+        state = "only false" if key in newer_settings.REFUSED else State.NO_EFFECT
+        parts.append(f"| `{key}` | {state} | {reason[0].upper()}{reason[1:]}. |\n")
     return "".join(parts)
 
 

@@ -109,7 +109,7 @@ def dump(
 
     Examples:
       cometmq store dump ~/store --topic orders
-      cometmq store dump ~/store --topic orders --queue 3 --from 1000 --limit 10 | jq .text
+      cometmq store dump ~/store --topic orders --queue 3 --from 1000
     """
     import msgspec
 

@@ -9,21 +9,27 @@ Rules kept here:
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypedDict, TypeVar
+from types import NoneType
+from typing import Any, Final, TypedDict, TypeVar, get_args
 
 import msgspec
 
 from cometmq.client.instance.name_servers import NameServerSource
 from cometmq.model.errors import SettingsError
+from cometmq.model.times import ms_fault
 from cometmq.remoting.name_server_addresses import address_server_url, listed_in, parse_addresses
 from cometmq.remoting.tls import ClientTls
 from cometmq.wire.frame.framing import JSON, ROCKETMQ
 
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
+_CAPITAL: Final = re.compile(r"([A-Z])")
 _INSTANCE_ENDPOINT: Final = re.compile(r"(?:https?://)?(MQ_INST_\w+_\w+)\.", re.IGNORECASE)
 
 
@@ -44,27 +50,45 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_ip: str | None = None
     """The address in the client id; None is the address of this machine."""
     unit_name: str | None = None
+    """The unit of the client, for address servers and in its client id; None is no unit."""
     call_timeout_ms: int = 3_000
     """For calls without a timeout of their own."""
     poll_name_server_interval_ms: int = 30_000
+    """How often the routes of topics are looked up again."""
     heartbeat_broker_interval_ms: int = 30_000
+    """How often brokers get a heartbeat; they forget a client after two minutes without one."""
     persist_consumer_offset_interval_ms: int = 5_000
+    """How often push consumers store their offsets; after a crash, what was consumed since comes again."""
     tls: ClientTls | None = None
+    """Connect with TLS; None is without."""
     access_key: str | None = None
-    secret_key: str | None = None
-    security_token: str | None = None
     """With an access key and a secret key, every request is signed."""
+    secret_key: str | None = None
+    """The key that requests are signed with; it is never sent."""
+    security_token: str | None = None
+    """Sent along with signed requests, for temporary keys."""
     namespace: str = ""
     """Put before every topic and group name, and removed again from names in results."""
     serialize_type: int = JSON
-    """The header encoding of requests: `wire.frame.JSON` or `wire.frame.ROCKETMQ`."""
+    """The header encoding of requests: 0 is JSON, 1 is RocketMQ's binary one."""
     use_heartbeat_v2: bool = False
+    """Send a heartbeat in full only if it changed; brokers that do not know this get it in full."""
     vip_channel_enabled: bool = False
     """Send to the broker's port for sends only, two below its own, which consumers do not keep busy."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.namesrv, str):  # so that settings compare, and show, as one text
             msgspec.structs.force_setattr(self, "namesrv", ";".join(self.namesrv))
+        for name, kinds in _plain_kinds(type(self)).items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                wanted = " or ".join(_KINDS[kind] for kind in kinds if kind in _KINDS)
+                raise SettingsError(f"{name} is {value!r}; it has to be {wanted}")
+        for name in self.__struct_fields__:
+            if name.endswith("_ms") and getattr(self, name) is not None:
+                fault = ms_fault(name, getattr(self, name))
+                if fault is not None:
+                    raise SettingsError(fault)
         check_at_least(self, 1, *(name for name in self.__struct_fields__ if name.endswith("_interval_ms")))
         check_at_least(self, 1, "call_timeout_ms")
         if (self.access_key is None) != (self.secret_key is None):
@@ -77,6 +101,17 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def call_timeout_s(self) -> float:
         return self.call_timeout_ms / 1000
+
+
+_KINDS: Final = {bool: "True or False", str: "a text", ClientTls: "ClientTls(…), or None for no TLS"}
+"""The types of settings that are checked by their type alone."""
+
+
+@functools.cache
+def _plain_kinds(struct: type[msgspec.Struct]) -> dict[str, tuple[type, ...]]:
+    """The settings of plain types, with these types."""
+    hints = {field.name: get_args(field.type) or (field.type,) for field in msgspec.structs.fields(struct)}
+    return {name: kinds for name, kinds in hints.items() if {*kinds} <= {*_KINDS, NoneType}}
 
 
 class ClientOptions(TypedDict, total=False):
@@ -118,13 +153,34 @@ def check_at_most(settings: msgspec.Struct, most: int, *names: str) -> None:
             raise SettingsError(f"{name} is {value}; at most {most} is possible")
 
 
-def settings_of(struct: type[S], settings: S | None, options: Mapping[str, Any]) -> S:
-    """The settings of a client, given as a struct or as keywords."""
+def settings_of(
+    struct: type[S],
+    settings: S | None,
+    options: Mapping[str, Any],
+    client: type,
+    known: Collection[str] | None = None,
+) -> S:
+    """The settings of a client, given as a struct or as keywords: `known`, or all fields of the struct."""
+    for name in options:
+        if name not in (struct.__struct_fields__ if known is None else known):
+            raise TypeError(_unknown_option(name, struct, client, known))
     if settings is None:
         return struct(**options)
     if options:
         raise TypeError("give settings, or keywords, not both")
     return settings
+
+
+def _unknown_option(
+    name: str, struct: type[msgspec.Struct], client: type, known: Collection[str] | None
+) -> str:
+    if name in struct.__struct_fields__:
+        return f"option {name!r} has no effect in a {client.__name__}; leave it out"
+    names = [*inspect.signature(client).parameters, *(known or struct.__struct_fields__)]
+    near = difflib.get_close_matches(_CAPITAL.sub(r"_\1", name).lower(), names, n=1)
+    if near:
+        return f"unknown option {name!r}: did you mean {near[0]!r}?"
+    return f"unknown option {name!r}; help({client.__name__}) lists the options"
 
 
 def common_settings(settings: ClientSettings) -> ClientSettings:

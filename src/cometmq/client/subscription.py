@@ -30,6 +30,7 @@ class Sql(msgspec.Struct, frozen=True):
 
 
 Expression = str | Sql
+"""Which messages of a topic: tags (`"a || b"`), `"*"` for all, or `Sql(…)`."""
 
 
 def subscription_of(topic: str, expression: Expression, version: int) -> SubscriptionData:

@@ -132,3 +132,10 @@ class PartialBatchError(SendError):
     """Only a part of a batch was stored; `receipts` has the receipts of that part, in order."""
 
     receipts: tuple[Any, ...] = ()
+
+
+class FlushError(SendError):
+    """Messages that were sent in the background failed, `count` of them; `errors` has the first 100."""
+
+    count: int = 0
+    errors: tuple[CometError, ...] = ()

@@ -15,12 +15,18 @@ from typing import Final
 LARGEST_INT: Final = 2**31 - 1
 LARGEST_LONG: Final = 2**63 - 1
 
+_SURE_DIGITS: Final = 19
+"""Fewer digits than this always fit into a `long`."""
 _number: Final = re.compile(r"([+-]?)0*([0-9]{1,19})").fullmatch
 
 
 def java_long(text: str | None) -> int | None:
     """`Long.parseLong`; None for a text that it does not read."""
-    found = _number(text) if text else None
+    if not text:
+        return None
+    if len(text) < _SURE_DIGITS and text.isdecimal() and text.isascii():  # almost all
+        return int(text)
+    found = _number(text)
     if found is None:
         return None
     number = int(found[1] + found[2])

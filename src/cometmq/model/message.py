@@ -9,14 +9,25 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 import msgspec
 
 from cometmq.model import message_properties as names
+from cometmq.model import times
 from cometmq.model.errors import MessageError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType, transaction_type
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=bytes)
+    """The type of a message's value: bytes, unless a serializer says otherwise."""
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
 
 _INT32_MIN = -(2**31)
 _INT32_MAX = 2**31 - 1
@@ -36,7 +47,8 @@ class Message(msgspec.Struct, frozen=True):
     """A message to be sent.
 
     At most one of `delay_level`, `delay_ms` and `deliver_at_ms` is set: the broker's numbered level, a delay
-    in milliseconds, or a point in time. Messages with the same `sharding_key` stay in order.
+    in milliseconds, or a point in time in milliseconds since 1970. Messages with the same `sharding_key` stay
+    in order.
     """
 
     topic: str
@@ -69,15 +81,20 @@ class Message(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "properties", properties)
 
     def _check_delay(self) -> None:
-        if self.delay_level < 0:
-            raise MessageError(f"delay level {self.delay_level} is negative; 0 means no delay")
-        if self.delay_ms is not None and self.delay_ms < 0:
-            raise MessageError(f"a delay of {self.delay_ms} ms is negative")
-        if self.deliver_at_ms is not None and self.deliver_at_ms < 0:
-            raise MessageError(f"a delivery time of {self.deliver_at_ms} ms since 1970 is negative")
-        chosen = (self.delay_level > 0) + (self.delay_ms is not None) + (self.deliver_at_ms is not None)
-        if chosen > 1:
+        level, delay_ms, deliver_at_ms = self.delay_level, self.delay_ms, self.deliver_at_ms
+        if level == 0 and delay_ms is None and deliver_at_ms is None:
+            return
+        if (level != 0) + (delay_ms is not None) + (deliver_at_ms is not None) > 1:
             raise MessageError("set only one of delay_level, delay_ms and deliver_at_ms")
+        fault: str | None
+        if delay_ms is not None:
+            fault = times.delay_fault("delay_ms", delay_ms)
+        elif deliver_at_ms is not None:
+            fault = times.delivery_time_fault("deliver_at_ms", deliver_at_ms)
+        else:
+            fault = times.level_fault("delay_level", level)
+        if fault is not None:
+            raise MessageError(fault)
 
     @property
     def is_delayed(self) -> bool:
@@ -125,7 +142,7 @@ def _checked_keys(keys: Sequence[str]) -> tuple[str, ...]:
     return checked
 
 
-class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+class StoredMessage(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     """A message as a broker stored it and a reader received it."""
 
     topic: str
@@ -146,6 +163,14 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times: int
     prepared_transaction_offset: int
     offset_msg_id: str
+
+    @property
+    def value(self) -> V:
+        """The value that the consumer's serializer decodes; without one, the body.
+
+        Raises `MessageError` if the body cannot be decoded.
+        """
+        return self.body  # type: ignore[return-value]  # bytes, without a serializer
 
     @property
     def queue(self) -> MessageQueue:

@@ -26,6 +26,9 @@ SYNC_BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which brokers learn the members of their group; their routes are never rewritten."""
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 
+ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace of name servers with the queues of order topics: `broker-a:8;broker-b:8`."""
+
 DEFAULT_TOPIC: Final = "TBW102"
 """The topic whose settings automatically created topics take."""
 DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"

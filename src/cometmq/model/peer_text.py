@@ -18,7 +18,17 @@ from typing import Final
 
 LONGEST: Final = 4000
 """The most characters of a message in the log."""
-LOGGERS: Final = ("broker", "client", "metrics", "namesrv", "remoting", "spark", "standalone", "store")
+LOGGERS: Final = (
+    "broker",
+    "client",
+    "metrics",
+    "namesrv",
+    "remoting",
+    "replication",
+    "spark",
+    "standalone",
+    "store",
+)
 """Our loggers, without the `cometmq.` before each."""
 
 _SPECIAL: Final = (

@@ -1,15 +1,20 @@
 """Settings: declared structs filled from layers of text, with the source of each value.
 
-Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one; a value of
-the wrong type is an error that names the key, the layer and the right type. Keys are RocketMQ's property
-names; an empty value of an optional setting leaves it absent. An unsupported value is refused (`Only`), never
-silently accepted. A request changes all its settings or none, and never `Fixed` or `BlackListed` ones.
+Rules kept here: a later layer wins; an unknown key is a warning that names the nearest known one, or an error
+where the layer is for this server alone; a value of the wrong type is an error that names the key, the layer
+and the right type. Keys are RocketMQ's property names; an empty value of an optional setting is no value. An
+unsupported value is refused (`Only`), never silently accepted. A request changes all its settings or none,
+and never `Fixed` or `BlackListed` ones.
+
+The type of a setting says its `State`: what a change by request does. The text below it is its sentence in
+the configuration reference.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
 
@@ -24,10 +29,29 @@ T = TypeVar("T")
 
 LONGEST_VALUE: Final = 4000
 """The longest value in a request, in characters."""
+_STATE: Final = "state"
 _MARK: Final = "no request changes it"
 _BLACK_LIST: Final = "black list"
 _FIXED: Final = "fixed"
 
+
+class State(StrEnum):
+    """What becomes of a setting that a request changes."""
+
+    LIVE = "live"
+    """It is in force at once."""
+    NEXT_START = "next start"
+    """It is kept, and in force from the next start on."""
+    START_ONLY = "start only"
+    """The request is refused."""
+    NO_EFFECT = "no effect"
+    """It is kept and shown, and nothing depends on it."""
+
+
+NextStart = Annotated[T, msgspec.Meta(extra={_STATE: State.NEXT_START})]
+"""A setting that is read at the start."""
+NoEffect = Annotated[T, msgspec.Meta(extra={_STATE: State.NO_EFFECT})]
+"""A setting of Apache's servers for something that is not here, or done otherwise."""
 BlackListed = Annotated[T, msgspec.Meta(extra={_MARK: _BLACK_LIST})]
 """A setting that Apache's servers have on their black list."""
 Fixed = Annotated[T, msgspec.Meta(extra={_MARK: _FIXED})]
@@ -44,6 +68,8 @@ class Layer(msgspec.Struct, frozen=True):
 
     name: str
     values: Mapping[str, str]
+    is_strict: bool = False
+    """Whether an unknown key is an error."""
 
 
 class Resolved(msgspec.Struct, Generic[S]):
@@ -84,7 +110,9 @@ def resolve(cls: type[S], layers: Iterable[Layer]) -> Resolved[S]:
         for key, text in layer.values.items():
             if key not in known:
                 newer = no_effect(key, text, layer.name)
-                warnings.append(newer or _unknown(key, layer.name, known))
+                if newer is None and layer.is_strict:
+                    raise SettingsError(f"there is no setting {key} ({layer.name}){nearest(key, known)}")
+                warnings.append(newer or f"unknown key {key} ({layer.name}) is ignored{nearest(key, known)}")
                 continue
             values[key] = convert(cls, key, text, layer.name)
             origins[key] = layer.name
@@ -115,9 +143,24 @@ def is_fixed(annotation: Any) -> bool:
     return bool(_mark(annotation))
 
 
+def state_of(annotation: Any) -> State:
+    """What becomes of a setting of this type that a request changes."""
+    declared = State(_note(annotation, _STATE) or State.LIVE)
+    return State.START_ONLY if declared is not State.NO_EFFECT and _mark(annotation) else declared
+
+
+def states(kind: type[msgspec.Struct]) -> dict[str, State]:
+    """The state of every setting, by its property name."""
+    return {key: state_of(annotation) for key, annotation in _types(kind).items()}
+
+
 def _mark(annotation: Any) -> str:
+    return _note(annotation, _MARK)
+
+
+def _note(annotation: Any, key: str) -> str:
     notes = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    return next((note.extra[_MARK] for note in notes if note.extra), "")
+    return next((str(note.extra[key]) for note in notes if note.extra and key in note.extra), "")
 
 
 def refuse_keys(kinds: Iterable[type[msgspec.Struct]], keys: Iterable[str], listed: str) -> str | None:
@@ -195,7 +238,7 @@ def as_texts(settings: msgspec.Struct) -> dict[str, str]:
     return texts
 
 
-def _unknown(key: str, origin: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown key {key} ({origin}) is ignored{hint}"
+def nearest(key: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown key: the known one that was perhaps meant."""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

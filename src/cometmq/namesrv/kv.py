@@ -25,7 +25,6 @@ log = logging.getLogger("cometmq.namesrv")
 MAX_KEYS: Final = 20_000
 MAX_CHARACTERS: Final = 8 * 1024 * 1024
 """With this many namespaces and keys, or with names and values of this length, a further one is refused."""
-ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 Table = dict[str, dict[str, str]]
 

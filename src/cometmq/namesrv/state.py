@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from cometmq.model.names import ORDER_TOPIC_NAMESPACE
 from cometmq.model.route import TopicRoute
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
+from cometmq.namesrv.kv import KvConfig
 from cometmq.namesrv.notices import MinIdNotices
 from cometmq.namesrv.routes import RouteAnswers, pick_up_route
 from cometmq.namesrv.tables import BrokerLeft, MinIdChange, RouteTables

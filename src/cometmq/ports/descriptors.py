@@ -11,11 +11,21 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from types import ModuleType
 from typing import Final, TypeVar
+
+from cometmq.ports.system import BINARY
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows: sockets are no descriptors there
+    resource = None
 
 T = TypeVar("T")
 
@@ -27,6 +37,32 @@ _CANNOT_OPEN: Final = (*_NONE_LEFT, errno.ENOMEM)
 
 _changing = Lock()
 _held: list[int] = []
+
+
+_MOST_ON_MACOS: Final = 10_240
+"""`OPEN_MAX`: macOS calls the limit infinite, and refuses more than this."""
+
+
+def descriptor_limit() -> int:
+    """Returns how many descriptors the process may have; `sys.maxsize` for no limit."""
+    if resource is None:
+        return sys.maxsize
+    soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open connections and files as the system permits."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        if soft < _MOST_ON_MACOS:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_MOST_ON_MACOS, hard))
 
 
 class NotOpenedError(OSError):
@@ -46,7 +82,7 @@ def opened(path: Path, flags: int, mode: int = 0o644) -> Iterator[int]:
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o644) -> int:
     """Open a file that the caller closes; raises `NotOpenedError`."""
-    return with_spare(lambda: os.open(path, flags, mode))
+    return with_spare(lambda: os.open(path, flags | BINARY, mode))
 
 
 def with_spare(act: Callable[[], T]) -> T:

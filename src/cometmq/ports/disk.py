@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
+import shutil
+import time
 from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
 
 import msgspec
 
-from cometmq.ports import mappings
+from cometmq.ports import mappings, system
 from cometmq.ports.descriptors import hold_spares, open_descriptor, opened, with_spare
-from cometmq.ports.files import Files, SystemFiles
+from cometmq.ports.files import Files, SystemFiles, sync_folder
 
 _FETCH_BYTES: Final = 1024 * 1024
 _MANY_BYTES: Final = 16 * 1024
+_REMOVE_S: Final = 2.0
+"""How long Windows may keep a file that a reader still has mapped."""
+_REMOVE_STEP_S: Final = 0.02
 _CLOSED: Final = mmap.mmap(-1, 1)
 _CLOSED.close()
 
@@ -172,41 +176,42 @@ class SystemDisk(SystemFiles):
             return SystemFile(path, handle, writable=writable, scattered=scattered)
 
     def remove(self, path: Path) -> None:
-        try:
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
-        except FileNotFoundError:
-            pass
+        deadline = time.monotonic() + _REMOVE_S if system.IS_WINDOWS else 0
+        while True:
+            try:
+                if path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink()
+            except FileNotFoundError:
+                pass
+            except PermissionError:
+                if time.monotonic() < deadline:
+                    time.sleep(_REMOVE_STEP_S)
+                    continue
+                raise
+            return
 
     def rename(self, path: Path, name: str) -> None:
-        path.rename(path.with_name(name))
+        path.replace(path.with_name(name))
 
     def sync_folder(self, folder: Path) -> None:
-        with opened(folder, os.O_RDONLY) as handle:
-            os.fsync(handle)
+        sync_folder(folder)
 
     def usage(self, path: Path) -> DiskUsage | None:
         try:
-            facts = os.statvfs(path)
+            return DiskUsage(*shutil.disk_usage(path))
         except FileNotFoundError:
             return None
-        block = facts.f_frsize
-        used = (facts.f_blocks - facts.f_bfree) * block
-        return DiskUsage(facts.f_blocks * block, used, facts.f_bavail * block)
 
     def lock(self, path: Path) -> DiskLock | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)
-        try:
-            # A record lock on the first byte is what a Java process takes too.
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError:
+        if not system.lock(handle):
             os.close(handle)
             return None
         with contextlib.suppress(OSError):  # the content does not matter, and the disk may be full
-            os.pwrite(handle, b"lock", 0)
+            system.pwrite(handle, b"lock", 0)
         return SystemLock(handle)
 
 
@@ -245,47 +250,43 @@ class SystemFile:
         if start >= end:
             return
         with opened(self.path, os.O_RDWR) as handle:
-            try:
-                os.posix_fallocate(handle, start, end - start)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                    raise
-                self._fill_holes(handle, start, end)  # this file system cannot reserve
+            if not system.allocate(handle, start, end - start):
+                self._fill_holes(handle, start, end)
             if self._has_holes and isinstance(self.buffer, mmap.mmap):
                 mappings.show(self.buffer, handle, start, end)
 
     def _fill_holes(self, handle: int, start: int, end: int) -> None:
         for begin, hole_end in mappings.holes(handle, start, end):
             for at in range(begin, hole_end, _FETCH_BYTES):
-                os.pwrite(handle, bytes(min(hole_end - at, _FETCH_BYTES)), at)
+                system.pwrite(handle, bytes(min(hole_end - at, _FETCH_BYTES)), at)
 
     def wrote(self, start: int, end: int) -> None:
         """The kernel has it; nothing to do."""
 
     def write_through(self, start: int, data: Readable) -> None:
         end = start + len(data)
-        if len(data) < _MANY_BYTES:
+        if len(data) < _MANY_BYTES or system.IS_WINDOWS:  # which promises no agreement between the two ways
             self.buffer[start:end] = data
             return
         try:
             with opened(self.path, os.O_WRONLY) as handle, memoryview(data) as rest:
                 at = start
                 while at < end:
-                    at += os.pwrite(handle, rest[at - start :], at)
+                    at += system.pwrite(handle, rest[at - start :], at)
         except OSError:  # the way that every other write takes
             self.buffer[start:end] = data
 
     def expect(self, *, scattered: bool) -> None:
         if scattered != self._scattered:
             self._scattered = scattered
-            if isinstance(self.buffer, mmap.mmap):
+            if isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
                 self.buffer.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 
     def fetch(self, start: int, end: int) -> None:
         with opened(self.path, os.O_RDONLY) as handle:
             if self._scattered:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
-            while start < end and (read := os.pread(handle, min(end - start, _FETCH_BYTES), start)):
+                system.expect_random_reads(handle)
+            while start < end and (read := system.pread(handle, min(end - start, _FETCH_BYTES), start)):
                 start += len(read)
 
     def is_in_memory(self, start: int, end: int) -> bool:
@@ -298,13 +299,12 @@ class SystemFile:
     def sync(self) -> None:
         if not os.access(self.path, os.F_OK):
             raise FileNotFoundError(errno.ENOENT, "it was removed while it was in use", str(self.path))
-        if not self._scattered and self._sync_kept():
+        if system.SYNCS_MAPPINGS and not self._scattered and self._sync_kept():
             return
-        # Not `mmap.flush`, which stops the whole interpreter while it writes.
-        if isinstance(self.buffer, mmap.mmap) and mappings.sync(self.buffer):
+        if isinstance(self.buffer, mmap.mmap) and mappings.sync(self.buffer) and system.SYNCS_MAPPINGS:
             return
-        with opened(self.path, os.O_RDONLY) as handle:
-            os.fdatasync(handle)
+        with opened(self.path, system.SYNC_FLAGS) as handle:
+            system.sync_data(handle)
 
     def _sync_kept(self) -> bool:
         """Sync with the kept descriptor; returns False if there is none."""
@@ -318,7 +318,7 @@ class SystemFile:
                     os.close(handle)
                     raise FileNotFoundError(errno.ENOENT, "another file has taken its place", str(self.path))
                 self._handle = handle
-            os.fdatasync(self._handle)
+            system.sync_data(self._handle)
             return True
 
     def release(self) -> None:

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from cometmq.ports import system
 from cometmq.ports.descriptors import opened, with_spare
 
 
@@ -40,8 +41,14 @@ class SystemFiles:
         if previous is not None:
             _write_and_rename(path.with_name(path.name + ".bak"), previous)
         _write_and_rename(path, data)
-        with opened(path.parent, os.O_RDONLY) as folder:
-            os.fsync(folder)
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in a folder are on the disk. Windows cannot be asked for that."""
+    if not system.IS_WINDOWS:
+        with opened(folder, os.O_RDONLY) as handle:
+            system.sync(handle)
 
 
 def _write_and_rename(path: Path, data: bytes) -> None:
@@ -50,7 +57,7 @@ def _write_and_rename(path: Path, data: bytes) -> None:
         with with_spare(lambda: draft.open("wb")) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            system.sync(file.fileno())
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):  # half a draft is of no use, and the disk may be full

@@ -20,9 +20,13 @@ import os
 import sys
 from typing import Final
 
+from cometmq.ports.system import SYNCS_MAPPINGS
+
 _FIXED: Final = 0x10
-_NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
-_MS_SYNC: Final = 4
+_IS_LINUX: Final = sys.platform == "linux"
+_NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if _IS_LINUX else 0)
+_MS_SYNC: Final = 0x10 if sys.platform == "darwin" else 4
+_POPULATE_WRITE: Final = 23
 _IN_MEMORY: Final = 1
 _FAILED: Final = ctypes.c_void_p(-1).value
 _MEMORY_FILE_SYSTEMS: Final = (0x01021994, 0x858458F6)
@@ -55,7 +59,7 @@ def _find(
 ) -> ctypes._NamedFuncPointer | None:
     try:
         found = library(None, use_errno=True)[name]
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, TypeError):  # the last one from Windows, which has no such library
         return None
     found.argtypes = argtypes
     return found
@@ -65,7 +69,8 @@ _mmap: Final = _find(
     "mmap", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
 )
 _msync: Final = _find("msync", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_fstatfs: Final = _find("fstatfs", ctypes.c_int, ctypes.c_char_p)
+_fstatfs: Final = _find("fstatfs", ctypes.c_int, ctypes.c_char_p) if _IS_LINUX else None
+_madvise: Final = _find("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int) if _IS_LINUX else None
 _mincore: Final = _find("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, library=ctypes.PyDLL)
 """Called with the interpreter held: it does not wait for the disk, and letting go of the GIL takes longer."""
 if _mmap is not None:
@@ -95,7 +100,7 @@ def map_file(handle: int, size: int, *, writable: bool) -> mmap.mmap:
         _map_over(mapping, -1, 0, size, mmap.PROT_READ)
     ranges = data_ranges(handle, 0, size)
     if writable and len(ranges) > _MANY_RANGES:
-        os.posix_fallocate(handle, 0, size)
+        os.posix_fallocate(handle, 0, size)  # on Linux only; see `has_holes_to_avoid`
         ranges = [(0, size)]
     for start, end in ranges:
         _map_over(mapping, handle, start, end, prot)
@@ -108,11 +113,13 @@ def show(mapping: mmap.mmap, handle: int, start: int, end: int) -> None:
 
 
 def sync(mapping: mmap.mmap) -> bool:
-    """Sync a mapping without the GIL; returns False if it is closed, or if the system cannot."""
-    if _msync is None:
-        return False
+    """Sync a mapping, without the GIL where possible; returns False if the file has to be synced instead."""
     try:
         with memoryview(mapping) as held:  # so that it stays where it is
+            if _msync is None:
+                if not SYNCS_MAPPINGS:
+                    mapping.flush()  # stops the whole interpreter while it writes
+                return False
             if _msync(_address_of(mapping), len(held), _MS_SYNC) == 0:
                 return True
     except ValueError:  # it is closed
@@ -123,8 +130,10 @@ def sync(mapping: mmap.mmap) -> bool:
 
 def has_holes_to_avoid(handle: int) -> bool:
     """Whether reading the holes of a file could need room that does not exist."""
+    if _fstatfs is None:
+        return False
     facts = os.fstat(handle)
-    if facts.st_blocks * 512 >= facts.st_size or _fstatfs is None:
+    if facts.st_blocks * 512 >= facts.st_size:
         return False
     known = _in_memory.get(facts.st_dev)
     if known is None:
@@ -141,6 +150,8 @@ def has_holes_to_avoid(handle: int) -> bool:
 def data_ranges(handle: int, start: int, size: int) -> list[tuple[int, int]]:
     """Returns the ranges after `start` that may have been written; all others read as zeros."""
     ranges: list[tuple[int, int]] = []
+    if not hasattr(os, "SEEK_DATA"):
+        return [(start, size)] if start < size else []
     try:
         while start < size:
             begin = os.lseek(handle, start, os.SEEK_DATA)
@@ -164,6 +175,21 @@ def holes(handle: int, start: int, end: int) -> list[tuple[int, int]]:
     if start < end:
         found.append((start, end))
     return found
+
+
+def make_writable(mapping: mmap.mmap | bytearray, start: int, end: int) -> bool:
+    """Take the write faults of a range of pages; blocks without the GIL, which `mmap.madvise` does not.
+
+    Returns False if the system cannot, or the mapping was closed meanwhile.
+    """
+    if _madvise is None or not isinstance(mapping, mmap.mmap):
+        return False
+    start -= start % mmap.PAGESIZE
+    try:
+        held = ctypes.c_char.from_buffer(mapping)  # keeps the mapping during the call
+    except ValueError:
+        return False
+    return bool(_madvise(ctypes.addressof(held) + start, end - start, _POPULATE_WRITE) == 0)
 
 
 def _has_room_for(handle: int, size: int) -> bool:

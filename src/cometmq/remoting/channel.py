@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from cometmq.model.errors import CometError, FramingError
+from cometmq.ports.system import WRITES_TO_SOCKETS
 from cometmq.remoting.preamble import Detected, Preamble
 from cometmq.remoting.tls import TlsSession
 from cometmq.wire.frame.command import Body, Payload
@@ -139,7 +140,7 @@ class ByteChannel(asyncio.Protocol):
         self.remote_address = address_text(transport.get_extra_info("peername"))
         self.last_received = self.endpoint.loop.time()
         sock = transport.get_extra_info("socket")
-        if sock is not None and transport.get_extra_info("ssl_object") is None:
+        if WRITES_TO_SOCKETS and sock is not None and transport.get_extra_info("ssl_object") is None:
             self._descriptor = sock.fileno()
         refusal = self._receiver.opened()
         if refusal is not None:

@@ -4,6 +4,8 @@ Rules kept here:
 - A change is stored first, and nothing changes if one of the values cannot be stored.
 - Unknown keys are ignored, as RocketMQ's tools expect; a fixed or black-listed key refuses the request.
 - Nothing is stored with which the next start would be refused. Requests are served one after the other.
+- The answer says in `states` what became of each setting, as `key=state` separated by `;`, and in `keptIn`
+  which file has it for the next start. Apache's servers say neither.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from concurrent.futures import Executor
 import msgspec
 
 from cometmq.model.errors import CometError, HeaderError, SettingsError
-from cometmq.model.settings import refuse_keys
+from cometmq.model.settings import refuse_keys, states
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer
-from cometmq.remoting.server_settings import refuse_unsupported_keys
+from cometmq.remoting.server_settings import ServerSettings, refuse_unsupported_keys
 from cometmq.wire.codes import ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.java_properties import parse_properties
@@ -36,9 +38,19 @@ def read_properties(request: Command) -> dict[str, str]:
 class ConfigUpdates:
     """Takes requests that change settings; belongs to the event loop."""
 
-    def __init__(self, configs: Sequence[type[msgspec.Struct]], black_list: str, log: logging.Logger) -> None:
-        self._configs = configs
+    def __init__(
+        self,
+        configs: Sequence[type[msgspec.Struct]],
+        server: type[ServerSettings],
+        black_list: str,
+        kept_in: str | None,
+        log: logging.Logger,
+    ) -> None:
+        """`configs` are changed by requests, settings of the `server` itself are not."""
+        self._kinds = (*configs, server)
+        self._states = {key: state for config in configs for key, state in states(config).items()}
         self._black_list = black_list
+        self._kept_in = kept_in
         self._log = log
         self._changing = asyncio.Lock()
 
@@ -49,7 +61,7 @@ class ConfigUpdates:
         if not request.body:
             return Answer()
         wanted = read_properties(request)
-        refusal = refuse_keys(self._configs, wanted, self._black_list)
+        refusal = refuse_keys(self._kinds, wanted, self._black_list)
         if refusal is not None:
             self._log.warning("%s wants to change settings: %s", connection.remote_address, refusal)
             return Answer(ResponseCode.NO_PERMISSION, remark=refusal)
@@ -60,7 +72,10 @@ class ConfigUpdates:
                 await change(wanted)
             except CometError as error:
                 return Answer(error.code or ResponseCode.INVALID_PARAMETER, remark=error.message)
-        return Answer()
+        done = ";".join(f"{key}={state}" for key, state in self._states.items() if key in wanted)
+        if not done:
+            return Answer()
+        return Answer(fields={"states": done, **({"keptIn": self._kept_in} if self._kept_in else {})})
 
 
 async def store_settings(worker: Executor | None, store: Callable[[], None]) -> None:

@@ -10,11 +10,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Sized
 from typing import Final, Protocol
 from weakref import WeakSet
+
+from cometmq.ports.descriptors import descriptor_limit
 
 _FOR_THE_REST: Final = 128
 
@@ -25,11 +26,6 @@ class HasConnections(Protocol):
 
 
 _servers: WeakSet[HasConnections] = WeakSet()
-
-
-def descriptor_limit() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_share() -> int:
@@ -51,4 +47,6 @@ def has_room() -> bool:
 def shares() -> str:
     """Returns the shares as a sentence for the log."""
     limit, connections = descriptor_limit(), connection_share()
+    if limit == sys.maxsize:
+        return "descriptors: no limit"
     return f"{limit} descriptors: {connections} for connections, {limit - connections} for everything else"

@@ -151,10 +151,16 @@ def _load_self_signed(context: ssl.SSLContext) -> None:
 def self_signed_certificate(name: str = "cometmq.test") -> tuple[bytes, bytes]:
     """Returns a certificate and its key as PEM, for tests and RocketMQ's TLS test mode."""
     # Imported here: only a server that meets its first TLS client without certificate files needs it.
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
+    except ImportError:
+        raise SettingsError(
+            "TLS without certificate files needs cryptography, which is not installed: "
+            "pip install 'cometmq[server]', or set tls.server.certPath and tls.server.keyPath"
+        ) from None
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from cometmq.model.errors import SettingsError
+from cometmq.spark.releases import arrow_schema
 
 SPARK_SCHEMA: Final = StructType(
     [
@@ -52,16 +52,16 @@ ERROR_COLUMN: Final = StructField("error", StringType())
 """What is wrong with a damaged part of the log; only in permissive mode."""
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for these columns."""
-    return to_arrow_schema(schema, timezone="UTC")
-
-
-ARROW_SCHEMA: Final = arrow_schema(SPARK_SCHEMA)
+ARROW_SCHEMA: Final[pa.Schema] = arrow_schema(SPARK_SCHEMA)
 LOG_SCHEMA: Final = StructType([*SPARK_SCHEMA.fields, *LOG_COLUMNS])
 PERMISSIVE_LOG_SCHEMA: Final = StructType([*LOG_SCHEMA.fields, ERROR_COLUMN])
 ARROW_FIELDS: Final = {field.name: field for field in arrow_schema(PERMISSIVE_LOG_SCHEMA)}
 """All columns of all sources, by name."""
+
+
+def chooses_properties(asked: StructType, default: StructType) -> bool:
+    """Whether a user's schema names the properties; the default schema has them as nulls."""
+    return "properties" in asked.names and asked.names != default.names
 
 
 def check_columns(asked: StructType, known: StructType) -> None:

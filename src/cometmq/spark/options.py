@@ -39,12 +39,36 @@ CONNECTION_OPTIONS: Final = (
     "tls.client.keyPassword",
 )
 """How a cluster is reached."""
+KAFKA_OPTIONS: Final = {
+    "subscribe": "topic, or topics for several ('a,b')",
+    "subscribePattern": "topicPattern",
+    "includeHeaders": "includeProperties for a source; a sink sends the column properties",
+    "groupIdPrefix": "group",
+    "startingOffsetsByTimestampStrategy": "nothing: a queue without a message at that time starts at its end",
+    "fetchOffset.numRetries": "pollTimeoutMs, how long a broker may be unreachable",
+    "fetchOffset.retryIntervalMs": "pollTimeoutMs, how long a broker may be unreachable",
+    "kafkaConsumer.pollTimeoutMs": "pollTimeoutMs",
+    "kafka.bootstrap.servers": "namesrvAddr, the name servers",
+    "kafka.group.id": "group",
+    "kafka.isolation.level": "nothing: only committed transactions are in a topic",
+    "kafka.transactional.id": "exactlyOnce",
+    "kafka.max.request.size": "maxMessageSize",
+    "kafka.security.protocol": "tls.enable",
+}
+"""Options of Spark's Kafka source and sink, and what takes their place."""
+KAFKA_PREFIXES: Final = {
+    "kafka.ssl.": "tls.client.trustCertPath, tls.client.certPath and tls.client.keyPath",
+    "kafka.sasl.": "accessKey and secretKey",
+    "kafka.": "nothing: settings of Kafka's clients have no effect here",
+}
 SPARKS_OWN: Final = ("checkpointLocation", "queryName")
 """Options that Spark passes on although they are its own."""
 
 TOPIC_OPTIONS: Final = ("topic", "topics", "topicPattern")
 _YES: Final = frozenset({"true", "yes", "1", "on"})
 _NO: Final = frozenset({"false", "no", "0", "off"})
+_DURATION: Final = re.compile(r"(\d+) *(ms|s|m|min|h|d|)")
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBERS: Final = (int, int | None)
 _SCALARS: Final = (bool, str, str | None, IncludeProperties, *_NUMBERS)
 
@@ -53,9 +77,10 @@ class Options:
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._given = {name.lower(): str(value).strip() for name, value in given.items()}
         names = {*known, *SPARKS_OWN}
-        for name in sorted(self._given.keys() - {each.lower() for each in names}):
-            hint = nearest(name, names, f"there are {', '.join(sorted(names))}")
-            raise SettingsError(f"{what} has no option {name!r}; {hint}")
+        lower = {each.lower() for each in names}
+        for name in sorted(given):
+            if name.lower() not in lower:
+                raise SettingsError(_unknown(name, names, what))
 
     def has(self, name: str) -> bool:
         """Whether the option is given and not empty."""
@@ -106,6 +131,16 @@ class Options:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
+
+    def duration_ms(self, name: str) -> int | None:
+        """A time as Spark writes it: `500ms`, `10s`, `15m`, `2h`, `1d`, or milliseconds."""
+        value = self.text(name)
+        if value is None:
+            return None
+        found = _DURATION.fullmatch(value.lower())
+        if found is None:
+            raise SettingsError(f"{name} is {value!r}; write a time such as 500ms, 10s, 15m, 2h or 1d")
+        return int(found[1]) * _UNITS_MS[found[2]]
 
     def only_one_of(self, *names: str) -> str | None:
         """The option of these that is given; None if none is."""
@@ -172,6 +207,18 @@ class Options:
             key_path=self.text("tls.client.keyPath"),
             key_password=self.text("tls.client.keyPassword"),
         )
+
+
+def _unknown(name: str, known: Collection[str], what: str) -> str:
+    """The error for an unknown option. Spark passes names in lower case; those of Kafka get theirs back."""
+    for kafka, ours in KAFKA_OPTIONS.items():
+        if kafka.lower() == name.lower():
+            return f"{what} has no option {kafka!r}, which is Kafka's; use {ours}"
+    for prefix, ours in KAFKA_PREFIXES.items():
+        if name.lower().startswith(prefix):
+            return f"{what} has no option {name!r}, which is Kafka's; use {ours}"
+    hint = nearest(name, known, f"there are {', '.join(sorted(known))}")
+    return f"{what} has no option {name!r}; {hint}"
 
 
 def scalar_options(struct: type[msgspec.Struct]) -> list[str]:

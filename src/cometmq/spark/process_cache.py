@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
+
+from cometmq.ports.system import after_fork_in_child
 
 C = TypeVar("C")
 
@@ -19,7 +20,7 @@ class ProcessCache(Generic[C]):
     def __init__(self, close: Callable[[C], None]) -> None:
         self._close = close
         self._kept: dict[bytes, C] = {}  # the least recently used first
-        os.register_at_fork(after_in_child=self._kept.clear)
+        after_fork_in_child(self._kept.clear)
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -12,21 +12,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource  # Spark 4.0 has no filters
 
 from cometmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 CLOCK_SLACK_MS: Final = 60_000
 """The clock of a broker may have been set back by this much."""
@@ -104,9 +98,9 @@ def _narrow(each: Filter, wanted: Wanted) -> tuple[Wanted, bool]:
 
 def _values(each: Filter) -> frozenset[Any] | None:
     """The values that a filter selects; None for another filter."""
-    if isinstance(each, EqualTo | EqualNullSafe) and each.value is not None:
+    if isinstance(each, datasource.EqualTo | datasource.EqualNullSafe) and each.value is not None:
         return frozenset((each.value,))
-    if isinstance(each, In):
+    if isinstance(each, datasource.In):
         return frozenset(value for value in each.value if value is not None)
     return None
 
@@ -120,12 +114,12 @@ def _bounds(each: Filter) -> tuple[int, int] | None:
         return None
     number = int(value)
     ranges = {
-        EqualTo: (number, number + 1),
-        EqualNullSafe: (number, number + 1),
-        GreaterThan: (number + 1, FOR_EVER),
-        GreaterThanOrEqual: (number, FOR_EVER),
-        LessThan: (0, number),
-        LessThanOrEqual: (0, number + 1),
+        datasource.EqualTo: (number, number + 1),
+        datasource.EqualNullSafe: (number, number + 1),
+        datasource.GreaterThan: (number + 1, FOR_EVER),
+        datasource.GreaterThanOrEqual: (number, FOR_EVER),
+        datasource.LessThan: (0, number),
+        datasource.LessThanOrEqual: (0, number + 1),
     }
     return ranges.get(type(each))
 

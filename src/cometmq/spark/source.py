@@ -4,7 +4,8 @@
 
 Rules kept here:
 - Options are checked when the query is made.
-- With `.schema("queueOffset bigint, body binary")` only these columns are read.
+- With `.schema("queueOffset bigint, body binary")` only these columns are read. A schema that names
+  `properties` gets those that senders chose, unless an option says otherwise.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from cometmq.spark.columns import SPARK_SCHEMA, check_columns
+from cometmq.spark.columns import SPARK_SCHEMA, check_columns, chooses_properties
 from cometmq.spark.live.batch import FilteringReader, RocketmqReader
 from cometmq.spark.live.driver_batches import PromptStreamReader
+from cometmq.spark.live.older_spark import OlderStreamReader
 from cometmq.spark.live.options import live_options
 from cometmq.spark.pushdown import filters_are_pushed
+from cometmq.spark.releases import HAS_READ_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -36,13 +39,17 @@ class RocketmqSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_columns(schema, SPARK_SCHEMA)
-        options = live_options(self.options, streaming=False)
+        chosen = chooses_properties(schema, SPARK_SCHEMA)
+        options = live_options(self.options, streaming=False, properties_chosen=chosen)
         reader = FilteringReader if filters_are_pushed() else RocketmqReader
         return reader(options, schema.names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
         check_columns(schema, SPARK_SCHEMA)
-        return PromptStreamReader(live_options(self.options, streaming=True), schema.names)
+        reader = PromptStreamReader if HAS_READ_LIMITS else OlderStreamReader
+        chosen = chooses_properties(schema, SPARK_SCHEMA)
+        options = live_options(self.options, streaming=True, properties_chosen=chosen)
+        return reader(options, schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from cometmq.spark.sink.sink import RocketmqWriter  # not needed to read

@@ -197,6 +197,9 @@ class StoreFiles:
         self._found_ends = ends_of(self.queues) if tables.queue_ends is None else tables.queue_ends
         if not recovered.stopped_orderly:
             self.sync()
+        if self._config.broker_role == "SLAVE":
+            self.dispatcher.passes_damage = False
+            return recovered  # where an empty log begins, its master says
         with contextlib.suppress(OSError, StoreError):  # on a full disk everything but puts works
             self.log.prepare_to_append()
         return recovered

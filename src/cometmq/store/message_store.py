@@ -100,6 +100,7 @@ class MessageStore:
         )
         self.retention = Retention(disk, clock, config, self.files, self.flags, self._on_worker)
         self._waits_for_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self._wakes_flusher = self._waits_for_flush or not config.flush_commit_log_timed
         self._is_lagging = False
         """Whether flushed messages wait to be dispatched together with unflushed ones."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -114,8 +115,7 @@ class MessageStore:
         self.queues.open_files.own()
         self._look_again()
         self.flusher.start()
-        if self._waits_for_flush or not self._config.flush_commit_log_timed:
-            self.writer.on_append = self.flusher.wake
+        self.watch_appends(None)
         if self._waits_for_flush:
             self.queues.before_find = self.index.before_find = self._show_at_once
         self.writer.open()
@@ -161,8 +161,33 @@ class MessageStore:
     def append_data(self, data: bytes | memoryview) -> PutStatus:
         """Append bytes of the master's log, and dispatch the messages that are complete."""
         status = self.log.append_data(data)
-        self.writer.show_confirmed()
+        self.show_data()
         return status
+
+    def show_data(self) -> None:
+        """Dispatch the messages that are complete in what was appended to the log as it is."""
+        self.writer.show_confirmed()
+        self.log.store_timestamp_ms = self.files.dispatcher.last_store_time_ms
+        if self.writer.on_append is not None:
+            self.writer.on_append()
+
+    def watch_appends(self, listener: Callable[[], None] | None) -> None:
+        """Call a listener after every append; None ends that."""
+        own = self.flusher.wake if self._wakes_flusher else None
+        if own is None or listener is None:
+            self.writer.on_append = listener or own
+            return
+        wake, tell = own, listener
+
+        def both() -> None:
+            wake()
+            tell()
+
+        self.writer.on_append = both
+
+    async def fetch(self, offset: int, size: int) -> None:
+        """Read a range of the log into memory, on another thread."""
+        await asyncio.get_running_loop().run_in_executor(self._reading, self.log.fetch, [(offset, size)])
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Delete topics with their queues; their messages stay in the log until they expire."""
@@ -187,6 +212,14 @@ class MessageStore:
         self.retention.configure(config)
         self.log.max_message_size = config.max_message_size
         self.log.files.expect(scattered=not config.data_read_ahead_enable)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why messages are refused, and what to do about it; None while they are accepted."""
+        failure = self.log.allocation_failure
+        if self.flags.reason is None and failure is not None:
+            return f"the log cannot grow: {failure.message}; make room on the broker's disk"
+        return self.flags.reason
 
     def delete_expired(self) -> None:
         """Delete expired files soon, at any hour."""

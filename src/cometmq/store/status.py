@@ -68,6 +68,15 @@ class Trouble(IntFlag):
 
 _UNWRITABLE = ~Trouble.NOT_READABLE
 
+_DISK_ADVICE = "make room, or keep messages for a shorter time (fileReservedTime)"
+_REASONS = {
+    Trouble.NOT_WRITABLE: "a sync of the log failed; look at the disk, and start the broker again",
+    Trouble.QUEUE_ERROR: f"a queue entry could not be written; {_DISK_ADVICE}",
+    Trouble.INDEX_ERROR: f"an index entry could not be written; {_DISK_ADVICE}",
+    Trouble.DISK_FULL: f"the disk of the log is too full (diskSpaceWarningLevelRatio); {_DISK_ADVICE}",
+    Trouble.QUEUE_DISK_FULL: f"the queues' disk is too full (diskSpaceWarningLevelRatio); {_DISK_ADVICE}",
+}
+
 
 class RunningFlags:
     """The flags of a store; `on_change` is called when they change."""
@@ -83,6 +92,12 @@ class RunningFlags:
     @property
     def is_writable(self) -> bool:
         return not self.troubles & _UNWRITABLE
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing is written, and what to do; None while writes are accepted."""
+        found = [_REASONS.get(each, str(each.name)) for each in self.troubles & _UNWRITABLE]
+        return ", and ".join(found) or None
 
     def set(self, trouble: Trouble, *, on: bool = True) -> bool:
         """Set or clear a flag; returns whether that changed anything."""

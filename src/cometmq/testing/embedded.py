@@ -3,14 +3,16 @@
     with EmbeddedBroker() as rocketmq:
         producer = Producer("tests", namesrv=rocketmq.namesrv)
 
-    async with EmbeddedBroker(settings={"autoCreateTopicEnable": "false"}) as rocketmq:
+    async with EmbeddedBroker(settings={"autoCreateTopicEnable": "false"}, brokers=2) as rocketmq:
         await rocketmq.create_topic("orders", queues=4)
+        await rocketmq.brokers[1].stop_broker()
 
 Rules kept here:
 - It is ready when the `with` begins; when it ends, no port, thread or file is left.
 - With `async with` it runs on the event loop of the test; with a plain `with` on its own, in a thread.
 - Files are small, so that a start takes milliseconds. With a `folder` of the test, the folder stays, and its
-  messages are there after a restart.
+  messages are there after a restart; a store that exists keeps its file sizes.
+- Several brokers share the name server and the event loop of the first one.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ import msgspec
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
 from cometmq.model.errors import SettingsError
-from cometmq.model.settings import Layer, resolve
+from cometmq.model.settings import Layer, nearest, resolve
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.service import Namesrv
+from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.loop import loop_factory
 from cometmq.remoting.server_settings import ServerSettings
 from cometmq.store.config import StoreConfig
+from cometmq.store.tools.survey import kept_sizes
 
 T = TypeVar("T")
 
@@ -46,6 +50,7 @@ SMALL: Final = {
     "listenPort": "0",
     "brokerName": "embedded",
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
+    "mappedFileSizeTimerLog": str(1024 * 1024),
     "mappedFileSizeConsumeQueue": str(1000 * 20),
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
@@ -72,17 +77,22 @@ class EmbeddedBroker:
         *,
         settings: Mapping[str, str] | None = None,
         namesrv: str | None = None,
+        brokers: int = 1,
     ) -> None:
         """With `namesrv`, the address of running name servers, it starts none of its own."""
+        if brokers < 1:
+            raise SettingsError(f"brokers={brokers}: there has to be at least one")
         self._folder = None if folder is None else Path(folder)
         self._own_folder: Path | None = None
-        self._settings = {**SMALL, **(settings or {})}
+        self._given = dict(settings or {})
         self._outer_namesrv = namesrv
         self._namesrv: Namesrv | None = None
         self._broker: Broker | None = None
         self._namesrv_port = 0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._others: list[EmbeddedBroker] = []
+        self._count = brokers
 
     # Where
 
@@ -97,6 +107,11 @@ class EmbeddedBroker:
         if self._broker is None:
             raise SettingsError("the embedded broker is not running; use it inside its with statement")
         return self._broker
+
+    @property
+    def brokers(self) -> list[EmbeddedBroker]:
+        """This one, and the others that it started."""
+        return [self, *self._others]
 
     @property
     def address(self) -> str:
@@ -118,6 +133,8 @@ class EmbeddedBroker:
             if self._outer_namesrv is None and self._namesrv is None:
                 await self._start_namesrv(root)
             await self._start_broker(root)
+            while len(self.brokers) < self._count:
+                await self._start_other(root)
         except BaseException:
             await self.stop()
             raise
@@ -135,21 +152,29 @@ class EmbeddedBroker:
         self._namesrv_port = self._namesrv.port
 
     async def _start_broker(self, root: Path) -> None:
-        values = {
-            "storePathRootDir": str(root / "store"),
-            "namesrvAddr": self.namesrv,
-            **self._settings,
-        }
-        unknown = values.keys() - {key for struct in STRUCTS for key in struct.__struct_encode_fields__}
-        if unknown:
-            raise SettingsError(f"{', '.join(sorted(unknown))}: a broker has no such setting")
+        where = {"storePathRootDir": str(root / "store"), "namesrvAddr": self.namesrv, **self._given}
+        sizes = await asyncio.to_thread(kept_sizes, SystemDisk(), where)
+        values = {**SMALL, **sizes, **where}
+        known = {key for struct in STRUCTS for key in struct.__struct_encode_fields__}
+        for key in sorted(values.keys() - known):
+            raise SettingsError(f"{key}: a broker has no such setting{nearest(key, known)}")
         broker = Broker(*(_settings_of(struct, values) for struct in STRUCTS))
         await broker.start()
         self._broker = broker
-        self._settings["listenPort"] = str(broker.port)  # the same after a restart
+        self._given["listenPort"] = str(broker.port)  # the same after a restart
+
+    async def _start_other(self, root: Path) -> None:
+        name = f"{self._given.get('brokerName', SMALL['brokerName'])}-{len(self.brokers)}"
+        settings = {**self._given, "brokerName": name, "listenPort": "0"}
+        other = EmbeddedBroker(root / name, settings=settings, namesrv=self.namesrv)
+        other._loop = self._loop
+        await other.start()
+        self._others.append(other)
 
     async def stop(self) -> None:
         """Stop in order, and remove the folder unless the test gave one."""
+        while self._others:
+            await self._others.pop().stop()
         await self.stop_broker()
         namesrv, self._namesrv = self._namesrv, None
         if namesrv is not None:
@@ -170,12 +195,13 @@ class EmbeddedBroker:
         await self.start()
 
     async def create_topic(self, topic: str, *, queues: int = 4, **settings: Any) -> None:
-        """Create or change a topic; `settings` are fields of `TopicConfig`."""
+        """Create or change a topic on all brokers; `settings` are fields of `TopicConfig`."""
         config = TopicConfig(topic, queues, queues, attributes={})
-        context = self.broker.context
-        context.topics.update(msgspec.structs.replace(config, **settings))
-        await context.topic_file.saved()
-        await context.registration.settled(3.0)
+        for each in self.brokers:
+            context = each.broker.context
+            context.topics.update(msgspec.structs.replace(config, **settings))
+            await context.topic_file.saved()
+            await context.registration.settled(3.0)
 
     async def __aenter__(self) -> Self:
         await self.start()

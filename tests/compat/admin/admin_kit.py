@@ -50,7 +50,7 @@ _MOMENTS = (
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([,.]\d+)?", "<date>"),
     (r"\b1[0-9]{12}\b", "<time>"),
     (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
-    (r"(V5_3_3|CometMQ_[0-9.]+)\s*", "<version> "),
+    (r"(V5_[35]_\d|CometMQ_[0-9.]+)\s*", "<version> "),
     (r"driver-\d+-\d+", "<client>"),
     (r"127\.0\.0\.1:\d+", "<peer>"),
     (r"\b\d+\.\d+\.\d+\.\d+@", "<machine>@"),

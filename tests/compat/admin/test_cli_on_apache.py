@@ -9,7 +9,7 @@ import pytest
 from cometmq import Message, PushConsumer
 from cometmq.client.admin.redrive import REDRIVEN_FROM
 from tests.compat.apache import ApacheBroker, ApacheNamesrv
-from tests.integration.cli.cli_kit import Cometmq, make_dead_letters, send_all
+from tests.integration.cli.cli_kit import Cometmq, check_admin_commands, make_dead_letters, send_all
 from tests.waiting import wait_until
 
 
@@ -121,6 +121,11 @@ def test_groups_and_their_offsets(cometmq: Cometmq, namesrv: str) -> None:
     cometmq.ok("group", "skip", "others", "--topic", "events", "--yes")
     wait_until(lambda: lag_of("others"), "the other group is at the end", lambda lag: lag == 0)
     cometmq.ok("group", "delete", "others", "--offsets", "--yes")
+
+
+def test_configuration_producers_and_single_messages(cometmq: Cometmq) -> None:
+    """B9, B10, N8: the same commands run on our own broker."""
+    check_admin_commands(cometmq, "broker-a")
 
 
 def test_dead_letters_are_sent_once_more_and_once_only(cometmq: Cometmq, namesrv: str) -> None:

@@ -12,6 +12,7 @@ from tests.compat.client.suite_pulling import LitePullSuite, PullSuite
 from tests.compat.client.suite_queries import GroupSuite, LookUpSuite, OffsetSuite
 from tests.compat.client.suite_sending import RefusalSuite, SendingSuite
 from tests.compat.foreign_clients import JavaClient, OldJavaClient
+from tests.compat.jvm import OLDEST, RELEASE
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,10 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[JavaClient, OldJavaClient], ids=["5.3", "4.9.8"])
+CLIENTS = {RELEASE: JavaClient, "4.9.8": OldJavaClient} if RELEASE == OLDEST else {RELEASE: JavaClient}
+
+
+@pytest.fixture(scope="module", params=CLIENTS.values(), ids=list(CLIENTS))
 def release(request: pytest.FixtureRequest) -> type[JavaClient]:
     client: type[JavaClient] = request.param
     return client

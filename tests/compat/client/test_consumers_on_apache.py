@@ -13,6 +13,7 @@ from tests.behaviour.cases_consumer import *  # noqa: E402, F403
 from tests.behaviour.cases_consumer_ordered import *  # noqa: E402, F403
 from tests.behaviour.cases_consumer_pull import *  # noqa: E402, F403
 from tests.behaviour.cases_consumer_requests import *  # noqa: E402, F403
+from tests.behaviour.cases_rebalance_listener import *  # noqa: E402, F403
 
 
 @pytest.fixture(scope="session")

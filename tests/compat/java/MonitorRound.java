@@ -1,4 +1,6 @@
 import java.lang.reflect.Field;
+import java.util.HashSet;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
 import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
@@ -9,6 +11,8 @@ import org.apache.rocketmq.tools.monitor.UndoneMsgs;
 
 /** One round of what mqadmin's startMonitoring does every minute, printed instead of logged. */
 final class MonitorRound extends DefaultMonitorListener {
+    private final Set<String> reported = new HashSet<>();
+
     private MonitorRound() {
     }
 
@@ -45,8 +49,12 @@ final class MonitorRound extends DefaultMonitorListener {
 
     @Override
     public void reportConsumerRunningInfo(TreeMap<String, ConsumerRunningInfo> clients) {
-        System.out.printf("%d running, subscriptions agree: %s%n", clients.size(),
+        // Once, because the monitor's own group may be known by now or not.
+        String line = String.format("%d running, subscriptions agree: %s", clients.size(),
             ConsumerRunningInfo.analyzeSubscription(clients));
+        if (reported.add(line)) {
+            System.out.println(line);
+        }
     }
 
     @Override

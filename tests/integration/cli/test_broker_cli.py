@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from cometmq.remoting.client import RemotingClient
+from cometmq.testing import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.namesrv import GetRouteInfoRequest
 from tests.integration.broker.broker_kit import send_header
@@ -114,8 +115,15 @@ def test_a_broker_reads_rocketmqs_own_file(start: Start, tmp_path: Path) -> None
     ("arguments", "sentence"),
     [
         (["--set", "haListenPort=x"], "haListenPort = 'x' (flag) is not a whole number from 0 to 65535"),
+        (
+            ["--set", "flushDiskTyp=SYNC_FLUSH"],
+            "there is no setting flushDiskTyp (flag); did you mean flushDiskType",
+        ),
         (["-c", "/nowhere.conf"], "the configuration file /nowhere.conf cannot be read"),
-        (["--set", "brokerRole=SLAVE"], "brokerRole = SLAVE is not supported: there are no replicas yet"),
+        (
+            ["--set", "brokerRole=SLAVE"],
+            "brokerRole = SLAVE is not supported: brokerId = 0 is that of the master",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_no_trace(start: Start, arguments: list[str], sentence: str) -> None:
@@ -143,6 +151,31 @@ async def test_standalone_is_a_whole_system_in_one_process(start: Start, tmp_pat
     assert psutil.Process(process.process.pid).memory_info().rss < 90 * 1024 * 1024
     assert process.stop(signal.SIGINT)[0] == 0
     assert (tmp_path / "data" / "broker-0" / "commitlog").is_dir()
+    assert taken_bytes(tmp_path) < 100 * 1024 * 1024, "it is for trying things out"
+
+
+def taken_bytes(folder: Path) -> int:
+    return sum(each.stat().st_blocks * 512 for each in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(("chosen", "size_mib"), [(None, 64), ("--set", 3), ("store", 3)])
+async def test_the_log_files_of_a_standalone_system_are_small(
+    start: Start, tmp_path: Path, chosen: str | None, size_mib: int
+) -> None:
+    """B4: unless somebody chose a size, or the store has one."""
+    size = str(size_mib * 1024 * 1024)
+    arguments = ["standalone", "--data", str(tmp_path), *FREE, "--namesrv-port", "0", "--json"]
+    if chosen == "--set":
+        arguments += ["--set", f"mappedFileSizeCommitLog={size}"]
+    elif chosen == "store":
+        root = {"storePathRootDir": str(tmp_path / "broker-0"), "mappedFileSizeCommitLog": size}
+        async with EmbeddedBroker(settings=root):
+            pass
+    process = start(*arguments)
+    process.ready()
+    (log_file, *_) = (tmp_path / "broker-0" / "commitlog").iterdir()
+    assert log_file.stat().st_size == int(size)
+    assert process.stop(signal.SIGINT)[0] == 0
 
 
 async def test_several_brokers_stand_behind_one_name_server(start: Start, tmp_path: Path) -> None:
@@ -162,6 +195,38 @@ async def test_several_brokers_stand_behind_one_name_server(start: Start, tmp_pa
     assert len(children) == 2
     assert process.stop()[0] == 0
     assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.parametrize("brokers", ["1", "2"])
+async def test_standalone_keeps_settings_that_requests_changed(
+    start: Start, tmp_path: Path, brokers: str
+) -> None:
+    """B13, N9: over a restart; a flag wins."""
+    arguments = ("standalone", "--brokers", brokers, "--data", str(tmp_path / "data"), *FREE)
+    client = RemotingClient()
+
+    async def shown(facts: dict[str, Any]) -> str:
+        bodies = [
+            (await client.call(facts["brokers"][-1], RequestCode.GET_BROKER_CONFIG)).body,
+            (await client.call(facts["namesrv"], RequestCode.GET_NAMESRV_CONFIG)).body,
+        ]
+        return "".join(str(body, "utf-8") for body in bodies)
+
+    first = start(*arguments, "--namesrv-port", "0", "--json")
+    facts = first.ready()
+    change = b"fileReservedTime=48\nmaxMessageSize=4096\n"
+    answer = await client.call(facts["brokers"][-1], RequestCode.UPDATE_BROKER_CONFIG, body=change)
+    assert answer.code == 0
+    change = b"orderMessageEnable=true\n"
+    answer = await client.call(facts["namesrv"], RequestCode.UPDATE_NAMESRV_CONFIG, body=change)
+    assert answer.code == 0
+    assert first.stop()[0] == 0
+    again = start(*arguments, "--namesrv-port", "0", "--json", "--set", "maxMessageSize=8192")
+    text = await shown(again.ready())
+    await client.stop()
+    assert again.stop()[0] == 0
+    for line in ("fileReservedTime=48", "maxMessageSize=8192", "orderMessageEnable=true"):
+        assert f"{line}\n" in text
 
 
 def test_when_one_of_several_brokers_dies_the_command_fails(start: Start, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from cometmq import Admin, Message, Producer, PushConsumer
+from cometmq import Admin, Message, Producer, PushConsumer, StoredMessage
+from cometmq.cli.doctor.groups import unread
+from cometmq.model.errors import SendError
 from cometmq.model.queue import MessageQueue
 from cometmq.ports.clock import Clock, SystemClock
 from cometmq.ports.disk import DiskUsage, SystemDisk
+from cometmq.store.status import Trouble
 from cometmq.testing import EmbeddedBroker
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere
 from tests.integration.cli.cli_kit import Cometmq, send_all
@@ -71,7 +74,7 @@ def consumers(namesrv: str, group: str, topic: str, *expressions: str) -> Iterat
 def lag(namesrv: str, group: str, topic: str) -> int:
     with Admin(namesrv=namesrv) as admin:
         progress = admin.consumer_progress(group, topic)
-        return sum(each.lag for each in progress.values()) if progress else -1
+        return sum(map(unread, progress.values())) if progress else -1
 
 
 def test_a_healthy_cluster_gets_one_line(rocketmq: EmbeddedBroker) -> None:
@@ -149,6 +152,32 @@ def test_a_disk_that_is_nearly_full(rocketmq: EmbeddedBroker, monkeypatch: pytes
     (found,) = findings(rocketmq.namesrv)
     assert found["check"] == "disk"
     assert "93% full" in found["text"]
+
+
+def test_a_store_without_room_is_recognised_by_everybody(rocketmq: EmbeddedBroker) -> None:
+    """B5, B9: the sender, `doctor` and `cluster status` say why, and what to do."""
+    command, flags = Cometmq(rocketmq.namesrv), rocketmq.broker.context.store.flags
+    reason = "the disk of the log is too full (diskSpaceWarningLevelRatio)"
+    advice = "make room, or keep messages for a shorter time (fileReservedTime)"
+    assert command.ok("cluster", "status", "--json").json["brokers"][0]["state"] == "ok"
+    rocketmq.call(rocketmq.create_topic("orders", queues=1))
+    flags.set(Trouble.DISK_FULL)
+    try:
+        (found,) = findings(rocketmq.namesrv)
+        assert (found["check"], found["advice"]) == ("store", advice)
+        assert found["text"] == f"embedded refuses messages: {reason}"
+        status = command("cluster", "status", "--json")
+        assert (status.code, status.json["brokers"][0]["trouble"]) == (1, f"{reason}; {advice}")
+        with (
+            Producer("shop", namesrv=rocketmq.namesrv, retry_times=0) as producer,
+            pytest.raises(SendError) as failed,
+        ):
+            producer.send(Message("orders", b"x"))
+        assert f"{reason}; {advice}" in str(failed.value)
+    finally:
+        flags.set(Trouble.DISK_FULL, on=False)
+    assert command("cluster", "status").code == 0
+    assert findings(rocketmq.namesrv) == []
 
 
 def test_two_subscriptions_in_one_group(rocketmq: EmbeddedBroker) -> None:
@@ -238,7 +267,7 @@ def test_a_consumer_that_hangs(rocketmq: EmbeddedBroker) -> None:
     )
 
     @consumer.subscribe("orders")
-    def hang(message: Message) -> None:
+    def hang(message: StoredMessage) -> None:
         if message.body == b"hang":
             held.set()
             released.wait(60)

@@ -78,7 +78,9 @@ def test_queues_that_nobody_would_read_are_not_sent_to(cometmq: Cometmq) -> None
     cometmq.ok("topic", "create", "narrow", "--queues", "2")
     refused = cometmq("topic", "update", "narrow", "--write-queues", "4")
     assert refused.code == 2
-    assert "say --queues 4, too" in refused.err
+    assert "say --queues 4, or fewer --write-queues" in refused.err
+    assert cometmq("topic", "update", "narrow", "--read-queues", "1").code == 2
+    assert cometmq("topic", "create", "wide", "--read-queues", "1", "--write-queues", "2").code == 2
     assert cometmq("topic", "update", "narrow", "--queues", "2", "--write-queues", "3").code == 2
     cometmq.ok("topic", "update", "narrow", "--queues", "4", "--write-queues", "3")
 

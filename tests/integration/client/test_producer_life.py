@@ -20,8 +20,10 @@ from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.sender import SendReceipt
 from cometmq.client.settings import ServiceState
 from cometmq.model.errors import (
+    CallTimeoutError,
     ClientError,
     CometError,
+    FlushError,
     GroupTakenError,
     SendError,
     SettingsError,
@@ -206,7 +208,7 @@ async def test_a_stop_also_waits_for_sends_that_are_still_looking_for_their_rout
         server.slow = asyncio.Event()
         producer = producer_of(cluster)
         await producer.start()
-        sending = producer.send_later(Message(TOPIC, b"x"))
+        sending = producer.send_async(Message(TOPIC, b"x"))
         await eventually(lambda: bool(server.asked), "the route is asked for")
         stopping = asyncio.create_task(producer.stop())
         await eventually(lambda: producer.state is ServiceState.STOPPED, "the stop began")
@@ -310,6 +312,39 @@ async def test_sends_beside_wait_for_room_and_give_up_at_their_time_out() -> Non
                     producer.send_async(Message(TOPIC, b"x"), timeout_s=0.05)
                 for future in futures:
                     assert isinstance(future.exception(), SendError)
+
+        await asyncio.to_thread(work)
+
+
+async def test_a_blocking_flush_waits_for_answers_and_callbacks() -> None:
+    async with running_cluster() as cluster:
+        cluster.brokers[0].reactions.extend([0, 13, 0])
+
+        def work() -> None:
+            seen: list[object] = []
+            refused: list[Exception] = []
+            may_end = threading.Event()
+            with blocking_producer.Producer("g", namesrv=cluster.namesrv, retry_times=0) as producer:
+                producer.flush()
+                producer.send_async(Message(TOPIC, b"x"))
+                producer.send_async(Message(TOPIC, b"x"))
+                with pytest.raises(FlushError, match="1 of the messages"):
+                    producer.flush(timeout_s=30)
+
+                def callback(outcome: object) -> None:
+                    try:
+                        producer.flush()
+                    except StateError as error:
+                        refused.append(error)
+                    may_end.wait(30)
+                    seen.append(outcome)
+
+                producer.send_async(Message(TOPIC, b"x"), callback)
+                with pytest.raises(CallTimeoutError, match="1 messages are still in flight"):
+                    producer.flush(timeout_s=0.1)
+                may_end.set()
+                producer.flush()
+                assert len(seen) == len(refused) == 1
 
         await asyncio.to_thread(work)
 

@@ -11,7 +11,9 @@ import pytest
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.model.errors import (
+    CallTimeoutError,
     CometError,
+    FlushError,
     MessageError,
     PartialBatchError,
     RouteNotFoundError,
@@ -172,9 +174,9 @@ async def test_a_callback_gets_the_receipt_or_the_error() -> None:
     """P4, asynchronously with callback and awaitable."""
     outcomes: list[SendReceipt | CometError] = []
     async with running_cluster() as cluster, producer_of(cluster, retry_times=0) as producer:
-        receipt = await producer.send_later(Message(TOPIC, b"x"), outcomes.append)
+        receipt = await producer.send_async(Message(TOPIC, b"x"), outcomes.append)
         cluster.brokers[0].always = 13
-        failing = producer.send_later(Message(TOPIC, b"x"), outcomes.append)
+        failing = producer.send_async(Message(TOPIC, b"x"), outcomes.append)
         with pytest.raises(SendError):
             await failing
         await eventually(lambda: len(outcomes) == 2, "both callbacks have run")
@@ -188,7 +190,7 @@ async def test_a_callback_that_fails_does_not_hurt_the_producer(caplog: pytest.L
         raise ZeroDivisionError
 
     async with running_cluster() as cluster, producer_of(cluster) as producer:
-        await producer.send_later(Message(TOPIC, b"x"), broken)
+        await producer.send_async(Message(TOPIC, b"x"), broken)
         await eventually(lambda: "callback of a send failed" in caplog.text, "the failure is logged")
         await producer.send(Message(TOPIC, b"x"))
 
@@ -197,12 +199,69 @@ async def test_too_many_sends_beside_are_refused() -> None:
     async with running_cluster() as cluster, producer_of(cluster, max_in_flight_messages=3) as producer:
         broker = cluster.brokers[0]
         broker.always = SILENT
-        tasks = [producer.send_later(Message(TOPIC, b"x")) for _ in range(3)]
+        tasks = [producer.send_async(Message(TOPIC, b"x")) for _ in range(3)]
         with pytest.raises(TooManyRequestsError, match="3 messages are under way"):
-            producer.send_later(Message(TOPIC, b"x"))
+            producer.send_async(Message(TOPIC, b"x"))
         await eventually(lambda: len(broker.held) == 3, "all three arrived")
         broker.answer_held()
         await asyncio.gather(*tasks)
+
+
+async def test_a_flush_waits_for_what_was_handed_over_before_and_for_nothing_else() -> None:
+    async with running_cluster() as cluster, producer_of(cluster) as producer:
+        broker = cluster.brokers[0]
+        broker.always = SILENT
+        outcomes: list[SendReceipt | CometError] = []
+        sends = [producer.send_async(Message(TOPIC, b"x"), outcomes.append) for _ in range(3)]
+        sends.append(asyncio.create_task(producer.send(Message(TOPIC, b"x"))))
+        flush = asyncio.create_task(producer.flush())
+        await eventually(lambda: len(broker.held) == 4, "all four arrived")
+        held, broker.held = broker.held, []
+        later = producer.send_async(Message(TOPIC, b"later"))
+        await eventually(lambda: len(broker.held) == 1, "the later one arrived")
+        assert not flush.done()
+        broker.held, held = held, broker.held
+        broker.answer_held()
+        await flush
+        assert all(task.done() for task in sends)
+        assert len(outcomes) == 3
+        assert not later.done()
+        with pytest.raises(CallTimeoutError, match="1 messages are still in flight after 0"):
+            await producer.flush(timeout_s=0.05)
+        broker.held = held
+        broker.answer_held()
+        await producer.flush(timeout_s=30)
+        assert later.done()
+
+
+async def test_a_flush_raises_the_failures_that_no_callback_got_once() -> None:
+    outcomes: list[SendReceipt | CometError] = []
+    async with running_cluster() as cluster, producer_of(cluster, retry_times=0) as producer:
+        cluster.brokers[0].reactions.extend([13, 0, 13, 13])
+        for callback in (None, None, None, outcomes.append):
+            producer.send_async(Message(TOPIC, b"x"), callback)
+        with pytest.raises(FlushError, match="2 of the messages that were sent in the background") as caught:
+            await producer.flush()
+        await producer.flush()
+    assert caught.value.count == 2
+    assert [error.code for error in caught.value.errors] == [13, 13]
+    assert not caught.value.maybe_applied
+    assert [type(outcome) for outcome in outcomes] == [SendError]
+
+
+async def test_an_error_of_the_application_in_a_background_send_is_told_too() -> None:
+    def broken(queues: Sequence[MessageQueue], message: Message, arg: object) -> MessageQueue:
+        raise ZeroDivisionError("no queue")
+
+    outcomes: list[SendReceipt | CometError] = []
+    async with running_cluster() as cluster, producer_of(cluster) as producer:
+        producer.send_async(Message(TOPIC, b"x"), outcomes.append, selector=broken)
+        producer.send_async(Message(TOPIC, b"x"), selector=broken)
+        with pytest.raises(FlushError, match=r"1 of the .*not sent: ZeroDivisionError: no queue"):
+            await producer.flush()
+    (outcome,) = outcomes
+    assert isinstance(outcome, SendError)
+    assert isinstance(outcome.__cause__, ZeroDivisionError)
 
 
 async def test_sends_wait_for_room_when_enough_is_under_way() -> None:

@@ -9,7 +9,13 @@ import pytest
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.transactions import TransactionProducer, TransactionState
 from cometmq.client.trace import dispatcher as trace_dispatcher
-from cometmq.client.trace.records import Sent, TraceMessageType, TraceRecord, TransactionEnded, decode_records
+from cometmq.client.trace.records import (
+    SendTrace,
+    TraceMessageType,
+    TraceRecord,
+    TransactionTrace,
+    decode_records,
+)
 from cometmq.model.errors import SendError, SettingsError
 from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
@@ -57,13 +63,13 @@ async def test_every_message_that_was_sent_leaves_a_record() -> None:
             each.header.producer_group.startswith("_INNER_TRACE_PRODUCER-shop-PRODUCE-")
             for each in traces.received
         )
-    assert all(isinstance(record, Sent) for record in records)
+    assert all(isinstance(record, SendTrace) for record in records)
     first = records[0]
-    assert isinstance(first, Sent)
+    assert isinstance(first, SendTrace)
     assert (first.msg_id, first.offset_msg_id) == (receipt.msg_id, receipt.offset_msg_id)
     assert (first.group, first.topic, first.tags, first.keys) == ("shop", TOPIC, "t", "a b")
     assert (first.store_host, first.body_length, first.success) == (store.address, 4, True)
-    assert [record.message_type for record in records if isinstance(record, Sent)] == [
+    assert [record.message_type for record in records if isinstance(record, SendTrace)] == [
         TraceMessageType.NORMAL,
         TraceMessageType.DELAYED,
         TraceMessageType.NORMAL,
@@ -83,9 +89,9 @@ async def test_a_transaction_leaves_a_half_and_an_end() -> None:
         ):
             transaction.decide(TransactionState.ROLLBACK)
         half, end = traces_at(cluster.brokers[0])
-    assert isinstance(half, Sent)
+    assert isinstance(half, SendTrace)
     assert half.message_type == TraceMessageType.HALF
-    assert isinstance(end, TransactionEnded)
+    assert isinstance(end, TransactionTrace)
     assert (end.msg_id, end.state, end.from_check) == (half.msg_id, "ROLLBACK_MESSAGE", False)
 
 
@@ -95,7 +101,7 @@ async def test_what_was_stored_but_not_safely_is_no_success() -> None:
             cluster.brokers[0].always = ResponseCode.FLUSH_DISK_TIMEOUT
             await producer.send(Message(TOPIC, b"paid"))
         (record,) = traces_at(cluster.brokers[1])
-    assert isinstance(record, Sent)
+    assert isinstance(record, SendTrace)
     assert not record.success
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cometmq.client.admin.admin import Admin
+from cometmq.client.consumer.pop.consumer import PopConsumer
+from cometmq.client.consumer.pull import PullConsumer
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.instance.troubles import Troubles
 from cometmq.client.producer.producer import Producer
 from cometmq.model.message import Message, StoredMessage
+from cometmq.model.topic import PERM_WRITE, TopicConfig
 from cometmq.testing import EmbeddedBroker
 from tests.integration.namesrv.namesrv_kit import running_namesrv
 from tests.waiting import eventually
 
 QUICK = {"rebalance_interval_ms": 50, "min_rebalance_interval_ms": 20, "pull_delay_when_exception_ms": 20}
+MISSING = "topic late does not exist; check its name, or create it: cometmq topic create late"
+APPEARED = "topic late is there now; group g reads it"
 
 
 def test_a_trouble_is_said_when_it_begins_each_minute_and_when_it_ends(
@@ -39,28 +45,71 @@ def test_a_trouble_is_said_when_it_begins_each_minute_and_when_it_ends(
     ]
 
 
+def test_what_is_waited_for_is_said_without_reminders(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    troubles = Troubles()
+    for second in range(130):
+        now = 1000.0 + second
+        troubles.met("t", "t is missing", remind=False)
+    troubles.over("t", "t is there")
+    troubles.met("t", "t is missing again", remind=False)
+    troubles.forget("t")
+    assert not troubles
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["t is missing", "t is there, after 129.0 s", "t is missing again"]
+
+
+def push(namesrv: str, got: list[StoredMessage]) -> PushConsumer:
+    consumer = PushConsumer("g", namesrv=namesrv, poll_name_server_interval_ms=50, **QUICK)  # type: ignore[arg-type]
+    consumer.subscribe("late", listener=got.append)
+    return consumer
+
+
+def pop(namesrv: str, got: list[StoredMessage]) -> PopConsumer:
+    consumer = PopConsumer("g", namesrv=namesrv, poll_name_server_interval_ms=50, **QUICK)  # type: ignore[arg-type]
+    consumer.subscribe("late", listener=got.append)
+    return consumer
+
+
+@pytest.mark.parametrize("kind", [push, pop])
 async def test_a_topic_that_does_not_exist_is_said_once_and_when_it_appears(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, kind: Callable[[str, list[StoredMessage]], PushConsumer]
 ) -> None:
     """C1."""
     caplog.set_level(logging.INFO, "cometmq.client")
     async with EmbeddedBroker() as embedded:
         got: list[StoredMessage] = []
-
-        async def listen(message: StoredMessage) -> None:
-            got.append(message)
-
-        consumer = PushConsumer("g", namesrv=embedded.namesrv, poll_name_server_interval_ms=50, **QUICK)  # type: ignore[arg-type]
-        consumer.subscribe("late", listener=listen)
-        missing = "topic late does not exist yet, or cannot be read; group g waits for it"
-        async with consumer, Admin(namesrv=embedded.namesrv) as admin:
-            await eventually(lambda: missing in caplog.text, "it is said")
+        async with kind(embedded.namesrv, got), Admin(namesrv=embedded.namesrv) as admin:
+            await eventually(lambda: MISSING in caplog.text, "it is said")
             await admin.create_topic("late", queues=1)
-            await eventually(lambda: "topic late is there now" in caplog.text, "and when it is there")
+            await eventually(lambda: APPEARED in caplog.text, "and when it is there")
             async with Producer("p", namesrv=embedded.namesrv) as producer:
                 await producer.send(Message("late", b"x"))
             await eventually(lambda: got != [], "and it is read")
-        assert caplog.text.count(missing) == 1
+        assert (caplog.text.count(MISSING), caplog.text.count(APPEARED)) == (1, 1)
+
+
+async def test_a_pull_consumer_says_that_a_topic_is_missing_or_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C1."""
+    async with EmbeddedBroker() as embedded, Admin(namesrv=embedded.namesrv) as admin:
+        config = TopicConfig("write-only", 1, 1, perm=PERM_WRITE)
+        await admin.put_topic(f"127.0.0.1:{embedded.broker.port}", config)
+        await admin.await_topic(config, "embedded")
+        options = {"poll_name_server_interval_ms": 50, **QUICK}
+        async with PullConsumer("g", namesrv=embedded.namesrv, **options) as consumer:  # type: ignore[arg-type]
+            await consumer.subscribe("late")
+            await eventually(lambda: MISSING in caplog.text, "it is said")
+            await consumer.subscribe("write-only")
+            unreadable = "topic write-only has no queue that can be read; allow it: cometmq topic update"
+            await eventually(lambda: unreadable in caplog.text, "that it cannot be read")
+            await admin.create_topic("late", queues=1)
+            await eventually(lambda: APPEARED in caplog.text, "and when it is there")
+        assert (caplog.text.count(MISSING), caplog.text.count(unreadable)) == (1, 1)
 
 
 async def test_a_broker_that_is_away_is_said_once_and_when_it_is_back(

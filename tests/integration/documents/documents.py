@@ -3,6 +3,7 @@
 Rules that the pages keep:
 - A block that begins with `# name.ext` is a file of that name; the commands behind it may use it.
 - A block of commands is `sh` (what is typed) or `console` (what is typed, behind `$ `, and what it prints).
+- A `text` block behind a program is what it prints.
 - A comment on the line before a block of commands says what is special about it: `<!-- not run: why -->`,
   `<!-- run by tests/… -->`, or `<!-- runs on -->` for a command that goes on while the next ones are typed.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,6 +80,14 @@ def every_snippet(page: str) -> Iterator[Snippet]:
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start(2)) + 1
         yield Snippet(page, line, match[2], match[3], match[1] or "")
+
+
+def programs(page: str) -> Iterator[tuple[Snippet, str | None]]:
+    """The Python programs of a page, each with what it is said to print; None if nothing is said."""
+    blocks = list(every_snippet(page))
+    for block, following in pairwise([*blocks, Snippet(page, 0, "", "")]):
+        if block.language == "python":
+            yield block, following.text if following.language == "text" else None
 
 
 def snippets(page: str, language: str) -> Iterator[Snippet]:

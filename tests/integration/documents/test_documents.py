@@ -13,24 +13,30 @@ import pytest
 from cometmq import Admin
 from cometmq.cli.reference import reference
 from cometmq.testing import EmbeddedBroker
+from tests.integration.cli.terminal import looks_like
 from tests.integration.documents import documents
-from tests.integration.documents.documents import ROOT, Snippet, snippets
+from tests.integration.documents.documents import ROOT, Snippet, programs, snippets
 from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
-PAGES = ("docs/PYTHON.md",)
+PAGES = ("docs/PYTHON.md", "docs/PYTHON_MORE.md", "docs/PYTHON_RECIPES.md")
 PROGRAMS = [
-    each
+    (program, shown)
     for page in PAGES
-    for each in snippets(page, "python")
+    for program, shown in programs(page)
     # Those for Spark are run in tests/spark/test_guide.py, files by the commands of their page.
-    if "pyspark" not in each.text and each.file_name is None
+    if "pyspark" not in program.text and program.file_name is None
 ]
 
 
 def run_program(program: Path) -> str:
     result = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, str(program)],
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -54,23 +60,24 @@ def run_until_joined(program: Path, broker: EmbeddedBroker, group: str) -> None:
     assert (process.returncode, errors) == (0, "")
 
 
-@pytest.mark.parametrize("snippet", PROGRAMS, ids=lambda snippet: snippet.name)
+@pytest.mark.parametrize(("snippet", "shown"), PROGRAMS, ids=[program.name for program, _ in PROGRAMS])
 def test_a_program_in_the_documents_runs_as_it_stands(
-    snippet: Snippet, rocketmq: EmbeddedBroker, tmp_path: Path
+    snippet: Snippet, shown: str | None, rocketmq: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    """P4, P6, C1."""
+    """P4, P6, C1: and prints what the page says."""
     program = tmp_path / "test_snippet.py"
     program.write_text(snippet.on(rocketmq.namesrv), encoding="utf-8")
     if "def test_" in snippet.text:
         pytest_run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program)]
         result = subprocess.run(pytest_run, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        assert "1 passed" in result.stdout, result.stdout
+        assert re.search(r"^\d+ passed in ", result.stdout, re.MULTILINE), result.stdout
     elif found := re.search(r'PushConsumer\("(\w+)".*consumer\.run\(\)', snippet.text, re.DOTALL):
         with Admin(namesrv=rocketmq.namesrv) as admin:
             admin.create_topic("orders")
         run_until_joined(program, rocketmq, found[1])
     else:
-        run_program(program)
+        printed = run_program(program)
+        assert shown is None or looks_like(shown).fullmatch(printed), printed
 
 
 def test_every_program_of_the_documents_is_run() -> None:

@@ -45,7 +45,12 @@ def test_an_index_is_told_where_everything_is(metadata: Message) -> None:
     assert urls.keys() >= {"Homepage", "Documentation", "Changelog", "Issues", "Security"}
     assert metadata.get_all("License-File") == ["LICENSE", "NOTICE"]
     extras = set(metadata.get_all("Provides-Extra", []))
-    assert extras == {"bench", "dev", "docs", "otel", "spark"}, "an extra has code that needs it"
+    assert extras == {"bench", "dev", "docs", "otel", "server", "spark"}, "an extra has code that needs it"
+
+
+def test_windows_gets_no_event_loop_that_it_cannot_have(metadata: Message) -> None:
+    (uvloop,) = (each for each in metadata.get_all("Requires-Dist", []) if each.startswith("uvloop"))
+    assert "sys_platform != 'win32'" in uvloop.replace('"', "'")
 
 
 def test_the_source_archive_has_all_that_the_repository_has(built: Path) -> None:

@@ -115,7 +115,7 @@ async def test_the_order_of_a_topic_is_shown_where_that_is_switched_on(namesrv: 
     put = PutKVConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-a:4;broker-b:8")
     await namesrv.ask(RequestCode.PUT_KV_CONFIG, put)
     assert b"orderTopicConf" not in (await namesrv.route("T1")).body
-    assert await namesrv.configure("orderMessageEnable=true") == OK
+    assert (await namesrv.configure("orderMessageEnable=true")).code == 0
     assert b'"orderTopicConf":"broker-a:4;broker-b:8"' in (await namesrv.route("T1")).body
     put.value = "broker-a:1"
     await namesrv.ask(RequestCode.PUT_KV_CONFIG, put)

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.model.errors import SettingsError
+from cometmq import Message
+from cometmq.aio import Admin, Producer
+from cometmq.model.errors import SettingsError, StoreError
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.loop import run
 from cometmq.testing import EmbeddedBroker
 from cometmq.wire.codes import RequestCode
 from tests.integration.broker.broker_kit import send_header
-
-pytest_plugins = ("pytester",)
+from tests.waiting import eventually
 
 
 async def send(address: str, body: bytes = b"x") -> str | None:
@@ -94,19 +95,66 @@ def test_a_start_that_fails_leaves_nothing_running() -> None:
     assert set(threading.enumerate()) <= threads
 
 
-def test_the_fixture_gives_every_test_a_broker_of_its_own(pytester: pytest.Pytester) -> None:
-    """B1: nothing has to be configured."""
-    pytester.makepyfile(
-        """
-        addresses = []
+async def test_several_brokers_are_started_and_stopped_together(tmp_path: Path) -> None:
+    """B1: a topic is on all of them, and each can be stopped alone."""
+    async with EmbeddedBroker(tmp_path, brokers=3) as rocketmq, Admin(namesrv=rocketmq.namesrv) as admin:
+        await rocketmq.create_topic("Orders", queues=2)
+        assert {queue.broker_name for queue in await admin.queues("Orders")} == {
+            "embedded",
+            "embedded-1",
+            "embedded-2",
+        }
+        await send(rocketmq.brokers[2].address)
+        await rocketmq.brokers[2].restart()
+        assert await send(rocketmq.brokers[2].address) == "1"
+        await rocketmq.restart()
+        assert len({each.address for each in rocketmq.brokers}) == 3
+    assert rocketmq.brokers == [rocketmq]
+    with pytest.raises(SettingsError, match="at least one"):
+        EmbeddedBroker(brokers=0)
 
-        def test_one(rocketmq):
-            addresses.append(rocketmq.address)
-            assert rocketmq.namesrv
 
-        def test_two(rocketmq):
-            assert rocketmq.address not in addresses
-        """
-    )
-    result = pytester.runpytest_subprocess("-q")
-    result.assert_outcomes(passed=2)
+def taken(folder: Path) -> tuple[int, int]:
+    """The room on the disk that a folder takes, and the sizes of its files together, in MiB."""
+    facts = [each.stat() for each in folder.rglob("*")]
+    return sum(each.st_blocks * 512 for each in facts) >> 20, sum(each.st_size for each in facts) >> 20
+
+
+async def test_a_test_takes_little_room(tmp_path: Path) -> None:
+    """B1: the log takes its room at once; the wheel of timers is a file of holes."""
+    async with EmbeddedBroker(tmp_path) as rocketmq, Producer("tests", namesrv=rocketmq.namesrv) as producer:
+        later = int(time.time() * 1000) + 60_000
+        await producer.send(Message("Orders", b"x", keys=["1"], deliver_at_ms=later))
+        await producer.send(Message("Orders", b"x", keys=["1"]))
+        blocks, sizes = taken(tmp_path)
+    assert 16 <= blocks <= 20
+    assert sizes <= 60
+
+
+async def test_a_store_keeps_its_file_sizes(tmp_path: Path) -> None:
+    """B4: whatever is usual for an embedded broker."""
+    sizes = {
+        "mappedFileSizeCommitLog": str(5 * 1024 * 1024),
+        "mappedFileSizeConsumeQueue": "60000",
+        "mappedFileSizeTimerLog": str(2 * 1024 * 1024),
+        "maxHashSlotNum": "700",
+        "maxIndexNum": "3000",
+    }
+    async with EmbeddedBroker(tmp_path, settings=sizes) as rocketmq:
+        async with Producer("tests", namesrv=rocketmq.namesrv) as producer:
+            later = int(time.time() * 1000) + 3_600_000
+            await producer.send(Message("Orders", b"x", keys=["1"], deliver_at_ms=later))
+            await producer.send(Message("Orders", b"x", keys=["1"]))
+        await eventually(
+            lambda: list((rocketmq.folder / "timerlog").glob("*")), "the timer is in its log", bool
+        )
+    async with EmbeddedBroker(tmp_path) as rocketmq:
+        store = rocketmq.broker.context.settings.store
+        assert store.mapped_file_size_commit_log == 5 * 1024 * 1024
+        assert store.mapped_file_size_consume_queue == 60_000
+        assert store.mapped_file_size_timer_log == 2 * 1024 * 1024
+        assert (store.max_hash_slot_num, store.max_index_num) == (700, 3000)
+        assert await send(rocketmq.address)
+    with pytest.raises(StoreError, match="to what the store was made with"):
+        async with EmbeddedBroker(tmp_path, settings={"mappedFileSizeCommitLog": "1048576"}):
+            pass

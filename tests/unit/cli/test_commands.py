@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 
 from cometmq.cli.commands import COMMANDS, load
 from cometmq.cli.completion import command_words
+from cometmq.cli.main import app
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "CLI.md"
 SERVERS = {"namesrv", "broker", "standalone"}
@@ -35,6 +38,48 @@ LEAVES = dict(leaves())
 def test_every_command_has_examples_of_itself_in_its_help(path: str) -> None:
     assert f"cometmq {path}" in LEAVES[path].epilog
     assert LEAVES[path].help
+
+
+def examples_of(path: str) -> list[str]:
+    """The examples in the help of a command, each on one line."""
+    found: str = next(part for part in LEAVES[path].epilog.split("\n\n") if part.startswith("  "))
+    return found.replace("\\\n", " ").splitlines()
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_example_fits_on_a_narrow_terminal(path: str) -> None:
+    for line in LEAVES[path].epilog.splitlines():
+        assert len(line) <= 79 or not line.startswith("  ")
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_example_can_be_copied(path: str, tmp_path: Path) -> None:
+    """A shell understands it, and the command its words; paths lead to a folder that exists."""
+    ran = set()
+    for example in examples_of(path):
+        shell = shlex.shlex(example, posix=True, punctuation_chars=True)
+        shell.whitespace_split = True
+        words = [str(tmp_path) if word.startswith(("~/", "/")) else word for word in shell]
+        begin = words.index("cometmq") + 1
+        end = next((at for at in range(begin, len(words)) if words[at] in ("|", ">", "<")), len(words))
+        name, *arguments = words[begin:end]
+        command = f"{name} {arguments.pop(0)}" if name not in LEAVES else name
+        LEAVES[command].make_context(command, arguments)
+        ran.add(command)
+    assert path in ran
+
+
+def test_the_help_of_every_command_is_short_to_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """`-h` is `--help`, and the examples stand as they are, however narrow the terminal is."""
+    for path in ("", "topic", "topic create", "doctor", "pipeline replay"):
+        shown = []
+        for option in ("-h", "--help"):
+            with pytest.raises(SystemExit) as ended:
+                app([*path.split(), option], prog_name="cometmq")
+            assert ended.value.code == 0
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1]
+        assert not path or f"cometmq {path}" in shown[0]
 
 
 @pytest.mark.parametrize("path", sorted(LEAVES.keys() - {"completion", "store dump"}))
@@ -79,6 +124,43 @@ def test_the_shell_completes_commands_and_options() -> None:
         script += "\n_cometmq; echo ${COMPREPLY[@]}"
     ended = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert ended.stdout.splitlines() == ["create", "--queues", "--dry-run", "dlq doctor"]
+
+
+def test_the_shell_asks_for_names_of_the_cluster_that_is_typed(tmp_path: Path) -> None:
+    """The script runs `cometmq completion topics`, with what the command line says about the cluster."""
+    asked = tmp_path / "asked"
+    stub = tmp_path / "cometmq"
+    stub.write_text(f'#!/bin/sh\necho "$@" >> {asked}\necho "orders orders-eu refunds"\n')
+    stub.chmod(0o755)
+    script = subprocess.run(
+        [sys.executable, "-m", "cometmq.cli.main", "completion", "bash"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    for words in (
+        ("topic", "show", "-n", "mq:9876", "or"),
+        ("topic", "show", "or"),
+        ("group", "reset", "billing", "--context", "prod", "--topic", "ref"),
+        ("dlq", "redrive", "bill"),
+        ("group", "reset", "billing", "--to", "or"),
+        ("topic", "show", "--js"),
+        ("topic", "create", "or"),
+    ):
+        script += f"\nCOMP_WORDS=(cometmq {' '.join(words)}); COMP_CWORD={len(words)}"
+        script += "\n_cometmq; echo ${COMPREPLY[@]}"
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = subprocess.run(
+        ["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    names = ["orders orders-eu", "orders orders-eu", "refunds", "", "", "--json", ""]
+    assert ended.stdout.splitlines() == names
+    assert asked.read_text().splitlines() == [
+        "completion topics -n mq:9876",
+        "completion topics",
+        "completion topics --context prod",
+        "completion groups",
+    ]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

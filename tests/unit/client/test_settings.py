@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cometmq import PushConsumer
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.settings import (
     ClientOptions,
@@ -93,6 +94,7 @@ def test_an_endpoint_of_an_instance_names_the_namespace() -> None:
         {"retry_times": -1},
         {"max_timeout_per_try_ms": 0},
         {"compression": "GZIP"},
+        {"compression_level": 10},
         {"max_in_flight_messages": 0},
         {"max_in_flight_bytes": 1.5},
     ],
@@ -106,3 +108,18 @@ def test_a_value_that_cannot_work_is_refused_by_name(wrong: dict[str, Any]) -> N
 def test_the_shared_part_can_be_compared() -> None:
     producer = ProducerSettings(namesrv="a:1", retry_times=7)
     assert common_settings(producer) == ClientSettings(namesrv="a:1")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"tls": True}, r"tls is True; it has to be ClientTls\(…\), or None for no TLS"),
+        ({"ordered": "yes"}, "ordered is 'yes'; it has to be True or False"),
+        ({"namespace": 3}, "namespace is 3; it has to be a text"),
+        ({"access_key": b"key"}, "access_key is b'key'; it has to be a text"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_what_it_has_to_be(option: dict[str, Any], said: str) -> None:
+    """C1: when the client is made, and not where the value is used."""
+    with pytest.raises(SettingsError, match=said):
+        PushConsumer("g", **option)

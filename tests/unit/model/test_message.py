@@ -84,8 +84,27 @@ def test_two_kinds_of_delay_at_once_are_refused(delays: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("field", ["delay_level", "delay_ms", "deliver_at_ms"])
 def test_a_negative_delay_is_refused(field: str) -> None:
-    with pytest.raises(MessageError, match="negative"):
+    with pytest.raises(MessageError, match=f"{field} is -1; "):
         Message("t", b"", **{field: -1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("deliver_at_ms", 1_763_330_000, "looks like seconds since 1970; in milliseconds: 1763330000000"),
+        ("deliver_at_ms", 1_763_330_000_000.5, "a whole number of milliseconds: int"),
+        ("deliver_at_ms", 5_000, "which is in January 1970; use delay_ms"),
+        ("delay_ms", 1.5, "a whole number of milliseconds: 1500 if these are seconds"),
+        ("delay_ms", 1_763_330_000_000, "looks like a point in time"),
+        ("delay_level", 60, "levels are whole numbers from 0, which is no delay, to 18"),
+        ("delay_level", 1.5, "use delay_ms for a time in milliseconds"),
+        ("delay_level", True, "levels are whole numbers"),
+    ],
+)
+def test_seconds_and_other_mistakes_in_delays_are_noticed(field: str, value: object, words: str) -> None:
+    with pytest.raises(MessageError) as raised:
+        Message("t", b"", **{field: value})  # type: ignore[arg-type]
+    assert words in str(raised.value)
 
 
 def test_reserved_and_blank_properties_are_refused_when_the_message_is_made() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.ports import system
 from cometmq.ports.files import SystemFiles
 from cometmq.testing import FailingFiles
 
@@ -52,7 +53,7 @@ def test_a_write_that_fails_leaves_the_text_and_no_draft(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if failing == "fsync":
-        monkeypatch.setattr(os, "fsync", fail)
+        monkeypatch.setattr(system, "sync", fail)
     else:
         monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match="No space left"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +13,12 @@ from cometmq.client.subscription import Sql
 from cometmq.model.errors import SettingsError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.live.offsets import EARLIEST, LATEST
-from cometmq.spark.live.options import NAMELESS_GROUP, Bound, LiveOptions, live_options
+from cometmq.spark.live.options import LIVE_OPTIONS, NAMELESS_GROUP, Bound, LiveOptions, live_options
+from cometmq.spark.log.options import LOG_OPTIONS
+from cometmq.spark.options import KAFKA_OPTIONS, KAFKA_PREFIXES
+from cometmq.spark.sink.options import SINK_OPTIONS
 
+ROOT = Path(__file__).parents[3]
 BASE = {"namesrvAddr": "127.0.0.1:9876", "topic": "orders"}
 
 
@@ -40,6 +47,15 @@ def test_the_case_of_a_name_does_not_count() -> None:
 def test_several_topics_are_named_with_commas() -> None:
     named = live_options({"namesrvAddr": "h:1", "topics": "b, a,b"}, streaming=False)
     assert named.topics == ("a", "b")
+
+
+def test_queues_can_be_chosen() -> None:
+    chosen = live_options(
+        {"namesrvAddr": "h:1", "assign": '{"b": {"x": [0, 2]}, "a": {"x": [1]}}'}, streaming=True
+    )
+    assert chosen.topics == ("a", "b")
+    queues = [MessageQueue("a", "x", 1), MessageQueue("b", "x", 0), MessageQueue("b", "x", 2)]
+    assert chosen.assigned == frozenset(queues)
 
 
 def test_offsets_can_be_given_by_queue() -> None:
@@ -83,11 +99,18 @@ def test_options_can_be_sent_to_workers() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"startingOffset": "earliest"}, "no option 'startingoffset'; did you mean startingOffsets?"),
+        ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean startingOffsets?"),
+        ({"startingoffset": "earliest"}, "no option 'startingoffset'; did you mean startingOffsets?"),
         ({"qwertz": "1"}, "no option 'qwertz'; there are accessKey, "),
         ({"topics": "a,b"}, "topic and topics exclude each other"),
         ({"topic": ""}, "nothing says what to read"),
         ({"topic": "a b"}, "topic 'a b' contains something else"),
+        ({"assign": "{}"}, "topic and assign exclude each other"),
+        (
+            {"topic": "", "assign": '{"t": [0]}'},
+            'write JSON with queues such as {"topic": {"broker-a": [0, 1]}}',
+        ),
+        ({"topic": "", "assign": '{"t b": {"a": [0]}}'}, "topic 't b' contains something else"),
         ({"topic": "", "topicPattern": "("}, "topicPattern '(' is no regular expression"),
         ({"namesrvAddr": ""}, "namesrvAddr is missing"),
         ({"group": "a b"}, "group 'a b' contains something else"),
@@ -100,6 +123,11 @@ def test_options_can_be_sent_to_workers() -> None:
         ({"endingOffsets": "earliest"}, "a batch that ends at the earliest offsets is empty"),
         ({"startingTimestamp": "today"}, "startingTimestamp is 'today'; write milliseconds since 1970"),
         ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "exclude each other"),
+        ({"startingOffsetsByTimestamp": '{"t": 5}'}, "write JSON with milliseconds since 1970"),
+        ({"startingOffsetsByTimestamp": "{}", "startingTimestamp": "1"}, "exclude each other"),
+        ({"maxTriggerDelay": "5m"}, "maxTriggerDelay has no effect without minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'; write a time"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "5, above maxOffsetsPerTrigger (4)"),
         ({"tags": "a", "sql": "b > 1"}, "tags and sql exclude each other"),
         ({"accessKey": "ak"}, "access_key and secret_key belong together"),
         ({"tls.client.certPath": "/x"}, "tls.client.certPath has no effect without tls.enable=true"),
@@ -111,6 +139,58 @@ def test_a_mistake_is_told_in_a_sentence(given: dict[str, str], sentence: str) -
     assert sentence in str(caught.value)
 
 
-def test_a_stream_has_no_end() -> None:
-    with pytest.raises(SettingsError, match="a stream has no end"):
-        stream(endingOffsets="latest")
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(option: str) -> None:
+    with pytest.raises(SettingsError, match=f"a stream has no end; leave {option} away"):
+        stream(**{option: "latest"})
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "ours"),
+    [
+        ("subscribe", "topic, or topics"),
+        ("subscribePattern", "topicPattern"),
+        ("includeHeaders", "includeProperties"),
+        ("kafka.bootstrap.servers", "namesrvAddr"),
+        ("kafka.group.id", "group"),
+        ("kafka.ssl.truststore.location", "tls.client.trustCertPath"),
+        ("kafka.sasl.jaas.config", "accessKey and secretKey"),
+        ("kafka.fetch.min.bytes", "nothing: settings of Kafka's clients"),
+    ],
+)
+def test_an_option_of_kafka_is_told_what_takes_its_place(kafkas: str, ours: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        live_options({**BASE, kafkas.lower(): "x"}, streaming=True)
+    assert f"the source rocketmq has no option '{kafkas}', which is Kafka's; use {ours}" in str(caught.value)
+
+
+def test_every_substitute_for_an_option_of_kafka_exists() -> None:
+    known = {*LIVE_OPTIONS, *SINK_OPTIONS, "nothing"}
+    for ours in (*KAFKA_OPTIONS.values(), *KAFKA_PREFIXES.values()):
+        assert re.split("[ ,:]", ours)[0] in known, ours
+
+
+def test_the_guide_has_every_option() -> None:
+    """Ours in tables of options, Kafka's in a table of their own."""
+    rows = [
+        line for line in (ROOT / "docs/SPARK.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"
+    ]
+    named = {name for line in rows for name in re.findall(r"`([\w.]+)`", line)}
+    assert {*LIVE_OPTIONS, *LOG_OPTIONS, *SINK_OPTIONS, *KAFKA_OPTIONS} - named == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250", 0.25), ("500ms", 0.5), ("10s", 10), ("15 min", 900), ("2h", 7200), ("1D", 86400)],
+)
+def test_a_delay_is_written_as_in_spark(text: str, seconds: float) -> None:
+    assert stream(minOffsetsPerTrigger="10", maxTriggerDelay=text).max_trigger_delay_s == seconds
+    assert stream(minOffsetsPerTrigger="10").max_trigger_delay_s == 900
+
+
+def test_properties_that_a_schema_chooses_are_those_of_senders_unless_an_option_says_otherwise() -> None:
+    chosen = partial(live_options, streaming=False, properties_chosen=True)
+    assert chosen(BASE).include_properties == "user"
+    assert chosen({**BASE, "includeProperties": "true"}).include_properties is True
+    assert chosen({**BASE, "includeProperties": "false"}).include_properties is False
+    assert batch().include_properties is False

@@ -29,7 +29,7 @@ def settings(**values: str) -> StoreConfig:
     return resolve(StoreConfig, [Layer("broker.conf", values)]).settings
 
 
-OURS = {"recoverWhatIsLeft"}
+OURS = {"haAllowedReplicas", "recoverWhatIsLeft"}
 
 
 def test_every_key_and_default_is_that_of_apache_5_3_3() -> None:
@@ -42,7 +42,7 @@ def test_every_key_and_default_is_that_of_apache_5_3_3() -> None:
     ours = as_texts(StoreConfig(store_path_root_dir="/home/user/store"))
 
     assert len(apache) == 172
-    assert {ours.pop(key) for key in OURS} == {"false"}
+    assert {ours.pop(key) for key in OURS} == {"", "false"}
     assert {key: value for key, value in ours.items() if key not in ABSENT_IN_APACHE} == apache
     assert {ours[key] for key in ABSENT_IN_APACHE} == {""}
 

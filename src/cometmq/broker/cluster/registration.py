@@ -10,6 +10,9 @@ Rules kept here:
   that take every registration as all that the broker has (`deleteTopicWithBrokerRegistration`).
 - A name server that cannot be reached is tried again soon, and never holds up the others for long. `failures`
   has the reasons, so that a start can show them.
+- For `disappearTimeAfterStart` after its start a broker tells nobody of itself. Apache's broker registers at
+  its start all the same, and holds back what follows.
+- A slave is told where its master is with every registration; as long as there is none, it asks every second.
 - A clean stop takes the broker out of the routes.
 - With `enableSlaveActingMaster` name servers drop a broker that is silent for `brokerNotActiveTimeoutMillis`,
   which is less than the registration period; so every `brokerHeartbeatInterval` each gets a heartbeat. It is
@@ -46,6 +49,7 @@ from cometmq.wire.headers.namesrv import (
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
+    RegisterBrokerResponse,
     RegisterTopicRequest,
     UnRegisterBrokerRequest,
 )
@@ -57,6 +61,9 @@ RETRY_S: Final = 5.0
 UNREGISTER_TIMEOUT_S: Final = 3.0
 MAX_SINGLE_REGISTRATIONS: Final = 50
 """When more topics than this have changed, telling all of them is less work."""
+NO_MASTER_S: Final = 1.0
+"""How soon a slave without a master asks again."""
+_UNKNOWN: Final = (None, None)
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 
@@ -175,12 +182,24 @@ class Registration:
         """The name servers that took the last registration."""
         self.on_registered: list[Callable[[], None]] = []
         """Called once, as soon as one of the name servers knows this broker."""
+        self.on_master: Callable[[str | None, str | None], None] | None = None
+        """Called on a slave with the address and the HA address of its master; each is None if unknown."""
+        self._masters: dict[str, tuple[str | None, str | None]] = {}
+        """By name server: the addresses of the master."""
         topics.on_change.append(self._topics_changed)
         settings.on_change.append(self._settings_changed)
         name_servers.on_change.append(self.register)
 
     def start(self) -> None:
-        """Register at once, and then every now and then."""
+        """Register at once, or as soon as the settings allow, and then every now and then."""
+        hidden_s = self._settings.hidden_s
+        if hidden_s:
+            log.warning("the broker registers in %.0f s (disappearTimeAfterStart)", hidden_s)
+            self._regular = asyncio.get_running_loop().call_later(hidden_s, self._appear)
+        else:
+            self._appear()
+
+    def _appear(self) -> None:
         self._is_running = True
         self._schedule()
         self.register()
@@ -188,12 +207,12 @@ class Registration:
 
     async def stop(self) -> None:
         """Take the broker out of the routes."""
+        if self._regular is not None:
+            self._regular.cancel()
         if not self._is_running:
             return
         self._is_running = False
         self._heartbeats.stop()
-        if self._regular is not None:
-            self._regular.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -216,6 +235,8 @@ class Registration:
         if self._regular is not None:
             self._regular.cancel()
         delay_s = RETRY_S if self.failures else self._settings.broker.register_period_s
+        if self._settings.is_slave and not any(address for address, _ in self._masters.values()):
+            delay_s = NO_MASTER_S
         self._regular = asyncio.get_running_loop().call_later(delay_s, self._regularly)
 
     def _regularly(self) -> None:
@@ -258,14 +279,24 @@ class Registration:
                 )
         finally:
             self._task = None
-        if self.failures:
+        if self._settings.is_slave:
+            self._tell_master()
+        if self.failures or self._settings.is_slave:
             self._schedule()
+
+    def _tell_master(self) -> None:
+        """Pass on what the first name server said that knows a master."""
+        if self.on_master is not None:
+            told = [self._masters.get(address, _UNKNOWN) for address in self.name_servers.addresses]
+            self.on_master(*next((master for master in told if master[0] or master[1]), _UNKNOWN))
 
     def _forget_others(self, addresses: Sequence[str]) -> None:
         """Name servers that are no longer among the settings are neither known nor missed."""
         self.registered &= set(addresses)
         for address in self.failures.keys() - set(addresses):
             del self.failures[address]
+        for address in self._masters.keys() - set(addresses):
+            del self._masters[address]
 
     # What
 
@@ -274,7 +305,8 @@ class Registration:
         config = self._settings.broker
         try:
             if changed is None:
-                if config.force_register or await self._is_news(address):
+                is_asking = config.force_register or self._settings.is_slave
+                if is_asking or await self._is_news(address):
                     await self._register_all(address)
             elif not config.enable_single_topic_register:
                 await self._register(address, changed)
@@ -300,6 +332,7 @@ class Registration:
             log.warning("registering with %s failed, and is tried again: %s", address, reason)
         self.failures[address] = reason
         self.registered -= {address}
+        self._masters.pop(address, None)
 
     async def _register_all(self, address: str) -> None:
         config = self._settings.broker
@@ -351,6 +384,9 @@ class Registration:
             body=body,
             timeout_s=config.register_broker_timeout_mills / 1000,
         )
+        if self._settings.is_slave:
+            master = answer.header(RegisterBrokerResponse)
+            self._masters[address] = master.master_addr, master.ha_server_addr
         if answer.body:
             self._take_order_topics(bytes(answer.body))
 

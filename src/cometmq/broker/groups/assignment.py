@@ -61,6 +61,12 @@ class RequestModes:
         if saved is not None:
             self.table.update(saved.message_request_mode_map)
 
+    def take_over(self, copied: MessageRequestModeTable) -> None:
+        """Have the modes of the master."""
+        if copied.message_request_mode_map != self.table:
+            self.table = copied.message_request_mode_map
+            self._file.changed()
+
     def snapshot(self) -> MessageRequestModeTable:
         return MessageRequestModeTable({topic: dict(groups) for topic, groups in self.table.items()})
 

@@ -76,6 +76,25 @@ class Groups:
         forbidden = {group: dict(bits) for group, bits in self.forbidden.items()}
         return SubscriptionGroupTable(self.data_version, forbidden, dict(self.table))
 
+    def take_over(self, copied: SubscriptionGroupTable) -> None:
+        """Have the groups of the master and their version, and only these besides the system's."""
+        found = copied.subscription_group_table
+        legal = legal_names({key: group.group_name for key, group in found.items()}, "groups")
+        wanted = {name: found[name] for name in legal}
+        gone = self.table.keys() - wanted.keys() - {*SYSTEM_GROUPS}
+        changed = [group for name, group in wanted.items() if self.table.get(name) != group]
+        is_known = self.data_version == copied.data_version and self.forbidden == copied.forbidden_table
+        if not gone and not changed and is_known:
+            return
+        for name in gone:
+            del self.table[name]
+            self._large.pop(name, None)
+        for group in changed:
+            self.table[group.group_name] = group
+            self._note_size(group)
+        self.forbidden = {group: dict(bits) for group, bits in copied.forbidden_table.items()}
+        self._changed(copied.data_version)
+
     # Groups
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
@@ -180,7 +199,7 @@ class Groups:
                 del self.forbidden[group]
         self._changed()
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.after(self._clock.now_ms())
+    def _changed(self, version: DataVersion | None = None) -> None:
+        self.data_version = version or self.data_version.after(self._clock.now_ms())
         if self.on_dirty is not None:
             self.on_dirty()

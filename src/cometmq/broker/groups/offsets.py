@@ -82,6 +82,15 @@ class ConsumerOffsets:
             self.data_version = saved.data_version
             self._recount()
 
+    def take_over(self, copied: ConsumerOffsetTable) -> None:
+        """Have the offsets of the master; groups that it does not know keep theirs."""
+        changed = {
+            key: queues for key, queues in copied.offset_table.items() if self.table.get(key) != queues
+        }
+        if changed or self.data_version != copied.data_version:
+            self.load(ConsumerOffsetTable(copied.data_version, changed))
+            self.is_dirty = True
+
     def snapshot(self) -> ConsumerOffsetTable:
         offsets = {key: dict(queues) for key, queues in self.table.items()}
         return ConsumerOffsetTable(self.data_version, offsets)

@@ -15,6 +15,7 @@ from cometmq.broker.handlers.offset import OffsetHandlers
 from cometmq.broker.handlers.own_requests import OnceHandlers, RecordsHandlers
 from cometmq.broker.handlers.pull import PopHandlers
 from cometmq.broker.handlers.query import QueryHandlers
+from cometmq.broker.handlers.replication import ReplicationHandlers
 from cometmq.broker.handlers.send import RecallHandlers, ReplyHandlers, SendBackHandlers, SendHandlers
 from cometmq.broker.handlers.session import AssignmentHandlers, LockHandlers, SessionHandlers
 from cometmq.broker.handlers.topic_admin import TopicAdminHandlers
@@ -40,4 +41,5 @@ HANDLERS = (
     ConsumerAdminHandlers,
     ConsumerProgressHandlers,
     ColdReadHandlers,
+    ReplicationHandlers,
 )

@@ -3,7 +3,7 @@
 Rules kept here:
 - Changed settings are stored in the file that the broker was started with (`remoting/config_requests.py`).
 - Names, addresses, ports, folders and sizes of files are not changed by request; their declarations say so.
-- Settings that shape flushing are stored and take effect at the next start; the others take effect at once.
+- Declarations also say which settings take effect at the next start; the others take effect at once.
 - Cold read thresholds of groups last until the broker stops, as with RocketMQ. The read-ahead mode is the
   setting `dataReadAheadEnable`, in force at once for all files of the log.
 """
@@ -54,7 +54,10 @@ class BrokerAdminHandlers:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._updates = ConfigUpdates(_CONFIGS, context.settings.broker.config_black_list, log)
+        config = context.settings.broker
+        self._updates = ConfigUpdates(
+            _CONFIGS, ServerSettings, config.config_black_list, config.broker_config_path, log
+        )
 
     @handles(RequestCode.GET_BROKER_CONFIG)
     def get(self) -> Answer:

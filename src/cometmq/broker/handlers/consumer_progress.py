@@ -13,6 +13,7 @@ from cometmq.broker.handlers.refusals import raise_if
 from cometmq.broker.query.messages import Queries
 from cometmq.broker.time_slices import encode_in_thread, sliced
 from cometmq.model.errors import RemotingError
+from cometmq.model.queue import lag_of
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_topic_list
 from cometmq.wire.codes import V3_0_7_SNAPSHOT, RequestCode, ResponseCode, version_name
@@ -93,7 +94,8 @@ class ConsumerProgressHandlers:
         offsets = self._context.offsets
         table = {}
         async for queue_id in sliced(range(queues)):
-            consumed = max(offsets.query(group, topic, queue_id), 0)
+            found = offsets.query(group, topic, queue_id)
+            consumed = max(found, 0)
             pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
             last_ms = await self._queries.store_time(topic, queue_id, consumed - 1) if consumed else 0
             table[self._queue_key(topic, queue_id)] = {
@@ -101,6 +103,7 @@ class ConsumerProgressHandlers:
                 "consumerOffset": consumed,
                 "lastTimestamp": max(last_ms, 0),
                 "pullOffset": pulled,
+                **({"hasOffset": False} if found < 0 else {}),  # ours; 0 is RocketMQ's word for it
             }
         return table
 
@@ -129,7 +132,7 @@ class ConsumerProgressHandlers:
                 if count > MAX_QUEUES_AT_ONCE:
                     remark = f"the groups have more than {MAX_QUEUES_AT_ONCE} queues; ask for each of them"
                     return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
-                lag += sum(each["brokerOffset"] - each["consumerOffset"] for each in table.values())
+                lag += sum(lag_of(each["brokerOffset"], each["consumerOffset"]) for each in table.values())
                 in_flight += sum(each["pullOffset"] - each["consumerOffset"] for each in table.values())
                 tps = context.statistics.get_tps(group, topic)
                 stats.append({"consumeTps": tps, "offsetTable": table})

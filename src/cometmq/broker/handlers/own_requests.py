@@ -91,7 +91,7 @@ class OnceHandlers:
         step = _step_of(header)
         first = sequences.missing_from(sequence, step)
         if first is None:
-            return self._nothing_to_store(sequence) if self._sender.waits_for_flush else _state_of(sequence)
+            return self._nothing_to_store(sequence) if self._sender.answers_wait else _state_of(sequence)
         body, digest = request.body, header.digest_before
         if first > step.first:
             known, body = without_first(body, first - step.first)
@@ -191,7 +191,6 @@ class RecordsHandlers:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._sender = context.sender
-        self._max_size = context.settings.store.max_message_size
         self._waiting: list[_Sent] = []
         """Requests that came before NumPy was loaded; connections bound how many."""
 
@@ -262,7 +261,8 @@ class RecordsHandlers:
         if header.queue_id < 0:
             raise MessageError("records have to be for a queue")
         head = Record(header.topic, b"", queue_id=header.queue_id, born_host=born_host)
-        return RecordBulk(head, request.body, count, keyed=keyed, max_size=self._max_size)
+        max_size = self._context.settings.store.max_message_size
+        return RecordBulk(head, request.body, count, keyed=keyed, max_size=max_size)
 
 
 def _not_supported() -> Answer:

@@ -313,8 +313,8 @@ class RecallHandlers:
         def answer(_: PutStatus) -> Answer:
             return Answer(header=RecallMessageResponse(msg_id=handle.unique_key), fields=answers.fields)
 
-        if sender.waits_for_flush:
-            return sender.answer_when_flushed(result, request, connection, answer)
+        if sender.answers_wait:
+            return sender.answer_when_copied(result, request, connection, answer)
         return answer(result.status)
 
     def _check_broker(self, topic: str) -> None:

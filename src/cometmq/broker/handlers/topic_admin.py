@@ -14,15 +14,18 @@ import msgspec
 
 from cometmq.broker.context import BrokerContext
 from cometmq.broker.handlers.refusals import invalid, raise_if
+from cometmq.broker.ports import FAST_PORT_DISTANCE
 from cometmq.broker.time_slices import encode_in_thread
-from cometmq.broker.topics.attributes import MESSAGE_TYPE, changed, parse_changes
+from cometmq.broker.topics.attributes import MESSAGE_TYPE, RESERVE_TIME, changed, parse_changes
 from cometmq.broker.topics.names import refuse_topic
+from cometmq.broker.topics.retention import reserved_hours
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.topic import MAX_QUEUES, DataVersion, TopicConfig
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import Answer, handles
+from cometmq.remoting.server import RemotingServer
 from cometmq.wire.bodies.json_body import decode_json_body
-from cometmq.wire.codes import RequestCode, ResponseCode
+from cometmq.wire.codes import V5_3_1, V5_3_3, RequestCode, ResponseCode
 from cometmq.wire.frame.command import Command
 from cometmq.wire.headers.topic import (
     CreateTopicListRequest,
@@ -113,6 +116,12 @@ class TopicAdminHandlers:
             raise invalid("MIXED message type is not supported.")
         known = self._context.topics.get(topic.topic_name)
         attributes = changed(None if known is None else known.attributes or {}, changes)
+        hours, most = reserved_hours(attributes), self._context.settings.store.file_reserved_time
+        if hours is not None and hours > most and f"+{RESERVE_TIME}" in changes:
+            raise invalid(
+                f"{RESERVE_TIME} of {hours} hours is more than fileReservedTime of {most} hours, and all "
+                "topics share the files of the log; raise fileReservedTime, or choose fewer hours"
+            )
         return msgspec.structs.replace(topic, attributes=attributes)
 
     def _refuse_name(self, topic: str) -> None:
@@ -185,16 +194,28 @@ class TopicAdminHandlers:
         return Answer(body=dumps_table(_complete(topic), pretty=False))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-    async def get_all(self, header: GetAllTopicConfigRequest) -> Answer:
+    async def get_all(
+        self, header: GetAllTopicConfigRequest, request: Command, connection: Connection
+    ) -> Answer:
         """All topics, or a page of them."""
         topics = self._context.topics
         names = list(topics.table)
         if header.topic_seq is not None:
             start, count = self._page(header)
             names = sorted(names)[start : start + count]
+        # Slaves of Apache 5.3.2 and 5.3.3 store topics as an administrator makes them: an attribute without
+        # this sign is an error, after which they have no topic at all. Slaves ask on the fast port.
+        is_old_slave = (
+            header.topic_seq is None
+            and request.language == "JAVA"
+            and V5_3_1 < request.version <= V5_3_3
+            and isinstance(connection.endpoint, RemotingServer)
+            and connection.endpoint.port == self._context.host.port - FAST_PORT_DISTANCE
+        )
+        complete = _with_signs if is_old_slave else _complete
         table = _TopicTable(
             topics.data_version,
-            {name: _complete(topics.table[name]) for name in names},
+            {name: complete(topics.table[name]) for name in names},
             DataVersion(0, self._context.started_ms, 0),
         )
         paged = GetAllTopicConfigResponse(total_topic_num=len(topics.table))
@@ -208,6 +229,11 @@ class TopicAdminHandlers:
         asked = decode_json_body(DataVersion, header.data_version.encode()) if header.data_version else None
         start = header.topic_seq if asked == version else 0
         return max(start or 0, 0), max(most, 0)
+
+
+def _with_signs(topic: TopicConfig) -> TopicConfig:
+    attributes = {f"+{name}": value for name, value in (topic.attributes or {}).items()}
+    return msgspec.structs.replace(topic, attributes=attributes)
 
 
 def _complete(topic: TopicConfig) -> TopicConfig:

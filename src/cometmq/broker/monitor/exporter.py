@@ -120,9 +120,8 @@ class BrokerExporter(MetricsExporter):
         addresses = context.name_servers.addresses
         if addresses and not context.registration.registered:
             return f"registered with none of its name servers: {', '.join(addresses)}"
-        troubles = [trouble.name or str(trouble.value) for trouble in context.store.flags.troubles]
-        if troubles:
-            return f"the store takes no messages: {', '.join(troubles)}"
+        if context.store.trouble is not None:
+            return f"the store takes no messages: {context.store.trouble}"
         return self._full_disk()
 
     def _full_disk(self) -> str | None:

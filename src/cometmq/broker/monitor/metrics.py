@@ -29,6 +29,7 @@ from cometmq.broker.topics.names import is_system_group
 from cometmq.broker.topics.topics import Topics
 from cometmq.model.histogram import Histogram
 from cometmq.model.names import RETRY_PREFIX, TIMER_TOPIC
+from cometmq.model.queue import lag_of
 from cometmq.ports.clock import Clock
 from cometmq.remoting.metrics.families import Families, Labels, Ranges, one, paced, ranges_of
 from cometmq.store.message_store import MessageStore
@@ -75,6 +76,7 @@ class TrafficMetrics:
         yield from self._outgoing(families)
         yield from self._clients(families)
         yield from self._store(families)
+        yield from self._replication(families)
 
     def _broker(self, families: Families) -> Iterator[Metric]:
         context = self._context
@@ -181,6 +183,20 @@ class TrafficMetrics:
         what = "1 for what keeps the store from taking messages."
         yield families.gauge("cometmq_store_trouble", what, troubles)
 
+    def _replication(self, families: Families) -> Iterator[Metric]:
+        """The slaves of a master, or whether a slave follows."""
+        server, client = self._context.ha_server, self._context.ha_client
+        if server is not None:
+            lags = [
+                ({"replica": each.addr}, each.diff) for each in server.status() if each.slave_ack_offset >= 0
+            ]
+            yield families.gauge("cometmq_replica_lag_bytes", "Not acknowledged by a slave yet.", lags)
+            what = "Copies of the log that are in sync, with the master's."
+            yield families.gauge("cometmq_in_sync_replicas", what, one(server.in_sync))
+        if client is not None:
+            what = "1 while the log of the master is followed."
+            yield families.gauge("cometmq_follows_master", what, one(int(client.is_following)))
+
     # Labels
 
     def _message_type(self, topic: str) -> str:
@@ -226,7 +242,7 @@ class QueueLag(NamedTuple):
 
 
 _AMOUNTS: Final[Sequence[tuple[str, str, Callable[[QueueLag], int]]]] = (
-    ("rocketmq_consumer_lag_messages", "Not consumed.", lambda lag: lag.end - lag.consumed),
+    ("rocketmq_consumer_lag_messages", "Not consumed.", lambda lag: lag_of(lag.end, lag.consumed)),
     ("rocketmq_consumer_inflight_messages", "Pulled, not consumed.", lambda lag: lag.pulled - lag.consumed),
     ("rocketmq_consumer_ready_messages", "Not pulled.", lambda lag: lag.end - lag.pulled),
 )
@@ -282,7 +298,7 @@ class LagMetrics:
             room = MOST_QUEUES - len(samples)
             left_out += max(len(each.queues) - room, 0)
             samples += [
-                ({**each.labels, "queue_id": str(lag.queue_id)}, lag.end - lag.consumed)
+                ({**each.labels, "queue_id": str(lag.queue_id)}, lag_of(lag.end, lag.consumed))
                 for lag in each.queues[:room]
             ]
         families.leave_out(name, left_out)
@@ -312,6 +328,8 @@ class LagMetrics:
                     if pulled != consumed:
                         first_ms = self._stored_ms(queue, pulled) if pulled < end else now_ms
                     ready_ms = min(ready_ms, now_ms if first_ms is None else first_ms)
+            if not found:
+                continue  # without an offset there is no lag, and not one of 0
             labels = _consumer_labels(self._topics, topic, group)
             yield GroupLag(labels, found, since_ms if is_timed else None, ready_ms if is_timed else None)
 

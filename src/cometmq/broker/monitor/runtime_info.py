@@ -57,6 +57,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         "timerCongestNum": str(context.timers.counts.total),
         **_about_store(context),
         **_about_queues(context),
+        **({"storeTrouble": context.store.trouble} if context.store.trouble else {}),
         **({"setAsideRecords": str(context.set_aside.since_start)} if context.set_aside.since_start else {}),
     }
 

@@ -82,7 +82,7 @@ class PopChecks:
         if header.max_msg_nums > MAX_POPPED:
             remark = f"the broker[{config.broker_ip1}] pop message's num is greater than {MAX_POPPED}"
             raise PopRefused(ResponseCode.INVALID_PARAMETER, remark)
-        if not self._settings.store.timer_wheel_enable:
+        if not self._settings.has_timers:
             raise PopRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false",

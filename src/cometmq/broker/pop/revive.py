@@ -165,7 +165,6 @@ class Reviver:
 
     def __post_init__(self) -> None:
         self._topic = self._revive_topic.topic
-        self._longest_ms = self._revive_topic.longest_ms + SPARE_MS
         self._retry_writer.on_ready = self.wake
         self.queues: list[ReviveQueue] = []
         self.checkpoints = 0
@@ -280,8 +279,10 @@ class Reviver:
             return
         found = await self._store.get(self._topic, queue.queue_id, queue.next_offset, AT_ONCE)
         for view, offset in zip(found.records, found.queue_offsets, strict=True):
-            with self._set_aside.guard(POPS, self._topic, queue.queue_id, offset):
+            try:
                 self._take(queue, decode_record(view), offset)
+            except Exception as error:
+                self._set_aside.add_failed(POPS, self._topic, queue.queue_id, offset, error)
             queue.next_offset = offset + 1
         queue.next_offset = max(queue.next_offset, found.next_offset)  # records that are gone
 
@@ -295,7 +296,7 @@ class Reviver:
             checkpoint = decode_checkpoint(record.body)
             if checkpoint.topic is None or checkpoint.group is None:
                 return
-            latest_ms = self._clock.now_ms() + self._longest_ms
+            latest_ms = self._clock.now_ms() + self._revive_topic.longest_ms + SPARE_MS
             if checkpoint.revive_ms > latest_ms:
                 raise UnprocessableError(
                     f"its time {checkpoint.revive_ms} is further away than that of any pop"
@@ -354,11 +355,13 @@ class Reviver:
         return did_some
 
     def _revive(self, queue: ReviveQueue, pending: Pending) -> Outcome:
-        with self._set_aside.guard(POPS, self._topic, queue.queue_id, pending.revive_offset):
+        try:
             return self._retry_writer.revive(
                 pending.checkpoint, queue.queue_id, is_fetched=pending.is_fetched
             )
-        return Outcome.DONE
+        except Exception as error:
+            self._set_aside.add_failed(POPS, self._topic, queue.queue_id, pending.revive_offset, error)
+            return Outcome.DONE
 
     def _commit(self, queue: ReviveQueue) -> None:
         offset = queue.done_offset

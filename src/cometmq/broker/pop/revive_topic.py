@@ -79,15 +79,21 @@ class ReviveTopic:
     def __init__(self, settings: Settings, clock: Clock, host: Host, store: MessageStore) -> None:
         self._clock = clock
         self._put_record = store.put
+        self._settings = settings
+        self.longest_ms = 0
+        """For longer no message can be invisible, under any setting since the start."""
+        self._settings_changed()
+        settings.on_change.append(self._settings_changed)
         self._slot_ms = settings.store.timer_slot_ms
         self.topic = REVIVE_PREFIX + settings.broker.broker_cluster_name
         self.host = pack_host(host)
         """The address of this broker, packed."""
-        self.longest_ms = settings.store.timer_max_delay_sec * 1000
-        """For longer no message can be invisible."""
         self.checkpoints = 0
         """How many were written since the start."""
         self.acks = 0
+
+    def _settings_changed(self) -> None:
+        self.longest_ms = max(self.longest_ms, self._settings.store.timer_max_delay_sec * 1000)
 
     def put_checkpoint(
         self, checkpoint: Checkpoint, revive_queue: int, next_offset: int | None = None

@@ -27,6 +27,7 @@ from cometmq.broker.settings import Settings
 from cometmq.ports.clock import Clock
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import DEFERRED, Answer, Deferred, Result
+from cometmq.replication.client import HaClient
 from cometmq.store.message_store import MessageStore
 from cometmq.store.read.reader import GetResult, GetStatus
 from cometmq.wire.bodies.heartbeat import ConsumeType
@@ -81,6 +82,7 @@ class Puller:
     _broadcast: BroadcastOffsets
     _cold_reads: ColdReads
     _checks: PullChecks
+    _master: HaClient | None = None
 
     def __post_init__(self) -> None:
         self._reader = self._store.reader
@@ -188,7 +190,9 @@ class Puller:
         if self._is_slave:
             if not result.suggest_pulling_from_slave:  # the master has it in memory as well
                 suggested = 0
-                code = _FOUND if code == _FOUND else _RETRY
+                # Without a master the consumer has nowhere to go, and would ask again without a pause.
+                if code != _FOUND and self._master is not None and self._master.is_following:
+                    code = _RETRY
             elif code == _MOVED and not self._corrects:
                 suggested = permit.group.broker_id
                 code = _RETRY

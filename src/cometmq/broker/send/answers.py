@@ -164,6 +164,8 @@ class SendAnswers:
                 f"the broker's disk is full [{self._disk_use()}], messages are put to the slave, "
                 "message store has been shut down, etc."
             )
+            trouble = self._store.trouble
+            remark += f" This one: {trouble}" if trouble else ""
             return self.refuse(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         return self.refuse(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT")
 

@@ -17,13 +17,14 @@ Rules kept here:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import ClassVar, Final
 
 import msgspec
 
 from cometmq.broker.saved_tables import TableFiles
-from cometmq.broker.settings import Settings
+from cometmq.broker.send.safety import SendSafety
 from cometmq.model.errors import CometError
 from cometmq.model.message_properties import ONCE, REAL_TOPIC
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
@@ -190,8 +191,8 @@ class WriterSequences:
 class ExactlyOnce:
     """The sequences, on the disk; belongs to the event loop but for `load`."""
 
-    def __init__(self, settings: Settings, clock: Clock, files: TableFiles, store: MessageStore) -> None:
-        self._settings = settings
+    def __init__(self, safety: SendSafety, clock: Clock, files: TableFiles, store: MessageStore) -> None:
+        self._safety = safety
         self._store = store
         self._clock = clock
         self.sequences = WriterSequences()
@@ -280,7 +281,8 @@ class ExactlyOnce:
 
     async def wait_safe(self, end_offset: int) -> bool:
         """Wait until what was put is as safe as the settings ask for; False if that took too long."""
-        if not self._settings.flushes_before_answer:
+        if not self._safety.answers_wait:
             return True
-        status = await self._store.flusher.wait_flushed(end_offset)
-        return status is PutStatus.PUT_OK
+        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._safety.when_safe(end_offset, future.set_result)
+        return await future is PutStatus.PUT_OK

@@ -72,8 +72,8 @@ class GroupSender:
         self._pressure = sender.pressure
         self._traffic = traffic
         self._put_group = store.put_group
-        self._flusher = store.flusher
-        self._waits_for_flush = sender.waits_for_flush
+        self._safety = sender.safety
+        self._answers_wait = sender.answers_wait
         self._answers = sender.answers
 
     def send(
@@ -159,7 +159,7 @@ class GroupSender:
                 if layout is not None:
                     stored = layout.read(block)
                     target.layout = layout
-        if stored is not None and self._waits_for_flush:
+        if stored is not None and self._answers_wait:
             _, _, _, _, waits = stored
             return stored if waits else None  # who does not wait is not answered together with those who do
         return stored
@@ -169,6 +169,9 @@ class GroupSender:
         if not sends.messages:
             return ()
         started = perf_counter()
+        if self._answers_wait and self._safety.lacks_replicas:
+            refusal = self._answers.not_stored(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+            return [refusal] * len(sends.messages)
         put = self._put_group(sends.messages, later)
         if put.count:
             seconds = perf_counter() - started
@@ -177,7 +180,7 @@ class GroupSender:
                 self._note(sends, put, seconds)
             else:
                 later(partial(self._note, sends, put, seconds))
-            if self._waits_for_flush:
+            if self._answers_wait:
                 return self._wait(sends, put, started)
         return self._answers_to(sends, put, _OK)
 
@@ -228,7 +231,7 @@ class GroupSender:
         return results
 
     def _wait(self, sends: _PlainSends, put: PutGroupResult, started: float) -> Sequence[Deferred]:
-        """Answer all of a group when it is on the disk, or when that took too long."""
+        """Answer all of a group when it is safe, or when that took too long."""
 
         def done(status: PutStatus) -> None:
             self._pressure.waited(put.count)
@@ -242,5 +245,5 @@ class GroupSender:
             sends.connection.answer_group(sends.requests[0], frames)
 
         self._pressure.waits(put.count)
-        self._flusher.when_flushed(put.end_offset, done)
+        self._safety.when_safe(put.end_offset, done)
         return [DEFERRED] * len(sends.requests)

@@ -27,6 +27,7 @@ from cometmq.broker.send.checks import (
 from cometmq.broker.send.pressure import Pressure
 from cometmq.broker.send.properties import SPECIAL, TIMER_PROPERTIES, PropertyLayouts, stored_block
 from cometmq.broker.send.retries import Retries
+from cometmq.broker.send.safety import SendSafety
 from cometmq.broker.send.unique_ids import UniqueIds
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.delay_levels import DelayService, put_aside, read_level
@@ -100,6 +101,7 @@ class MessageSender:
         topic_file: SavedTable[TopicTable],
         traffic: Traffic,
         pressure: Pressure,
+        safety: SendSafety,
         send_answers: SendAnswers,
         retries: Retries,
         delays: DelayService,
@@ -123,7 +125,8 @@ class MessageSender:
         """The addresses of clients that have sent something, packed."""
         self.pressure = pressure
         self.open_transactions = transactions.counts
-        self.waits_for_flush = settings.flushes_before_answer
+        self.safety = safety
+        self.answers_wait = safety.answers_wait
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget the address of a client that is gone."""
@@ -188,6 +191,8 @@ class MessageSender:
         except SendRefused as refusal:
             return self.answers.refuse(refusal.code or ResponseCode.SYSTEM_ERROR, refusal.message)
         started = perf_counter()
+        if self.answers_wait and self._lacks_replicas(properties):
+            return self.answers.not_stored(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         result = self._store.put(record)
         self._count(header.topic, record.topic, result, started)
         recall = None
@@ -284,6 +289,8 @@ class MessageSender:
         head = self.record(header, target, connection, queue_id, b"", block)
         batch = MessageBatch(head, items, len(request.body))
         started = perf_counter()
+        if self.answers_wait and self._lacks_replicas(properties):
+            return self.answers.not_stored(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         result = self._store.put_batch(batch)
         self._count(topic, topic, result, started)
         return finish(self._put_send(result, head.queue_id, properties, topics_before), request, connection)
@@ -304,6 +311,9 @@ class MessageSender:
             size = result.end_offset - result.physical_offset
             message_type = _MESSAGE_TYPES.get(stored_in, PLAIN)
             self._traffic.took(topic, len(result.sizes) or 1, size, perf_counter() - started, message_type)
+
+    def _lacks_replicas(self, properties: Mapping[str, str]) -> bool:
+        return self.safety.lacks_replicas and properties.get(WAIT) != "false"
 
     # Answers
 
@@ -327,29 +337,29 @@ class MessageSender:
         answer: Callable[[PutStatus], Answer],
     ) -> Answer | Deferred:
         """Answer for a message that was put, now or when it, and its new topic, are on the disk."""
-        waits = send.waits and self.waits_for_flush
+        waits = send.waits and self.answers_wait
         if send.topic_made:
 
             def after_save(_: OSError | None) -> None:  # the table is saved later, if not now
                 if waits:
-                    self.answer_when_flushed(send.result, request, connection, answer)
+                    self.answer_when_copied(send.result, request, connection, answer)
                 else:
                     connection.answer(request, answer(_OK))
 
             self._topic_file.when_saved(after_save)
             return DEFERRED
         if waits:
-            return self.answer_when_flushed(send.result, request, connection, answer)
+            return self.answer_when_copied(send.result, request, connection, answer)
         return answer(_OK)
 
-    def answer_when_flushed(
+    def answer_when_copied(
         self,
         result: PutResult,
         request: Command,
         connection: Connection,
         answer: Callable[[PutStatus], Answer],
     ) -> Deferred:
-        """Answer when the message is on the disk, or when it took too long."""
+        """Answer when the message is on the disk and on replicas, as the settings ask, or after too long."""
         started, messages = perf_counter(), len(result.sizes) or 1
 
         def done(status: PutStatus) -> None:
@@ -358,7 +368,7 @@ class MessageSender:
             connection.answer(request, answer(status))
 
         self.pressure.waits()
-        self._store.when_flushed(result, done)
+        self.safety.when_safe(result.end_offset, done)
         return DEFERRED
 
 

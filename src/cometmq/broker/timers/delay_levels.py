@@ -106,6 +106,14 @@ class DelayService:
             self.offsets.update(saved.offset_table)
             self._data_version = saved.data_version or self._data_version
 
+    def take_over(self, copied: DelayOffsetTable) -> None:
+        """Have the offsets of the master."""
+        if copied.offset_table != self.offsets:
+            self.offsets = dict(copied.offset_table)
+            self._data_version = copied.data_version or self._data_version
+            self._safe = self.current()
+            self._file.changed()
+
     def snapshot(self) -> DelayOffsetTable:
         """The offsets up to which all delivered messages are on the disk."""
         return self._safe or self.current()
@@ -138,7 +146,9 @@ class DelayService:
     # Life
 
     def start(self) -> None:
-        """Go on where the last run ended."""
+        """Go on where the last run ended; a slave delivers nothing."""
+        if self._settings.is_slave:
+            return
         queues = self._store.queues
         for level in self._due_ms:
             first, end = queues.bounds(DELAY_TOPIC, level - 1)
@@ -215,10 +225,12 @@ class DelayService:
             return False
         found = await self._store.get(DELAY_TOPIC, level - 1, offset, count)
         for view, queue_offset in zip(found.records, found.queue_offsets, strict=True):
-            with self._set_aside.guard(DELAYS, DELAY_TOPIC, level - 1, queue_offset):
+            try:
                 if not self._deliver_one(decode_record(view)):
                     return False
                 self._traffic.delayed_messages += 1
+            except Exception as error:
+                self._set_aside.add_failed(DELAYS, DELAY_TOPIC, level - 1, queue_offset, error)
             self._move(level, queue_offset + 1)
         if found.next_offset > self.offsets.get(level, 0):  # records that are gone are passed over
             self._move(level, found.next_offset)

@@ -125,8 +125,10 @@ class TimerEnqueuer:
         while self.queue_offset < target:
             found = await store.get(TIMER_TOPIC, 0, self.queue_offset, AT_ONCE)
             for view, offset in zip(found.records, found.queue_offsets, strict=True):
-                with self._set_aside.guard(TIMERS, TIMER_TOPIC, 0, offset):
+                try:
                     await self._take(decode_record(view), slot)
+                except Exception as error:
+                    self._set_aside.add_failed(TIMERS, TIMER_TOPIC, 0, offset, error)
                 self.queue_offset = offset + 1
                 self.taken += 1
             if found.next_offset > self.queue_offset:  # records that are gone are passed over

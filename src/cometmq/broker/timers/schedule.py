@@ -69,9 +69,6 @@ def set_timer(
 
     `count_at` returns how many messages wait in a slot.
     """
-    if not config.timer_wheel_enable:
-        remark = "accurate timer message is not enabled, timerWheelEnable is false"
-        raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None or deliver_ms - now_ms > config.timer_max_delay_sec * 1000:
         raise _illegal(config.timer_max_delay_sec)

@@ -22,6 +22,7 @@ from typing import Final
 from cometmq.broker.monitor.counters import TopicCounts, Traffic
 from cometmq.broker.real_targets import RealTargets
 from cometmq.broker.saved_tables import Periodic, TableFiles
+from cometmq.broker.send.checks import SendRefused
 from cometmq.broker.set_aside import SetAside
 from cometmq.broker.settings import Settings
 from cometmq.broker.timers.deliver import TimerDelivery
@@ -38,6 +39,7 @@ from cometmq.store.status import PutStatus
 from cometmq.store.tables.tables import TimerMetricsTable
 from cometmq.store.timer.checkpoint import TimerProgress
 from cometmq.store.timer.wheel import SLOTS_PER_ROUND
+from cometmq.wire.codes import ResponseCode
 from cometmq.wire.record.codec import Record
 
 log = logging.getLogger("cometmq.broker")
@@ -71,7 +73,7 @@ class TimerService:
         self._clock = clock
         self._store = store
         config = settings.store
-        self.runs = config.timer_wheel_enable and config.broker_role != "SLAVE"
+        self.runs = settings.has_timers and config.broker_role != "SLAVE"
         """Whether this broker delivers timed messages."""
         self._slot_ms = config.timer_slot_ms
         self._worker = worker or ThreadPoolExecutor(2, thread_name_prefix="broker-timers")
@@ -110,6 +112,9 @@ class TimerService:
 
     def set(self, record: Record, properties: dict[str, str]) -> None:
         """Let a message wait in the timer topic until its time; raises `SendRefused`."""
+        if not self._settings.has_timers:
+            remark = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, remark)
         set_timer(record, properties, self._settings.store, self._clock.now_ms(), self.count_at)
 
     @property
@@ -204,7 +209,7 @@ class TimerService:
         if self.recount.is_due:
             self.recount.begin(delivery.read_time_ms, enqueuer.latest_ms)
         await enqueuer.catch_up(takes=not config.timer_stop_enqueue)
-        if not config.timer_stop_dequeue:
+        if not (config.timer_stop_dequeue or self._settings.hidden_s):
             await delivery.deliver_before(enqueuer.write_time_ms, enqueuer.latest_ms)
 
     def _sleep_s(self) -> float | None:

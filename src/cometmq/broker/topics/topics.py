@@ -72,7 +72,7 @@ class Topics:
         """Called after each change with the topics that changed; with none when topics were deleted."""
         self.on_dirty: Callable[[], None] | None = None
         """Called when the table has to be saved."""
-        built_in = list(_built_in(settings.broker, has_timers=settings.store.timer_wheel_enable))
+        built_in = list(_built_in(settings.broker, has_timers=settings.has_timers))
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in built_in}
         self.system_topics = SYSTEM_TOPICS | self.table.keys()
         self.get: Callable[[str], TopicConfig | None] = self.table.get
@@ -123,6 +123,20 @@ class Topics:
         log.info("topic %s is deleted", topic)
         self._changed([])
         return True
+
+    def take_over(self, copied: TopicTable) -> None:
+        """Have the topics of the master and their version, and only these besides the system's."""
+        found = copied.topic_config_table
+        legal = legal_names({key: topic.topic_name for key, topic in found.items()}, "topics")
+        wanted = {name: _bounded(found[name]) for name in legal}
+        gone = [name for name in self.table if name not in wanted and not self.is_system_topic(name)]
+        changed = [topic for name, topic in wanted.items() if self.table.get(name) != topic]
+        if not gone and not changed and self.data_version == copied.data_version:
+            return
+        for name in gone:
+            del self.table[name]
+        self.table.update((topic.topic_name, topic) for topic in changed)
+        self._changed([] if gone else changed, copied.data_version)
 
     def create_by_default(
         self, topic: str, default_topic: str, client_queues: int, peer: str, sys_flag: int = 0
@@ -214,8 +228,8 @@ class Topics:
             if topic is not None and not topic.order
         )
 
-    def _changed(self, topics: list[TopicConfig]) -> None:
-        self.data_version = self.data_version.after(self._clock.now_ms())
+    def _changed(self, topics: list[TopicConfig], version: DataVersion | None = None) -> None:
+        self.data_version = version or self.data_version.after(self._clock.now_ms())
         self.generation += 1
         if self.on_dirty is not None:
             self.on_dirty()

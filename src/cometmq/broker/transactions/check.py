@@ -238,12 +238,14 @@ class TransactionChecker:
         self, view: memoryview, position: tuple[int, int], started_ms: int, ended: set[int]
     ) -> bool:
         """Decode and `check` a half message; set it aside if that is impossible."""
-        with self._set_aside.guard(TRANSACTIONS, TRANS_HALF_TOPIC, *position):
+        try:
             half = decode_record(view)
             if half.topic != TRANS_HALF_TOPIC:
                 raise UnprocessableError(f"it is a message of topic {half.topic!r}")
             return self.check(half, started_ms, ended)
-        return True
+        except Exception as error:
+            self._set_aside.add_failed(TRANSACTIONS, TRANS_HALF_TOPIC, *position, error)
+            return True
 
     def check(self, half: Record, started_ms: int, ended: set[int]) -> bool:
         """Do what a half message that has not ended needs; False if it has to stay where it is."""

@@ -1,6 +1,7 @@
-"""`cometmq cluster`: list brokers, show their state, take their write permission away and give it back.
+"""`cometmq cluster`: brokers, their state, their producers, their write permission.
 
-Rules kept here: a broker that does not answer is a row of the result, and makes the exit code 1.
+Rules kept here: a broker that does not answer, or whose store refuses messages, is a row of the result, and
+makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from cometmq.cli.admin import cluster_kv
 from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
 from cometmq.cli.common.output import (
@@ -22,6 +24,7 @@ from cometmq.cli.common.output import (
     print_json,
     print_pairs,
     print_table,
+    time_text,
     told,
 )
 from cometmq.model.errors import CometError, NotFoundError
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
 
 app = CommandGroup("cluster")
+app.command("kv-get")(cluster_kv.kv_get)
+app.command("kv-set")(cluster_kv.kv_set)
+app.command("kv-delete")(cluster_kv.kv_delete)
 
 _ROLES: Final = {0: "master"}
 
@@ -54,11 +60,66 @@ class BrokerStatus(BrokerLine, rename="camel", kw_only=True):
     get_tps: Annotated[float | None, Column("out/s")] = None
     messages_today: Annotated[int | None, Column("today")] = None
     disk_percent: Annotated[float | None, Column("disk %")] = None
-    error: Annotated[
-        str | None, Column("state", lambda error: "ok" if error is None else f"unreachable: {error}")
-    ] = None
+    error: str | None = None
+    trouble: str | None = None
+    """Why it refuses messages; Apache's broker does not say."""
+    state: Annotated[str, Column("state")] = "ok"
     earliest_message_timestamp: int | None = None
     boot_timestamp: int | None = None
+
+
+class ProducerLine(msgspec.Struct, rename="camel"):
+    """A producer, and a broker that it is connected to."""
+
+    group: Annotated[str, Column("group")]
+    client_id: Annotated[str, Column("producer")]
+    address: Annotated[str, Column("address")]
+    language: Annotated[str, Column("language")]
+    version: Annotated[str, Column("version")]
+    broker_name: Annotated[str, Column("broker")]
+    last_heartbeat_timestamp: Annotated[int | None, Column("last heartbeat (UTC)", time_text)] = None
+    """None if one group was asked for: brokers do not say it then."""
+
+
+async def producer_lines(admin: Admin, group: str | None, cluster: str | None) -> list[ProducerLine]:
+    """The producers of a cluster or of all, of one group or of all."""
+    from cometmq.client.admin.admin import for_each
+    from cometmq.wire.codes import version_name
+
+    masters = await admin.masters(cluster)
+
+    async def of_broker(name: str) -> list[ProducerLine]:
+        if group is not None:
+            return [
+                ProducerLine(
+                    group,
+                    each.client_id,
+                    each.client_addr,
+                    each.language,
+                    version_name(max(each.version, 0)),
+                    name,
+                )
+                for each in await admin.producer_connections(masters[name], group)
+            ]
+        return [
+            ProducerLine(
+                producer_group,
+                each.client_id,
+                each.remote_ip.removeprefix("/"),
+                each.language,
+                version_name(max(each.version, 0)),
+                name,
+                each.last_update_timestamp,
+            )
+            for producer_group, members in (await admin.producers(masters[name])).items()
+            for each in members
+        ]
+
+    found = await for_each(masters, of_broker)
+    return sorted(
+        (line for lines in found.values() for line in lines),
+        key=lambda line: (line.group, line.client_id, line.broker_name),
+    )
 
 
 async def broker_lines(admin: Admin, cluster: str | None) -> list[BrokerLine]:
@@ -90,7 +151,8 @@ async def _status(admin: Admin, line: BrokerLine) -> BrokerStatus:
     try:
         info = await admin.broker_info(line.address)
     except CometError as error:
-        return BrokerStatus(**fields, reachable=False, error=str(error))
+        return BrokerStatus(**fields, reachable=False, error=str(error), state=f"unreachable: {error}")
+    trouble = info.get("storeTrouble")
     return BrokerStatus(
         **fields,
         reachable=True,
@@ -103,6 +165,8 @@ async def _status(admin: Admin, line: BrokerLine) -> BrokerStatus:
         disk_percent=info_number(info, "commitLogDiskRatio") * 100,
         earliest_message_timestamp=int(info_number(info, "earliestMessageTimeStamp")),
         boot_timestamp=int(info_number(info, "bootTimestamp")),
+        trouble=trouble,
+        state="ok" if trouble is None else f"refuses messages: {trouble}",
     )
 
 
@@ -148,7 +212,7 @@ def status(
       cometmq cluster status -n 127.0.0.1:9876
       cometmq cluster status --watch 2
 
-    The exit code is 1 if a broker does not answer.
+    The exit code is 1 if a broker does not answer, or refuses messages.
     """
     lost: list[bool] = []
 
@@ -160,7 +224,7 @@ def status(
         return list(answers.values())
 
     def show(found: list[BrokerStatus]) -> None:
-        lost[:] = [not each.reachable for each in found]
+        lost[:] = [each.state != "ok" for each in found]
         listed({"brokers": found}, BrokerStatus, found, as_json=as_json, compact=every is not None)
 
     watch(link, statuses, show, every, times)
@@ -188,12 +252,37 @@ def show(broker: BrokerName, link: Link = NO_LINK, as_json: AsJson = False) -> N
         print_pairs(values.items())
 
 
+@app.command()
+def producers(
+    producer_group: Annotated[
+        str | None, typer.Argument(help="Only this producer group.", metavar="[PRODUCER_GROUP]")
+    ] = None,
+    cluster: Cluster = None,
+    link: Link = NO_LINK,
+    as_json: AsJson = False,
+) -> None:
+    """Show the producers that are connected to brokers.
+
+    Examples:
+      cometmq cluster producers -n 127.0.0.1:9876
+      cometmq cluster producers order-service --json
+
+    The exit code is 4 if no producer of the group is connected.
+    """
+    found = ask(link, lambda admin: producer_lines(admin, producer_group, cluster))
+    if producer_group is not None and not found:
+        raise NotFoundError(
+            f"no producer of group {producer_group} is connected; see: cometmq cluster producers"
+        )
+    listed({"producers": found}, ProducerLine, found, as_json=as_json)
+
+
 @app.command("wipe-write")
 def wipe_write(broker: BrokerName, yes: Yes = False, link: Link = NO_LINK, as_json: AsJson = False) -> None:
     """Take the write permission from a broker: producers leave it, consumers go on.
 
     Examples:
-      cometmq cluster wipe-write broker-a -n 127.0.0.1:9876      before it is taken out of use
+      cometmq cluster wipe-write broker-a -n 127.0.0.1:9876
       cometmq cluster wipe-write broker-a --yes --json
     """
     ask(link, lambda admin: address_of(admin, broker))

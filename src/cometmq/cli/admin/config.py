@@ -9,7 +9,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -33,9 +32,11 @@ from cometmq.cli.common.output import (
 )
 from cometmq.cli.servers.settings import pairs_of
 from cometmq.model.errors import ClientError, NotFoundError
+from cometmq.model.settings import State, nearest
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.results import SettingsChanged
 
 app = CommandGroup("config")
 
@@ -71,6 +72,10 @@ class SettingChange(msgspec.Struct):
     key: Annotated[str, Column("key", marked=True)]
     before: Annotated[str | None, Column("before")]
     after: Annotated[str | None, Column("after")]
+    state: Annotated[str | None, Column("state")] = None
+    """What becomes of it; Apache's servers do not say."""
+    kept: bool | None = None
+    """Whether the next start has it."""
 
 
 async def _settings(admin: Admin, broker: str | None, *, name_servers: bool) -> dict[str, Table]:
@@ -100,7 +105,7 @@ def get(
     """Show the settings of running servers.
 
     Examples:
-      cometmq config get -n 127.0.0.1:9876                                  all settings of all brokers
+      cometmq config get -n 127.0.0.1:9876  # all settings of all brokers
       cometmq config get fileReservedTime flushDiskType --broker broker-a
       cometmq config get --name-servers --json | jq '.servers'
 
@@ -110,7 +115,7 @@ def get(
     known = sorted({key for table in found.values() for key in table})
     for key in keys or ():
         if key not in known:
-            raise NotFoundError(f"no server has a setting {key}{_nearest(key, known)}")
+            raise NotFoundError(f"no server has a setting {key}{nearest(key, known)}")
     wanted = [key for key in known if not keys or key in keys]
     if as_json:
         servers = {
@@ -130,11 +135,6 @@ def _print_tables(tables: dict[str, Table], keys: list[str]) -> None:
     print_table(("key", *tables), rows, marked=("key",))
 
 
-def _nearest(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 @app.command("set")
 def set_values(
     assignments: Annotated[list[str], typer.Argument(help="Settings to change.", metavar="KEY=VALUE...")],
@@ -152,7 +152,8 @@ def set_values(
       cometmq config set autoCreateTopicEnable=false --all --yes
       cometmq config set orderMessageEnable=true --name-servers --yes
 
-    A broker keeps the change in its configuration file. Some settings count from its next start only.
+    The state says whether a change is in force at once (live), at the next start, or not at all. A server
+    that was started with `-c FILE` keeps changes in that file; otherwise they last until it stops.
     """
     if (broker is not None) + every + name_servers != 1:
         raise UsageError("say whose settings these are: --broker BROKER, --all or --name-servers")
@@ -161,31 +162,67 @@ def set_values(
     for server, table in before.items():
         for key in changes:
             if key not in table:
-                raise UsageError(f"{server} has no setting {key}{_nearest(key, sorted(table))}")
+                raise UsageError(_not_changed(server, key, sorted(table)))
     texts = ", ".join(f"{key}={value}" for key, value in changes.items())
     confirm(f"Set {texts} on {', '.join(before)}?", yes=yes)
 
-    async def change(admin: Admin) -> dict[str, Table]:
+    async def change(admin: Admin) -> tuple[dict[str, Table], dict[str, SettingsChanged]]:
+        said = {}
         for server in before:
             if name_servers:
-                await admin.set_name_server_config(server, changes)
+                said[server] = await admin.set_name_server_config(server, changes)
             else:
-                await admin.set_broker_config(await address_of(admin, server), changes)
-        return await _settings(admin, broker, name_servers=name_servers)
+                said[server] = await admin.set_broker_config(await address_of(admin, server), changes)
+        return await _settings(admin, broker, name_servers=name_servers), said
 
-    after = ask(link, change)
-    _show_changes(changes, before, after, as_json=as_json)
+    after, said = ask(link, change)
+    _show_changes(changes, before, after, said, as_json=as_json)
+
+
+def _not_changed(server: str, key: str, known: list[str]) -> str:
+    from cometmq.namesrv.config import NamesrvSettings
+
+    if key in NamesrvSettings.__struct_encode_fields__:
+        return (
+            f"{key} cannot be changed by request; set it in the configuration file of {server}, and restart"
+        )
+    return f"{server} has no setting {key}{nearest(key, known)}"
+
+
+def _state_text(said: SettingsChanged, key: str) -> str | None:
+    """For example "live", or "live, not kept"."""
+    state = said.states.get(key)
+    if said.kept_in is not None or state in (None, State.NO_EFFECT):
+        return state
+    return "not kept" if state == State.NEXT_START else f"{state}, not kept"
 
 
 def _show_changes(
-    changes: Mapping[str, str], before: dict[str, Table], after: dict[str, Table], *, as_json: bool
+    changes: Mapping[str, str],
+    before: dict[str, Table],
+    after: dict[str, Table],
+    said: dict[str, SettingsChanged],
+    *,
+    as_json: bool,
 ) -> None:
     done = [
-        SettingChange(server, key, _shown(key, before[server].get(key)), _shown(key, after[server].get(key)))
+        SettingChange(
+            server,
+            key,
+            _shown(key, before[server].get(key)),
+            _shown(key, after[server].get(key)),
+            _state_text(said[server], key),
+            said[server].kept_in is not None if said[server].states else None,
+        )
         for server in before
         for key in changes
     ]
     listed({"changes": done}, SettingChange, done, as_json=as_json)
+    for server, told in said.items():
+        if told.kept_in is not None:
+            note(f"{server} keeps this in {told.kept_in}")
+        elif told.states:
+            note(f"{server} does not keep this for its next start, because it was started without -c FILE")
     for server in before:
         for key, value in changes.items():
             if after[server].get(key) != value.strip():
@@ -203,8 +240,8 @@ def diff(
     """Show differences between the settings of brokers, or from the defaults.
 
     Examples:
-      cometmq config diff -n 127.0.0.1:9876                          between all brokers
-      cometmq config diff --broker broker-a --defaults               what was changed on one
+      cometmq config diff -n 127.0.0.1:9876  # between all brokers
+      cometmq config diff --broker broker-a --defaults  # changes on one
       cometmq config diff --json | jq '.differences[].key'
 
     The exit code is 1 if there are differences.

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from cometmq.cli.admin.message import as_dict, line_of
+from cometmq.cli.admin.message_format import Format, format_of
 from cometmq.cli.admin.message_read import last_messages
 from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, Yes, ask, run
@@ -102,6 +103,7 @@ def list_groups(link: Link = NO_LINK, as_json: AsJson = False) -> None:
 def show(
     group: Group,
     limit: Annotated[int, typer.Option("--limit", "-l", help="Number of messages.", min=1)] = 20,
+    template: Format = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
@@ -110,7 +112,9 @@ def show(
     Examples:
       cometmq dlq show billing -n 127.0.0.1:9876
       cometmq dlq show billing --limit 100 --json | jq -r .text
+      cometmq dlq show billing --format '%i %r %s\\n'
     """
+    style = format_of(template, as_json=as_json)
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], int]:
         from cometmq.client.admin.redrive import dead_letter_topic
@@ -125,7 +129,9 @@ def show(
     found, held = ask(link, work)
     from cometmq.client.admin.redrive import origin_topic
 
-    for message in found:
+    if style is not None:
+        style.write(found)
+    for message in found if style is None else ():
         if as_json:
             print_json({**as_dict(message), "originTopic": origin_topic(message)}, compact=True)
         else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cometmq.cli.admin import group_offsets
+from cometmq.cli.admin import group_offsets, group_reading
 from cometmq.cli.admin.group_data import (
     GroupLine,
     GroupMembers,
@@ -24,6 +24,7 @@ from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
 from cometmq.cli.common.output import confirm, counted, listed, note, say, told
 from cometmq.model.errors import NotFoundError
+from cometmq.model.queue import total_lag
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
@@ -32,6 +33,9 @@ app = CommandGroup("group")
 app.command()(group_offsets.reset)
 app.command()(group_offsets.skip)
 app.command()(group_offsets.clone)
+app.command()(group_reading.permission)
+app.command()(group_reading.mode)
+app.command("time-span")(group_reading.time_span)
 
 
 @app.command("list")
@@ -70,7 +74,7 @@ def progress(
     """Show offsets and lag of groups.
 
     Examples:
-      cometmq group progress -n 127.0.0.1:9876                 all groups, the largest lag first
+      cometmq group progress -n 127.0.0.1:9876  # all groups
       cometmq group progress billing --watch 2
       cometmq group progress billing --topic orders --json | jq .lag
     """
@@ -85,14 +89,18 @@ def progress(
 
     async def one(admin: Admin) -> list[QueueProgressLine]:
         found = await queue_progress(admin, group, topic)
-        if all(each.consumer_offset <= 0 for each in found):
+        if not any(each.consumer_offset for each in found):
             await check_group_exists(admin, group)
         return found
 
     def show(found: list[QueueProgressLine]) -> None:
-        lag = sum(each.lag for each in found)
+        lag = total_lag(each.lag for each in found)
         document = {"group": group, "lag": lag, "queues": found}
-        closing = f"{counted(lag, 'message')} waiting for {group} in {counted(len(found), 'queue')}"
+        without = sum(each.lag is None for each in found)
+        waiting = "no offset yet" if lag is None else f"{counted(lag, 'message')} waiting"
+        closing = f"{waiting} for {group} in {counted(len(found), 'queue')}"
+        if lag is not None and without:
+            closing += f", of which {without} have no offset yet and are not counted"
         listed(document, QueueProgressLine, found, as_json=as_json, compact=compact, closing=closing)
 
     watch(link, one, show, every, times)

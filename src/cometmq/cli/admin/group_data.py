@@ -8,6 +8,7 @@ import msgspec
 
 from cometmq.cli.common.output import Column, joined, time_text, yes_or_no
 from cometmq.model.errors import CometError, NotFoundError
+from cometmq.model.queue import total_lag
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
@@ -32,7 +33,8 @@ class GroupProgress(msgspec.Struct, rename="camel"):
 
     group: Annotated[str, Column("group")]
     members: Annotated[int, Column("members")]
-    lag: Annotated[int, Column("lag")]
+    lag: Annotated[int | None, Column("lag")]
+    """None as long as it has no offset."""
     last_consumed_timestamp: Annotated[int, Column("last consumed (UTC)", time_text)]
     topics: Annotated[list[str], Column("topics", joined)]
 
@@ -44,8 +46,9 @@ class QueueProgressLine(msgspec.Struct, rename="camel"):
     broker_name: Annotated[str, Column("broker")]
     queue_id: Annotated[int, Column("queue")]
     broker_offset: Annotated[int, Column("end")]
-    consumer_offset: Annotated[int, Column("at")]
-    lag: Annotated[int, Column("lag")]
+    consumer_offset: Annotated[int | None, Column("at")]
+    lag: Annotated[int | None, Column("lag")]
+    """None as long as the group has no offset in the queue."""
     last_consumed_timestamp: Annotated[int, Column("last consumed (UTC)", time_text)]
     client_id: Annotated[str | None, Column("read by")] = None
 
@@ -173,7 +176,7 @@ async def queue_progress(admin: Admin, group: str, topic: str | None) -> list[Qu
             queue.broker_name,
             queue.queue_id,
             each.broker_offset,
-            each.consumer_offset,
+            each.consumer_offset if each.has_offset else None,
             each.lag,
             each.last_timestamp,
             owners.get(str(queue)),
@@ -193,15 +196,15 @@ async def all_progress(admin: Admin, cluster: str | None) -> list[GroupProgress]
         for group, queues in table.items():
             if not queues:
                 continue
-            line = merged.setdefault(group, GroupProgress(group, 0, 0, 0, []))
-            line.lag += sum(each.lag for each in queues.values())
+            line = merged.setdefault(group, GroupProgress(group, 0, None, 0, []))
+            line.lag = total_lag([line.lag, *(each.lag for each in queues.values())])
             line.topics = sorted({*line.topics, *(queue.topic for queue in queues)})
             last = max(each.last_timestamp for each in queues.values())
             line.last_consumed_timestamp = max(line.last_consumed_timestamp, last)
     counts = await for_each(merged, lambda group: member_count(admin, group))
     for group, count in counts.items():
         merged[group].members = count
-    return sorted(merged.values(), key=lambda line: (-line.lag, line.group))
+    return sorted(merged.values(), key=lambda line: (-(line.lag or 0), line.group))
 
 
 async def member_count(admin: Admin, group: str) -> int:

@@ -45,7 +45,7 @@ def reset(
     """Reset the offsets of a group in a topic.
 
     Examples:
-      cometmq group reset billing --topic orders --to 2h -n 127.0.0.1:9876       two hours back
+      cometmq group reset billing --topic orders --to 2h  # two hours back
       cometmq group reset billing --topic orders --to earliest --dry-run
       cometmq group reset billing --topic orders --to 2025-01-31T12:00:00 --yes
     """

@@ -15,24 +15,29 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.admin import message_send
-from cometmq.cli.admin.message_read import follow, last_messages, messages_between
+from cometmq.cli.admin import message_groups, message_send
+from cometmq.cli.admin.message_format import Format, MessageFormat, format_of
+from cometmq.cli.admin.message_groups import MessageId, OfTopic
+from cometmq.cli.admin.message_read import follow, last_messages, message_of_id, messages_between
 from cometmq.cli.admin.message_send import Topic
 from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link, ask
 from cometmq.cli.common.output import UsageError, note, print_json, print_pairs, say, time_text
 from cometmq.cli.common.times import now_ms, parse_time
-from cometmq.model.errors import NotFoundError, ResponseError
+from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
     from cometmq.client.subscription import Expression
-    from cometmq.client.trace.query import Consumption, MessageTrace
+    from cometmq.client.trace.query import ConsumeTrace, MessageTrace
     from cometmq.model.message import StoredMessage
     from cometmq.store.tools.dump import MessageDict
 
 app = CommandGroup("message")
 app.command()(message_send.send)
+app.command()(message_groups.track)
+app.command()(message_groups.consume)
+app.command("resume-check")(message_groups.resume_check)
 
 SHOWN_OF_BODY: Final = 200
 
@@ -63,30 +68,34 @@ def tail(
     ] = None,
     tags: Tags = "*",
     sql: Sql = None,
+    template: Format = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Print the last messages of a topic, and with --follow new ones as they arrive.
 
     Examples:
-      cometmq message tail orders -n 127.0.0.1:9876                   the last ten
+      cometmq message tail orders -n 127.0.0.1:9876  # the last ten
       cometmq message tail orders --follow --tags 'paid || refunded'
       cometmq message tail orders --limit 100 --json | jq -r .text
+      cometmq message tail orders --format '%T %p %o %k %s\\n'
+
+    docs/CLI.md lists the placeholders of a format; most are those of kcat.
     """
-    expression = _expression(tags, sql)
+    expression, style = _expression(tags, sql), format_of(template, as_json=as_json)
     shown = 0
 
     def show(messages: Sequence[StoredMessage]) -> bool:
         nonlocal shown
         wanted = messages if count is None else messages[: count - shown]
-        print_messages(wanted, as_json=as_json)
+        print_messages(wanted, style, as_json=as_json)
         sys.stdout.flush()
         shown += len(wanted)
         return count is None or shown < count
 
     async def work(admin: Admin) -> None:
         messages, ends = await last_messages(admin, topic, limit, expression)
-        print_messages(messages, as_json=as_json)
+        print_messages(messages, style, as_json=as_json)
         if is_followed:
             sys.stdout.flush()
             await follow(admin, ends, expression, show)
@@ -96,60 +105,30 @@ def tail(
 
 @app.command()
 def get(
-    msg_id: Annotated[str, typer.Argument(help="Message id or offset id.", metavar="ID")],
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Its topic; needed for a message id.", metavar="TOPIC")
-    ] = None,
+    msg_id: MessageId,
+    topic: OfTopic = None,
+    template: Format = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
     """Show one message.
 
     Examples:
-      cometmq message get 7F00000100002A9F0000000000000000 -n 127.0.0.1:9876       by its offset id
-      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders          by the producer's id
-      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders --json | jq -r .text
+      cometmq message get 7F00000100002A9F0000000000000000  # by its offset id
+      cometmq message get 0A0B0C0D00016D06F69C1A2B3C4D0000 --topic orders
+      cometmq message get 7F00000100002A9F0000000000000000 --format %s > body
 
     The exit code is 4 if there is no such message.
     """
 
-    async def find(admin: Admin) -> StoredMessage | None:
-        found = None if topic is None else await admin.message_by_id(topic, msg_id)
-        return found or await _by_offset_id(admin, msg_id)
-
-    found = ask(link, find)
-    if found is None:
-        hint = "" if topic else "; if it is the producer's id, say --topic, too"
-        raise NotFoundError(f"there is no message {msg_id}{hint}")
-    if as_json:
+    style = format_of(template, as_json=as_json)
+    found = ask(link, lambda admin: message_of_id(admin, msg_id, topic))
+    if style is not None:
+        style.write([found])
+    elif as_json:
         print_json(as_dict(found))
     else:
         print_whole(found)
-
-
-async def _by_offset_id(admin: Admin, msg_id: str) -> StoredMessage | None:
-    """The message with an offset id; only brokers of this cluster are asked."""
-    from msgspec.structs import replace
-
-    from cometmq.wire.record.ids import IdError, decode_offset_id
-
-    try:
-        address = str(decode_offset_id(msg_id).store_host)
-    except IdError:
-        return None
-    info = await admin.cluster_info()
-    names = {
-        where: name
-        for name, broker in info.broker_addr_table.items()
-        for where in broker.broker_addrs.values()
-    }
-    if address not in names:
-        return None
-    try:
-        found = await admin.view_message(msg_id)
-    except ResponseError:
-        return None
-    return replace(found, broker_name=names[address])
 
 
 @app.command()
@@ -163,6 +142,7 @@ def find(
     limit: Annotated[int, typer.Option("--limit", "-l", help="Maximum number of messages.", min=1)] = 32,
     tags: Tags = "*",
     sql: Sql = None,
+    template: Format = None,
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
@@ -170,8 +150,8 @@ def find(
 
     Examples:
       cometmq message find orders --key 42 -n 127.0.0.1:9876
-      cometmq message find orders --from 10m                          of the last ten minutes
-      cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05 --limit 1000 --json
+      cometmq message find orders --from 10m  # of the last ten minutes
+      cometmq message find orders --from 2025-01-31T12:00 --to 2025-01-31T12:05
 
     The exit code is 4 if nothing was found.
     """
@@ -181,7 +161,7 @@ def find(
         raise UsageError("--tags and --sql go with --from; leave them out, or leave out --key")
     begin_ms = 0 if begin is None else parse_time(begin)
     end_ms = now_ms() if end is None else parse_time(end)
-    expression = _expression(tags, sql)
+    expression, style = _expression(tags, sql), format_of(template, as_json=as_json)
 
     async def work(admin: Admin) -> tuple[list[StoredMessage], bool]:
         if key is None:
@@ -192,7 +172,7 @@ def find(
         return found[:limit], len(found) > limit
 
     found, is_cut = ask(link, work)
-    print_messages(found, as_json=as_json)
+    print_messages(found, style, as_json=as_json)
     if is_cut:
         note(f"these are {limit}, and there are more; --limit shows them")
     if not found:
@@ -211,8 +191,8 @@ def trace(
     """Show the trace of a message: sends, consumptions, times and outcomes.
 
     Examples:
-      cometmq message trace 7F00000100002A9F0000000000000000 --namesrv 127.0.0.1:9876
-      cometmq message trace 7F00000100002A9F0000000000000000 --json | jq .consumptions
+      cometmq message trace 0A0B0C0D00016D06F69C1A2B3C4D0000
+      cometmq message trace 0A0B0C0D00016D06F69C1A2B3C4D0000 --json
 
     Producers and consumers write traces if their enable_trace is set. The exit code is 4 if nothing was
     found.
@@ -262,8 +242,13 @@ def line_of(message: StoredMessage) -> str:
     )
 
 
-def print_messages(messages: Iterable[StoredMessage], *, as_json: bool) -> None:
-    """Messages of a stream: a line each, or a document on a line each."""
+def print_messages(
+    messages: Iterable[StoredMessage], style: MessageFormat | None = None, *, as_json: bool
+) -> None:
+    """Messages of a stream: a line each, a document on a line each, or in a format."""
+    if style is not None:
+        style.write(messages)
+        return
     for message in messages:
         if as_json:
             print_json(as_dict(message), compact=True)
@@ -319,7 +304,7 @@ def trace_lines(trace: MessageTrace) -> list[str]:
     return [f"{time_text(timestamp_ms)}  {text}" for timestamp_ms, text in sorted(lines)]
 
 
-def _consumption_text(consumption: Consumption) -> str:
+def _consumption_text(consumption: ConsumeTrace) -> str:
     from cometmq.client.trace.records import ConsumeOutcome
 
     outcome = "not ended"

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.model.errors import NotFoundError, ResponseError
+
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
     from cometmq.client.subscription import Expression
@@ -36,6 +38,41 @@ async def read_range(
         if reply.next_offset <= offset:
             return
         offset = reply.next_offset
+
+
+async def message_of_id(admin: Admin, msg_id: str, topic: str | None) -> StoredMessage:
+    """The message with an offset id, or with this id of its producer in a topic."""
+    found = None if topic is None else await admin.message_by_id(topic, msg_id)
+    found = found or await _by_offset_id(admin, msg_id)
+    if found is None:
+        hint = "" if topic else "; if it is the producer's id, say --topic, too"
+        raise NotFoundError(f"there is no message {msg_id}{hint}")
+    return found
+
+
+async def _by_offset_id(admin: Admin, msg_id: str) -> StoredMessage | None:
+    """The message with an offset id; only brokers of this cluster are asked."""
+    from msgspec.structs import replace
+
+    from cometmq.wire.record.ids import IdError, decode_offset_id
+
+    try:
+        address = str(decode_offset_id(msg_id).store_host)
+    except IdError:
+        return None
+    info = await admin.cluster_info()
+    names = {
+        where: name
+        for name, broker in info.broker_addr_table.items()
+        for where in broker.broker_addrs.values()
+    }
+    if address not in names:
+        return None
+    try:
+        found = await admin.view_message(msg_id)
+    except ResponseError:
+        return None
+    return replace(found, broker_name=names[address])
 
 
 async def last_messages(

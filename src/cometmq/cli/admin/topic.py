@@ -18,6 +18,7 @@ from cometmq.cli.admin.topic_data import (
     TopicView,
     broker_topics_of,
     change_topic,
+    check_queues,
     hidden_queues,
     parse_permission,
     permission_text,
@@ -27,8 +28,8 @@ from cometmq.cli.admin.topic_data import (
 )
 from cometmq.cli.commands import CommandGroup
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, Times, Watch, Yes, ask, watch
-from cometmq.cli.common.output import confirm, counted, listed, note, print_table, told
-from cometmq.model.errors import ClientError, CometError
+from cometmq.cli.common.output import UsageError, confirm, counted, listed, note, print_table, told
+from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
@@ -39,9 +40,19 @@ Topic = Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC")]
 Permission = Annotated[
     str | None, typer.Option("--perm", help="Permission: rw, r, w or none.", metavar="PERM")
 ]
+ReadQueues = Annotated[
+    int | None, typer.Option("--read-queues", help="Queues that consumers read, if not --queues.", min=1)
+]
+WriteQueues = Annotated[
+    int | None, typer.Option("--write-queues", help="Queues that producers use, if not --queues.", min=0)
+]
 Attributes = Annotated[
     str | None,
-    typer.Option("--attributes", help="Attribute changes, such as +message.type=FIFO.", metavar="CHANGES"),
+    typer.Option(
+        "--attributes",
+        help="Attribute changes, such as +message.type=FIFO or +reserve.time=24 (hours).",
+        metavar="CHANGES",
+    ),
 ]
 
 
@@ -110,6 +121,8 @@ def status(
 def create(
     topic: Topic,
     queues: Annotated[int, typer.Option("--queues", help="Queues on each broker.", min=1)] = 8,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
     perm: Permission = None,
     order: Annotated[bool, typer.Option("--order", help="Keep order even if a broker fails.")] = False,
     attributes: Attributes = None,
@@ -121,17 +134,26 @@ def create(
 
     Examples:
       cometmq topic create orders --queues 8 -n 127.0.0.1:9876
-      cometmq topic create payments --queues 4 --order --attributes +message.type=FIFO
+      cometmq topic create payments --order --attributes +message.type=FIFO
 
-    The exit code is 1 if the topic exists already; change it with "topic update".
+    With --order the name servers store the queues of the topic (ORDER_TOPIC_CONFIG), as "mqadmin updateTopic
+    -o true" does. The exit code is 1 if the topic exists already; change it with "topic update".
     """
     allowed = parse_permission(perm or "rw")
+    read, sent_to = read_queues or queues, queues if write_queues is None else write_queues
+    check_queues(topic, read, sent_to)
 
     async def work(admin: Admin) -> list[BrokerTopic]:
         if await admin.topic_route(topic) is not None:
             raise ClientError(f"topic {topic} exists already; change it with: cometmq topic update {topic}")
         await admin.create_topic(
-            topic, queues=queues, cluster=cluster, perm=allowed, order=order, attributes=attributes
+            topic,
+            queues=read,
+            write_queues=sent_to,
+            cluster=cluster,
+            perm=allowed,
+            order=order,
+            attributes=attributes,
         )
         return await broker_topics_of(admin, topic)
 
@@ -142,11 +164,12 @@ def create(
 def update(
     topic: Topic,
     queues: Annotated[int | None, typer.Option("--queues", help="Queues on each broker.", min=1)] = None,
-    write_queues: Annotated[
-        int | None, typer.Option("--write-queues", help="Queues that producers use, if fewer.", min=0)
-    ] = None,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
     perm: Permission = None,
-    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Keep order.")] = None,
+    order: Annotated[
+        bool | None, typer.Option("--order/--no-order", help="Keep order even if a broker fails.")
+    ] = None,
     attributes: Attributes = None,
     broker: Annotated[
         str | None, typer.Option("--broker", help="Only on this broker.", metavar="BROKER")
@@ -155,26 +178,26 @@ def update(
     link: Link = NO_LINK,
     as_json: AsJson = False,
 ) -> None:
-    """Change queues, permission or attributes of a topic.
+    """Change queues, permission, order or attributes of a topic.
 
     Examples:
       cometmq topic update orders --queues 16 -n 127.0.0.1:9876
-      cometmq topic update orders --perm r               read-only: consumers finish what is there
-      cometmq topic update orders --broker broker-a --queues 4       also creates it there
-      cometmq topic update orders --write-queues 4       consumers still read the others
+      cometmq topic update orders --perm r          # read-only
+      cometmq topic update orders --broker broker-a --queues 4
+      cometmq topic update orders --write-queues 4  # the others are still read
 
     Settings that are not named stay as they are. Before queues with unread messages are removed, the command
     lists them and asks. The exit code is 4 if there is no such topic.
     """
     allowed = None if perm is None else parse_permission(perm)
-    sent_to = queues if write_queues is None else write_queues
-    changes = {"read_queue_nums": queues, "write_queue_nums": sent_to, "perm": allowed, "order": order}
+    read, sent_to = read_queues or queues, queues if write_queues is None else write_queues
+    changes = {"read_queue_nums": read, "write_queue_nums": sent_to, "perm": allowed, "order": order}
     wanted = {name: value for name, value in changes.items() if value is not None}
 
     async def work(admin: Admin) -> list[BrokerTopic]:
         return await change_topic(admin, topic, wanted, attributes, broker)
 
-    hidden = [] if queues is None else _ask_about_hidden(link, topic, queues, broker, yes=yes)
+    hidden = [] if read is None else _ask_about_hidden(link, topic, read, broker, yes=yes)
     view = TopicChange(topic, ask(link, work), hidden=hidden)
     _told_change(view, "was changed", as_json=as_json)
 
@@ -215,6 +238,58 @@ def _told_change(view: TopicView, what: str, *, as_json: bool) -> None:
         for each in view.brokers
     )
     told(view, f"topic {view.topic} {what}: {where}", as_json=as_json)
+
+
+@app.command()
+def order(
+    topic: Topic,
+    queues: Annotated[
+        str | None,
+        typer.Option("--set", help="Store these queues: broker:number;broker:number.", metavar="QUEUES"),
+    ] = None,
+    is_deleted: Annotated[bool, typer.Option("--delete", help="Delete the order configuration.")] = False,
+    yes: Yes = False,
+    link: Link = NO_LINK,
+    as_json: AsJson = False,
+) -> None:
+    """Show or change the order configuration of a topic at the name servers.
+
+    Examples:
+      cometmq topic order payments -n 127.0.0.1:9876
+      cometmq topic order payments --set 'broker-a:4;broker-b:4'
+      cometmq topic order payments --delete --yes
+
+    "topic create --order" and "topic update" keep it in step with the queues of the topic. The exit code is 4
+    if the topic has none.
+    """
+    from cometmq.client.instance.routes import order_queues
+
+    if queues is not None and is_deleted:
+        raise UsageError("say --set or --delete, not both")
+    wanted = None if queues is None else order_queues(topic, queues)
+    if wanted == {}:
+        raise UsageError("--set names no queues; say --delete to delete the order configuration")
+
+    async def work(admin: Admin) -> dict[str, int]:
+        if wanted is not None:
+            await require_route(admin, topic)
+            await admin.put_order_config(topic, wanted)
+        found = await admin.order_config(topic)
+        if not found:
+            raise NotFoundError(f"topic {topic} has no order configuration; see: cometmq topic update --help")
+        return found
+
+    found = ask(link, work)
+    if is_deleted:
+        confirm(f"Delete the order configuration of {topic} ({_order_text(found)})?", yes=yes)
+        ask(link, lambda admin: admin.put_order_config(topic, {}))
+    document = {"topic": topic, "queues": found, "deleted": is_deleted}
+    what = "had the order configuration" if is_deleted else "has the order configuration"
+    told(document, f"topic {topic} {what} {_order_text(found)}", as_json=as_json)
+
+
+def _order_text(queues: dict[str, int]) -> str:
+    return ";".join(f"{name}:{count}" for name, count in queues.items())
 
 
 @app.command()

@@ -4,6 +4,8 @@ Rules kept here:
 - Queues and permissions are those that name servers tell clients; the rest is the broker's own setting.
 - Messages in a queue that a topic no longer has are lost to every group that has not read them. They stay in
   the store until they expire, and are readable again when the topic gets its queues back.
+- An order topic has its queues in the name servers' order configuration, too; both change together, and other
+  changes leave the mark as it is.
 - A group has read what it has committed, and nothing where it has committed nothing. If no group reads the
   topic, everything is unread.
 """
@@ -185,23 +187,45 @@ async def change_topic(
     """Change a topic on all its brokers, or on one, which gets the topic if it has none."""
     if not changes and attributes is None:
         raise UsageError("nothing is to be changed; say --queues, --perm, --order or --attributes")
+    stored = await admin.order_config(topic)
+    order, wanted = dict(stored), dict[str, TopicConfig]()
     known = {each.broker_name: each for each in await broker_topics_of(admin, topic)}
     masters = await admin.masters()
     names = list(known) if broker is None else [broker]
     for name in names:
         if name not in masters:
             raise NotFoundError(f"there is no master of broker {name!r}; known: {', '.join(masters)}")
-        before = await admin.topic_config(masters[name], topic) or TopicConfig(topic, 8, 8)
+        before = await admin.topic_config(masters[name], topic) or TopicConfig(
+            topic, 8, 8, order=bool(stored)
+        )
         changed = msgspec.structs.replace(before, **changes)
-        if "write_queue_nums" in changes and changed.write_queue_nums > changed.read_queue_nums:
-            sent_to, read = changed.write_queue_nums, changed.read_queue_nums
-            raise UsageError(
-                f"{topic} on {name} would be sent to in {sent_to} queues and be read in {read}; "
-                f"say --queues {sent_to}, too, or fewer --write-queues"
-            )
+        if {"read_queue_nums", "write_queue_nums"} & changes.keys():
+            check_queues(f"{topic} on {name}", changed.read_queue_nums, changed.write_queue_nums)
+        if not changed.order:
+            order.pop(name, None)
+        elif "order" in changes or name in order or name not in known:
+            order[name] = changed.write_queue_nums
+        wanted[name] = changed
+    if order and changes.get("order") is False:
+        raise UsageError(
+            f"{topic} stays an order topic on {', '.join(order)}, and all its brokers take that over; "
+            "leave out --broker"
+        )
+    if "order" in changes or order != stored:
+        await admin.put_order_config(topic, order)  # first: brokers take the mark from there
+    for name, changed in wanted.items():
         await admin.put_topic(masters[name], changed, attributes=attributes)
         await admin.await_topic(changed, name)
     return await broker_topics_of(admin, topic)
+
+
+def check_queues(topic: str, read: int, sent_to: int) -> None:
+    """Refuse more queues for producers than for consumers: nobody would read the others."""
+    if sent_to > read:
+        raise UsageError(
+            f"{topic} would be sent to in {sent_to} queues and be read in {read}; "
+            f"say --queues {sent_to}, or fewer --write-queues"
+        )
 
 
 async def hidden_queues(admin: Admin, topic: str, queues: int, broker: str | None) -> list[HiddenQueue]:

@@ -25,6 +25,7 @@ from cometmq.cli.bench.run import (
 )
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link
 from cometmq.cli.common.output import UsageError, counted
+from cometmq.cli.common.times import duration
 from cometmq.model.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -65,7 +66,13 @@ def consumer(
     processes: Processes = 1,
     wait: Annotated[
         float,
-        typer.Option("--wait", help="Give up after this time without a message.", metavar="SECONDS", min=0.1),
+        typer.Option(
+            "--wait",
+            help="Give up after this time without a message.",
+            metavar="DURATION",
+            parser=duration(0.1),
+            show_default="30s",
+        ),
     ] = 30.0,
     link: Link = NO_LINK,
     as_json: AsJson = False,
@@ -73,8 +80,8 @@ def consumer(
     """Measure the throughput of consuming with an empty listener, and the age of messages.
 
     Examples:
-      cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876       from the first message on
-      cometmq bench consumer -t trial --from latest --seconds 60                 what comes now
+      cometmq bench consumer -t trial --messages 1000000 -n 127.0.0.1:9876
+      cometmq bench consumer -t trial --from latest --seconds 60
       cometmq bench consumer -t trial --processes 4 --batch 32 --json
 
     Without --group, a group is made for the run and deleted after it. The age of a message is the time from

@@ -32,6 +32,7 @@ from cometmq.cli.bench.run import (
     shown_progress,
 )
 from cometmq.cli.common.connect import NO_LINK, AsJson, Link
+from cometmq.cli.common.times import duration
 from cometmq.model.errors import ClientError
 
 if TYPE_CHECKING:
@@ -76,10 +77,22 @@ class Arrivals:
 def latency(
     topic: Topic,
     rate: Annotated[float, typer.Option("--rate", help="Messages a second.", metavar="N", min=0.1)] = 500.0,
-    seconds: Annotated[float, typer.Option("--seconds", help="Duration.", metavar="SECONDS", min=0.1)] = 10.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", help="Duration.", metavar="DURATION", parser=duration(0.1), show_default="10s"
+        ),
+    ] = 10.0,
     size: Size = 128,
     wait: Annotated[
-        float, typer.Option("--wait", help="Longest wait for the last message.", metavar="SECONDS", min=0.1)
+        float,
+        typer.Option(
+            "--wait",
+            help="Longest wait for the last message.",
+            metavar="DURATION",
+            parser=duration(0.1),
+            show_default="30s",
+        ),
     ] = 30.0,
     create: Create = False,
     queues: Queues = 8,
@@ -89,7 +102,7 @@ def latency(
     """Measure latency: send at a fixed rate, and consume in the same process.
 
     Examples:
-      cometmq bench latency -t trial --create -n 127.0.0.1:9876              500 a second for ten seconds
+      cometmq bench latency -t trial --create -n 127.0.0.1:9876
       cometmq bench latency -t trial --rate 5000 --seconds 60 --size 1024
       cometmq bench latency -t trial --json | jq '.deliveryMs["p99.9"]'
 

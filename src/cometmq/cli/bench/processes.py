@@ -31,6 +31,7 @@ from cometmq.cli.bench.load_consume import ConsumerPlan, Consumes
 from cometmq.cli.bench.load_send import ProducerPlan, Sends
 from cometmq.cli.common.connect import silence_clients
 from cometmq.model.errors import ClientError, CometError
+from cometmq.ports.stop_signals import on_signals
 from cometmq.remoting.loop import run
 
 LOOK: Final = b"look"  # report how many queues are read
@@ -93,18 +94,14 @@ async def run_loads(
 
 @contextmanager
 def interrupts(stop: asyncio.Event) -> Iterator[None]:
-    """Ctrl-C sets `stop`."""
-    loop = asyncio.get_running_loop()
+    """Ctrl-C sets `stop`; the second one interrupts."""
 
     def first() -> None:
         stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    loop.add_signal_handler(signal.SIGINT, first)
-    try:
+    with on_signals(first, signal.SIGINT):
         yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 class _Worker:

@@ -62,9 +62,10 @@ def producer(
     """Measure throughput and latency of sends, at full speed or at a fixed rate.
 
     Examples:
-      cometmq bench producer -t trial --create -n 127.0.0.1:9876                 ten seconds, 64 at a time
-      cometmq bench producer -t trial --messages 1000000 --size 1024 --in-flight 256 --processes 2
-      cometmq bench producer -t trial --rate 5000 --seconds 60 --json | jq .latencyMs
+      cometmq bench producer -t trial --create -n 127.0.0.1:9876
+      cometmq bench producer -t trial --messages 1000000 --size 1024 \\
+        --in-flight 256 --processes 2
+      cometmq bench producer -t trial --rate 5000 --seconds 60 --json
 
     With --rate, latencies count from when a message was due, so that a stall shows in all that waited for
     it. The exit code is 1 if messages failed; Ctrl-C ends early and shows what was measured until then.

@@ -29,6 +29,7 @@ from cometmq.cli.common.output import (
     print_table,
     status_line,
 )
+from cometmq.cli.common.times import duration
 from cometmq.model.errors import ClientError, CometError, NotFoundError
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ Messages = Annotated[
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", help="Duration; 10 without --messages.", metavar="SECONDS", min=0.1),
+    typer.Option(
+        "--seconds", help="Duration; 10s without --messages.", metavar="DURATION", parser=duration(0.1)
+    ),
 ]
 Size = Annotated[int, typer.Option("--size", help="Size of a body.", metavar="BYTES", min=1, max=MOST_SIZE)]
 Create = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]

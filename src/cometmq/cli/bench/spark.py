@@ -68,8 +68,8 @@ def spark(
     """Measure how fast Spark reads a topic with the source rocketmq.
 
     Examples:
-      cometmq bench spark -t trial -n 127.0.0.1:9876                         all there is, on this machine
-      cometmq bench spark -t trial --rows 1000000 --master 'local[2]' --option minPartitions=8
+      cometmq bench spark -t trial -n 127.0.0.1:9876
+      cometmq bench spark -t trial --rows 1000000 --option minPartitions=8
       cometmq bench spark -t trial --runs 5 --json | jq .rowsPerSecond
 
     It needs pip install 'cometmq[spark]' and Java 17 or newer. The exit code is 4 if the topic is empty.
@@ -79,7 +79,7 @@ def spark(
     from cometmq.spark.pipelines.run.streams import plain_errors
 
     ranges = ask(link, lambda admin: ranges_of(admin, topic, rows))
-    run = Run("bench", None, link.namesrv, master, conf, options, verbose, as_json)
+    run = Run("bench", None, link.namesrv, link.context, master, conf, options, verbose, as_json)
     reading = run.job(Job).source_options(topic=topic, **_offsets(ranges))
     with run.spark() as session, plain_errors():
         table = session.read.format("rocketmq").options(**reading).load()

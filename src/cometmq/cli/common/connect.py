@@ -1,8 +1,8 @@
 """Connections of commands to a cluster: common options, and one admin client for each command.
 
 Rules kept here:
-- Name servers come from `--namesrv`, else from COMETMQ_NAMESRV, else from NAMESRV_ADDR. Keys and TLS come
-  from the environment only: other users can see a command line.
+- Name servers, keys and TLS come from options, variables or a context; `contexts` has the order. Keys are
+  never options: other users can see a command line.
 - `--watch` repeats a command on one connection. A round that finds no server says so.
 """
 
@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from cometmq.cli.common.output import UsageError, note
+from cometmq.cli.common.contexts import context_in_force, names_servers, variables
+from cometmq.cli.common.output import note
+from cometmq.cli.common.times import duration
+from cometmq.cli.servers.settings import (
+    CLIENT_VARIABLES,
+    VARIABLE_PREFIX,
+    keys_of_all_servers,
+    unknown_variables,
+)
 from cometmq.model.errors import RemotingError
 from cometmq.remoting.name_server_addresses import listed_in
 
@@ -33,19 +41,30 @@ Namesrv = Annotated[
     typer.Option(
         "-n",
         "--namesrv",
-        help="Name servers, host:port;host:port; else COMETMQ_NAMESRV or NAMESRV_ADDR.",
+        help="Name servers, host:port;host:port; else COMETMQ_NAMESRV, the context, or this machine.",
         metavar="ADDRS",
     ),
 ]
+Context = Annotated[
+    str,
+    typer.Option("--context", help="Use this context; see: cometmq context --help.", metavar="CONTEXT"),
+]
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="Time-out of one request.", metavar="SECONDS", min=0.1)
+    float,
+    typer.Option(
+        "--timeout",
+        help="Time-out of one request.",
+        metavar="DURATION",
+        parser=duration(0.1),
+        show_default="5s",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Only this cluster.", metavar="CLUSTER")]
 Watch = Annotated[
     float | None,
-    typer.Option("-w", "--watch", help="Repeat at this interval.", metavar="SECONDS", min=0.1),
+    typer.Option("-w", "--watch", help="Repeat at this interval.", metavar="DURATION", parser=duration(0.1)),
 ]
 Times = Annotated[
     int | None, typer.Option("--times", help="With --watch: end after this many rounds.", metavar="N", min=1)
@@ -53,19 +72,24 @@ Times = Annotated[
 
 
 class Link(NamedTuple):
-    """The name servers of a command, and its time-out: the options `--namesrv` and `--timeout`."""
+    """The cluster of a command, and its time-out: the options `--namesrv`, `--context` and `--timeout`."""
 
     namesrv: Namesrv = ""
+    context: Context = ""
     timeout_s: Timeout = 5.0
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing names a cluster."""
+        named = self.namesrv or self.context or names_servers(os.environ)
+        return not named and context_in_force("", "") is None
 
     def options(self, environment: Mapping[str, str] | None = None) -> ClientOptions:
         """The options of a client."""
-        found = os.environ if environment is None else environment
-        namesrv = self.namesrv or listed_in(found)
-        if not namesrv.strip(" ;"):
-            raise UsageError("no name server is known; say -n host:9876, or set COMETMQ_NAMESRV")
+        environment = os.environ if environment is None else environment
+        found = variables(self.namesrv, self.context, environment)
         options: ClientOptions = {
-            "namesrv": namesrv,
+            "namesrv": self.namesrv.strip(" ;") or listed_in(found),
             "call_timeout_ms": int(self.timeout_s * 1000),
             "access_key": found.get("COMETMQ_ACCESS_KEY") or None,
             "secret_key": found.get("COMETMQ_SECRET_KEY") or None,
@@ -91,6 +115,9 @@ NO_LINK: Final = Link()
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command on an event loop."""
     silence_clients()
+    if any(name.startswith(VARIABLE_PREFIX) and name not in CLIENT_VARIABLES for name in os.environ):
+        for warning in unknown_variables(os.environ, keys_of_all_servers()):
+            note(f"warning: {warning}")
     return asyncio.run(work)
 
 

@@ -246,6 +246,14 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:.1f}" if isinstance(cell, float) else escaped(str(cell))
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that does not exist: one like it that does."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def counted(number: int, noun: str) -> str:
     """`1 topic`, `2 topics`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -260,6 +268,18 @@ def time_text(time_ms: int | None) -> str:
     except (ValueError, OverflowError, OSError):  # from a damaged file or a strange broker
         return str(time_ms)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03}"
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration in its two largest units, `2h30m`, or in milliseconds if it is shorter than a second."""
+    if duration_ms < 1000:
+        return f"{duration_ms}ms"
+    rest, parts = duration_ms // 1000, []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, seconds)
+        parts.append((count, unit))
+    largest = next(at for at, (count, _) in enumerate(parts) if count)
+    return "".join(f"{count}{unit}" for count, unit in parts[largest : largest + 2] if count)
 
 
 def confirm(question: str, *, yes: bool) -> None:

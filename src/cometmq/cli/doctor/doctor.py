@@ -15,7 +15,7 @@ import typer
 from cometmq.cli.commands import single_app
 from cometmq.cli.common.connect import NO_LINK, AsJson, Cluster, Link, ask
 from cometmq.cli.common.output import FAILED, counted, note, print_json, say
-from cometmq.cli.common.times import now_ms
+from cometmq.cli.common.times import duration, now_ms
 
 if TYPE_CHECKING:
     from cometmq.cli.doctor.facts import Facts, Finding
@@ -26,12 +26,22 @@ def examine_cluster(
     cluster: Cluster = None,
     sample: Annotated[
         float,
-        typer.Option("--sample", help="Time between two measurements of a lag.", metavar="SECONDS", min=0.1),
+        typer.Option(
+            "--sample",
+            help="Time between two measurements of a lag.",
+            metavar="DURATION",
+            parser=duration(0.1),
+            show_default="6s",
+        ),
     ] = 6.0,
     behind: Annotated[
         float,
         typer.Option(
-            "--behind", help="Report a group whose oldest message waits longer.", metavar="SECONDS", min=0
+            "--behind",
+            help="Report a group whose oldest message waits longer.",
+            metavar="DURATION",
+            parser=duration(),
+            show_default="1m",
         ),
     ] = 60.0,
     limit: Annotated[
@@ -50,11 +60,11 @@ def examine_cluster(
 
     Examples:
       cometmq doctor -n '10.0.0.1:9876;10.0.0.2:9876'
-      cometmq doctor --broker 10.0.0.11:10911             is this broker registered?
+      cometmq doctor --broker 10.0.0.11:10911  # is this broker registered?
       cometmq doctor --cluster DefaultCluster --json | jq '.findings[].text'
 
     Run it where your clients run: what they cannot reach, it cannot reach either. The exit code is 0 if
-    nothing was found, and 1 otherwise. A lag is measured twice, --sample seconds apart.
+    nothing was found, and 1 otherwise. A lag is measured twice, --sample apart.
     """
 
     async def work(admin: Admin) -> tuple[Facts, list[Finding]]:

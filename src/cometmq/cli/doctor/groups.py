@@ -16,10 +16,11 @@ from cometmq.cli.common.times import now_ms
 from cometmq.cli.doctor.facts import Facts, Finding, GroupFacts, Progress, error, progress_of, warning
 from cometmq.model.errors import CometError
 from cometmq.model.names import RETRY_PREFIX
-from cometmq.model.queue import MessageQueue
+from cometmq.model.queue import MessageQueue, lag_of
 
 if TYPE_CHECKING:
     from cometmq.client.admin.admin import Admin
+    from cometmq.client.admin.results import QueueProgress
 
 MOST_QUEUES: Final = 200
 """The most queues whose first waiting message is read."""
@@ -71,10 +72,15 @@ def _text(reads: dict[str, str]) -> str:
     return ", ".join(f"{topic} {expression}" for topic, expression in sorted(reads.items()))
 
 
+def unread(at: QueueProgress) -> int:
+    """What waits for a group: its lag, or the whole queue as long as it has no offset and may hang there."""
+    return lag_of(at.broker_offset, at.consumer_offset)
+
+
 async def check_lag(admin: Admin, facts: Facts, *, sample_s: float, behind_s: float) -> list[Finding]:
     """Look at all groups, and a little later again at those with a lag."""
     before = await progress_of(admin, facts)
-    lagging = {group for group, queues in before.items() if any(at.lag > 0 for at in queues.values())}
+    lagging = {group for group, queues in before.items() if any(map(unread, queues.values()))}
     if not lagging:
         return []
     await asyncio.sleep(sample_s)
@@ -95,7 +101,7 @@ async def _first_waiting(
         (group, queue, at.consumer_offset)
         for group, queues in progress.items()
         for queue, at in queues.items()
-        if at.lag > 0
+        if unread(at)
     ]
     if len(lagging) > MOST_QUEUES:
         facts.notes.append(f"only {MOST_QUEUES} of {len(lagging)} queues with a lag were looked into")
@@ -122,8 +128,8 @@ def _judge(
     waiting: dict[MessageQueue, Waiting],
     behind_ms: float,
 ) -> Iterator[Finding]:
-    lag_before = sum(at.lag for at in before[group].values())
-    lag = sum(at.lag for at in after.get(group, {}).values())
+    lag_before = sum(map(unread, before[group].values()))
+    lag = sum(map(unread, after.get(group, {}).values()))
     expired = sum(each.expired for each in waiting.values())
     if expired:
         yield error(

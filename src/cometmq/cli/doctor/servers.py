@@ -200,6 +200,11 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
 def check_disks(facts: Facts, now_ms: int) -> Iterator[Finding]:
     """A full disk leads to refused messages, or to messages deleted before their time."""
     for broker in facts.brokers:
+        if trouble := broker.info.get("storeTrouble"):
+            reason, _, advice = trouble.partition("; ")
+            yield error(
+                "store", broker.name, f"{broker.name} refuses messages: {reason}", advice or "see its log"
+            )
         used = max(
             info_number(broker.info, "commitLogDiskRatio"), info_number(broker.info, "consumeQueueDiskRatio")
         )

@@ -34,8 +34,8 @@ def archive(run: Run, job: ArchiveJob) -> None:
     """Write topics to Parquet files, each message once, with a manifest of offsets.
 
     Examples:
-      cometmq pipeline archive -t orders -o /data/archive -n 127.0.0.1:9876        everything up to now
-      cometmq pipeline archive --pattern 'orders.*' -o s3a://logs/mq --follow      until stopped
+      cometmq pipeline archive -t orders -o /data/archive -n 127.0.0.1:9876
+      cometmq pipeline archive --pattern 'orders.*' -o s3a://logs/mq --follow
       cometmq pipeline archive -f archive.toml --master spark://host:7077 --json
     """
     from cometmq.spark.pipelines.archive.job import archive
@@ -51,8 +51,10 @@ def replay(run: Run, job: ReplayJob) -> None:
     """Send messages of a time range again, from topics or from an archive.
 
     Examples:
-      cometmq pipeline replay -t orders --from 2h --to-topic orders-again --checkpoint /data/replay-1
-      cometmq pipeline replay --archive /data/archive -t orders --to-topic orders --rate 500 --checkpoint DIR
+      cometmq pipeline replay -t orders --from 2h --to-topic orders-again \\
+        --checkpoint /data/replay-1
+      cometmq pipeline replay --archive /data/archive -t orders --to-topic orders \\
+        --rate 500 --checkpoint /data/replay-2
     """
     from cometmq.spark.pipelines.replay import replay
 
@@ -67,8 +69,10 @@ def mirror(run: Run, job: MirrorJob) -> None:
     """Copy topics to another cluster, continuously or once.
 
     Examples:
-      cometmq pipeline mirror -t orders -n a:9876 --to-namesrv b:9876 --checkpoint DIR     until stopped
-      cometmq pipeline mirror --pattern '.*' -n a:9876 --to-namesrv b:9876 --prefix a- --once --checkpoint DIR
+      cometmq pipeline mirror -t orders -n a:9876 --to-namesrv b:9876 \\
+        --checkpoint /data/mirror
+      cometmq pipeline mirror --pattern '.*' -n a:9876 --to-namesrv b:9876 \\
+        --prefix a- --once --checkpoint /data/mirror-all
     """
     from cometmq.spark.pipelines.mirror import mirror
 
@@ -82,10 +86,13 @@ def sql(run: Run, job: SqlJob) -> None:
     """Query topics with SQL, once or continuously; print the result, or write it to files or a topic.
 
     Examples:
-      cometmq pipeline sql 'SELECT tags, count(*) FROM orders GROUP BY tags' -n 127.0.0.1:9876
-      cometmq pipeline sql 'SELECT text FROM `my-topic` WHERE tags = "paid"' --from 2h --json
-      cometmq pipeline sql 'SELECT tags, text FROM orders' --stream -o /data/orders --format json
-      cometmq pipeline sql 'SELECT text AS body FROM orders' --stream --to-topic copies --checkpoint DIR
+      cometmq pipeline sql 'SELECT tags, count(*) FROM orders GROUP BY tags'
+      cometmq pipeline sql 'SELECT text FROM `my-topic` WHERE tags = "paid"' \\
+        --from 2h --json
+      cometmq pipeline sql 'SELECT tags, text FROM orders' --stream \\
+        -o /data/orders --format json
+      cometmq pipeline sql 'SELECT text AS body FROM orders' --stream \\
+        --to-topic copies --checkpoint /data/copies
 
     Each topic is a table with the columns of docs/SPARK.md, and text, the body as a string. Files can be
     queried as well: FROM parquet.`/data/archive`.

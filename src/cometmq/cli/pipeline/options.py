@@ -2,14 +2,14 @@
 
 Rules kept here:
 - The flags of a pipeline are derived from the fields of its job. A flag wins over the definition file, and
-  the file over the environment. Keys and TLS settings are never flags: others can see a command line.
+  the file over the environment and the context. Keys and TLS settings are never flags: others can see a
+  command line.
 - Missing requirements of Spark are reported before anything starts.
 - Progress goes to standard error: a status line on a terminal, elsewhere a line every 10 s.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 
 from cometmq.cli.commands import help_texts, options_of
-from cometmq.cli.common.connect import AsJson, Namesrv
+from cometmq.cli.common.connect import AsJson, Context, Namesrv
+from cometmq.cli.common.contexts import variables
 from cometmq.cli.common.output import INTERRUPTED, UsageError, note, print_json, say, status_line
-from cometmq.cli.common.times import parse_time
+from cometmq.cli.common.times import duration, parse_time
 from cometmq.cli.servers.settings import pairs_of
 from cometmq.model.errors import SettingsError
 from cometmq.remoting.name_server_addresses import listed_in
@@ -62,6 +63,7 @@ _TLS_KEYS: Final = {
 _LINE_S: Final = 10.0
 _KEYWORD: Final = Parameter.KEYWORD_ONLY
 _TIMES: Final = ("from", "to")
+_DURATIONS: Final = ("everyS",)
 
 
 class Run(NamedTuple):
@@ -70,6 +72,7 @@ class Run(NamedTuple):
     name: str
     file: Definition = None
     namesrv: Namesrv = ""
+    context: Context = ""
     master: Master = None
     conf: Conf = None
     options: SourceOptions = None
@@ -80,21 +83,20 @@ class Run(NamedTuple):
         """The job of a pipeline, from its definition and its flags."""
         from cometmq.spark.pipelines.run.jobs import SPARK_TABLE, job_of, read_definition
 
-        found = os.environ
         definition = read_definition(self.file) if self.file is not None else {}
         definition.pop(SPARK_TABLE, None)
+        named = self.namesrv or definition.get("namesrvAddr")
+        found = variables(str(named or ""), self.context)
         known = job.__struct_encode_fields__
         given = {name: value for name, value in flags.items() if value is not None and value != []}
         if self.options:
             given["source"] = _pairs(self.options, "--option minPartitions=8")
-        if self.namesrv:
-            given["namesrvAddr"] = self.namesrv
+        if self.namesrv or self.context:
+            given["namesrvAddr"] = self.namesrv or listed_in(found)
         first: dict[str, object] = {name: _secrets(found) for name in ("source", "sink") if name in known}
         if "namesrvAddr" in known and (address := listed_in(found)):
             first["namesrvAddr"] = address
         layers = [first, definition, given]
-        if "namesrvAddr" in known and not any(layer.get("namesrvAddr") for layer in layers):
-            raise UsageError("no name server is known; say -n host:9876, or set COMETMQ_NAMESRV")
         if "writtenRange" in known:
             layers.append({"writtenRange": _written_range(layers)})
         try:
@@ -141,7 +143,8 @@ def job_command(
                for each in flags]  # fmt: skip
         command.__signature__ = Signature([*own, *options_of(Run)])  # type: ignore[attr-defined]
         texts = help_texts(run)
-        app.command(name, help=texts["help"], epilog=texts["epilog"] + more)(command)
+        epilog = f"{texts['epilog']}\n\n{more.strip()}"
+        app.command(name, help=texts["help"], epilog=epilog)(command)
         return run
 
     return register
@@ -149,6 +152,8 @@ def job_command(
 
 def _parameter(flag: Flag) -> Any:
     settings: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar, "min": flag.least}
+    if flag.metavar == "DURATION":
+        settings["parser"] = duration(flag.least or 0.0)
     option = typer.Option(*flag.names, **settings) if flag.names else typer.Argument(**settings)
     return Annotated[flag.type | None, option]
 
@@ -177,9 +182,10 @@ def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_times(layer: Mapping[str, object]) -> dict[str, object]:
-    """A layer with times as milliseconds."""
+    """A layer with times as milliseconds, and durations as seconds."""
     times = {name: str(parse_time(str(layer[name]))) for name in _TIMES if layer.get(name) is not None}
-    return {**layer, **times}
+    durations = {name: duration()(value) for name in _DURATIONS if isinstance(value := layer.get(name), str)}
+    return {**layer, **times, **durations}
 
 
 def _written_range(layers: Sequence[Mapping[str, object]]) -> str:

@@ -30,7 +30,7 @@ def rebuild(
 
     Examples:
       cometmq pipeline rebuild ~/store
-      cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes --json
+      cometmq pipeline rebuild /mnt/shared/store --master spark://host:7077 --yes
 
     The broker has to be stopped, and all workers have to see the store under the same path. The old queues
     and index stay in place until the new ones are complete; an interrupted rebuild starts again.

@@ -47,10 +47,10 @@ def run_broker(
     """Read the settings, build the broker, run it until a signal stops it.
 
     Examples:
-      cometmq broker -n 127.0.0.1:9876                 on ports 10911 and 10909, store in ~/store
-      cometmq broker -c broker.conf                    with RocketMQ's own properties file
+      cometmq broker -n 127.0.0.1:9876  # ports 10911 and 10909, store in ~/store
+      cometmq broker -c broker.conf     # with RocketMQ's own properties file
       cometmq broker -n 127.0.0.1:9876 --set brokerName=broker-b --port 11911
-      cometmq broker -c broker.conf -p                 show settings, do not start
+      cometmq broker -c broker.conf -p  # only show settings
     """
     recover = "true" if recover_what_is_left else None
     flags = options.flags(namesrvAddr=namesrv, listenPort=port, recoverWhatIsLeft=recover)
@@ -92,7 +92,7 @@ def say_started(broker: Broker, *, as_json: bool) -> None:
     if trouble is None:
         say_ready(boot_text(broker), facts, as_json=as_json)
         return
-    log.error("%s", trouble)
+    log.log(logging.WARNING if broker.context.settings.hidden_s else logging.ERROR, "%s", trouble)
     say_ready(trouble, {**facts, "event": "started"}, as_json=as_json)
     broker.context.registration.on_registered.append(
         lambda: say_ready(boot_text(broker), boot_facts(broker), as_json=as_json)
@@ -105,6 +105,12 @@ def unregistered_text(broker: Broker) -> str | None:
     servers = broker.context.name_servers
     if registration.registered or not (servers.addresses or servers.are_looked_up):
         return None
+    hidden_s = broker.context.settings.hidden_s
+    if hidden_s:
+        return (
+            f"The broker[{config.broker_name}, {broker.address}] runs, but no client finds it for another "
+            f"{hidden_s:.0f} s, because disappearTimeAfterStart says so"
+        )
     reasons = [
         f"{address} ({registration.failures.get(address, 'no answer yet')})" for address in servers.addresses
     ] or [servers.failure or "none was found yet"]

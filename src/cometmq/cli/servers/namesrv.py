@@ -31,10 +31,10 @@ def run_namesrv(
     """Read the settings, build the server, run it until a signal stops it.
 
     Examples:
-      cometmq namesrv                      on port 9876, state in ~/namesrv
-      cometmq namesrv -c namesrv.conf      with RocketMQ's own properties file
+      cometmq namesrv                  # on port 9876, state in ~/namesrv
+      cometmq namesrv -c namesrv.conf  # with RocketMQ's own properties file
       cometmq namesrv --port 9877 --set orderMessageEnable=true
-      COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p      show settings, do not start
+      COMETMQ_LISTEN_PORT=9877 cometmq namesrv -p  # only show settings
     """
     resolved = load_settings(options.config, options.flags(listenPort=port))
     settings: NamesrvConfig = resolved[0].settings

@@ -11,8 +11,6 @@ import asyncio
 import faulthandler
 import logging
 import os
-import resource
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,12 +26,16 @@ from cometmq.cli.servers.settings import (
     assignment_layer,
     environment_layer,
     file_layer,
+    keys_of_all_servers,
     print_settings,
     split_layer,
+    unknown_variables,
 )
 from cometmq.model.errors import SettingsError
 from cometmq.model.peer_text import PeerTextFilter
 from cometmq.model.settings import Layer, Resolved, resolve
+from cometmq.ports.descriptors import raise_descriptor_limit
+from cometmq.ports.stop_signals import StopSignals
 
 
 class LogFormat(StrEnum):
@@ -85,7 +87,7 @@ class ServerOptions(NamedTuple):
             return False
         set_up_logging(self.log_level, self.log_format)
         log.info("step 1 of 3, configuration: %s", origins(resolved))
-        raise_file_limit()
+        raise_descriptor_limit()
         return True
 
 
@@ -138,9 +140,11 @@ def resolve_all(
     layers = [Layer("default", {"rocketmqHome": os.environ.get("ROCKETMQ_HOME", ""), **defaults})]
     if config is not None:
         layers += [file_layer(config), Layer("-c", {path_key: str(config.absolute())})]
-    layers += [environment_layer(os.environ, *structs), Layer("flag", flags)]
+    layers += [environment_layer(os.environ, *structs), Layer("flag", flags, is_strict=True)]
     split = [split_layer(layer, structs) for layer in layers]
-    return [resolve(struct, [parts[index] for parts in split]) for index, struct in enumerate(structs)]
+    resolved = [resolve(struct, [parts[index] for parts in split]) for index, struct in enumerate(structs)]
+    resolved[0].warnings.extend(unknown_variables(os.environ, keys_of_all_servers()))
+    return resolved
 
 
 def origins(resolved: Sequence[Resolved[Any]]) -> str:
@@ -163,13 +167,6 @@ def set_up_logging(level: str, form: str = LogFormat.TEXT) -> None:
         faulthandler.enable(sys.__stderr__)  # a process killed by a signal prints its stack
 
 
-def raise_file_limit() -> None:
-    """Allow as many open connections and files as the system permits."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def say_ready(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     """Print the ready line."""
     if as_json:
@@ -185,14 +182,19 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 async def serve(build: Callable[[], S], on_ready: Callable[[S], None], log: logging.Logger) -> S:
-    """Build a service and run it until a signal comes."""
+    """Build a service and run it until a signal comes; further signals say how the stop is going."""
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    is_ready = False
+
+    def again(seconds: float) -> None:
+        doing = "stopping" if is_ready else "still starting, and going to stop after that,"
+        log.warning("%s since %.1f s; kill -9 ends it at once, and the next start recovers", doing, seconds)
+
+    StopSignals(stopped.set, again).receive_on_loop()
     service = build()
     try:
         await service.start()
+        is_ready = True
         on_ready(service)
         await stopped.wait()
         log.info("stopping")

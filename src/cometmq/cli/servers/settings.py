@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import typer
@@ -17,7 +17,27 @@ from cometmq.model.errors import HeaderError, SettingsError
 from cometmq.model.settings import Layer, Resolved, as_texts
 from cometmq.wire.java_properties import parse_properties
 
-VARIABLE_PREFIX = "COMETMQ_"
+VARIABLE_PREFIX: Final = "COMETMQ_"
+CLIENT_VARIABLES: Final = frozenset(
+    {
+        "COMETMQ_ACCESS_KEY",
+        "COMETMQ_CONTEXT",
+        "COMETMQ_LOCAL_OFFSET_STORE_DIR",
+        "COMETMQ_NAMESRV",
+        "COMETMQ_NAMESRV_DOMAIN",
+        "COMETMQ_NAMESRV_DOMAIN_SUBGROUP",
+        "COMETMQ_SECRET_KEY",
+        "COMETMQ_TLS",
+        "COMETMQ_TLS_CERT",
+        "COMETMQ_TLS_KEY",
+        "COMETMQ_TLS_KEY_PASSWORD",
+        "COMETMQ_TLS_TRUST",
+    }
+)
+"""Variables of clients and commands, which are no settings of a server."""
+_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP)")
+_ADDRESS: Final = re.compile("(tcp|udp)://")
+"""Kubernetes sets such names and values for a service whose name begins with cometmq."""
 
 
 def file_layer(path: Path) -> Layer:
@@ -34,6 +54,34 @@ def environment_layer(environment: Mapping[str, str], *structs: type[msgspec.Str
     names = {variable_name(key): key for struct in structs for key in struct.__struct_encode_fields__}
     values = {names[name]: value for name, value in environment.items() if name in names}
     return Layer("environment", values)
+
+
+def unknown_variables(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """A warning for each COMETMQ_* variable that no server and no client has; `known` are keys."""
+    unknown = [
+        name
+        for name, value in sorted(environment.items())
+        if name.startswith(VARIABLE_PREFIX) and not (_SERVICE.search(name) or _ADDRESS.match(value))
+    ]
+    names = [variable_name(key) for key in known] if unknown else []
+    candidates = {*names, *CLIENT_VARIABLES}
+    warnings = []
+    for name in unknown:
+        if name not in candidates:
+            near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.8)  # all have the same beginning
+            hint = f"; did you mean {near[0]}?" if near else ""
+            warnings.append(f"unknown variable {name} is ignored{hint}")
+    return warnings
+
+
+def keys_of_all_servers() -> Iterator[str]:
+    """All keys: several servers may share an environment. What most commands need not is imported here."""
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
+    from cometmq.store.config import StoreConfig
+
+    for struct in (BrokerConfig, StoreConfig, NamesrvConfig, NamesrvSettings):
+        yield from struct.__struct_encode_fields__
 
 
 def variable_name(key: str) -> str:
@@ -71,7 +119,7 @@ def split_layer(layer: Layer, structs: Sequence[type[msgspec.Struct]]) -> list[L
             near = difflib.get_close_matches(key, owners, n=1)
             owner = owners[near[0]] if near else 0
         parts[owner][key] = value
-    return [Layer(layer.name, part) for part in parts]
+    return [Layer(layer.name, part, layer.is_strict) for part in parts]
 
 
 def print_settings(resolved: Sequence[Resolved[Any]], *, as_json: bool) -> None:

@@ -3,6 +3,9 @@
 Rules kept here:
 - One folder has everything: `namesrv/` and `broker-0/`, `broker-1/` and so on.
 - It listens on the loopback address unless told otherwise.
+- Settings changed by request are kept there, too: in `broker-0/broker.properties` and so on, and in
+  `namesrv/namesrv.properties`. Flags win over them.
+- Log files are small, so that trying it out does not take a gigabyte. A store that exists keeps its sizes.
 - Each of several brokers has its own process, started and stopped by this one. If one of them ends by itself,
   all are stopped and the command fails.
 """
@@ -23,21 +26,24 @@ import typer
 
 from cometmq.cli.commands import single_app
 from cometmq.cli.servers.broker import RecoverOption, load_settings, unregistered_text
+from cometmq.cli.servers.namesrv import load_settings as load_namesrv_settings
 from cometmq.cli.servers.serving import (
     LogFormat,
     LogFormatOption,
     LogLevel,
-    raise_file_limit,
     say_ready,
     serve,
     set_up_logging,
     warn,
 )
-from cometmq.cli.servers.settings import assignment_layer
+from cometmq.cli.servers.settings import assignment_layer, environment_layer
 from cometmq.model.errors import CometError
-from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.service import Namesrv
+from cometmq.ports.descriptors import raise_descriptor_limit
+from cometmq.ports.disk import SystemDisk
 from cometmq.remoting.loop import run
+from cometmq.store.config import StoreConfig
+from cometmq.store.tools.survey import kept_sizes
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -47,6 +53,11 @@ PORT_DISTANCE: Final = 10
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 _ANY: Final = ("0.0.0.0", "::")
+_SMALL: Final = {
+    "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+    "mappedFileSizeTimerLog": str(8 * 1024 * 1024),
+}
+"""A broker takes the room of a whole log file at once, 1 GiB by default."""
 
 log = logging.getLogger("cometmq.standalone")
 
@@ -78,13 +89,13 @@ def run_standalone(
     """Build everything, run it until a signal stops it.
 
     Examples:
-      cometmq standalone                       name server on 9876, broker on 10911, data in ~/cometmq
+      cometmq standalone              # ports 9876 and 10911, data in ~/cometmq
       cometmq standalone --data ./data --set flushDiskType=SYNC_FLUSH
-      cometmq standalone --brokers 3           three brokers, in processes of their own
-      cometmq standalone --port 0 --namesrv-port 0 --json      free ports, and which they are
+      cometmq standalone --brokers 3  # in processes of their own
+      cometmq standalone --port 0 --namesrv-port 0 --json  # show free ports
     """
     set_up_logging(log_level, log_format)
-    raise_file_limit()
+    raise_descriptor_limit()
     root = (data or Path.home() / "cometmq").absolute()
     settings = assignment_layer(assignments or [])
     if recover_what_is_left:
@@ -109,15 +120,21 @@ def run_standalone(
 
 
 def _namesrv(root: Path, bind: str, port: int) -> Namesrv:
-    folder = root / "namesrv"
-    return Namesrv(
-        NamesrvConfig(
-            bind_address=bind,
-            listen_port=port,
-            kv_config_path=str(folder / "kvConfig.json"),
-            config_store_path=str(folder / "namesrv.properties"),
-        )
-    )
+    kept = root / "namesrv" / "namesrv.properties"
+    flags = {
+        "bindAddress": bind,
+        "listenPort": str(port),
+        "kvConfigPath": str(kept.with_name("kvConfig.json")),
+        "configStorePath": str(kept),
+    }
+    resolved = load_namesrv_settings(kept if kept.is_file() else None, flags)  # the broker's warns
+    return Namesrv(*(each.settings for each in resolved))
+
+
+def _kept_settings(plan: dict[str, str]) -> Path | None:
+    """The file with the settings that requests changed, if there is one."""
+    path = Path(plan["brokerConfigPath"])
+    return path if path.is_file() else None
 
 
 def _broker_settings(
@@ -127,13 +144,17 @@ def _broker_settings(
     values = {
         "brokerName": f"broker-{index}",
         "storePathRootDir": str(root / f"broker-{index}"),
+        "brokerConfigPath": str(root / f"broker-{index}" / "broker.properties"),
         "listenPort": str(port + index * PORT_DISTANCE if port else 0),
         "haListenPort": "0",
         "bindAddress": bind,
     }
     if bind not in _ANY:
         values |= {"brokerIP1": bind, "brokerIP2": bind}
-    return values | settings
+    values |= settings
+    chosen = values.keys() | environment_layer(os.environ, StoreConfig).values.keys()
+    sizes = _SMALL | kept_sizes(SystemDisk(), values)
+    return values | {key: size for key, size in sizes.items() if key not in chosen}
 
 
 class Standalone:
@@ -156,13 +177,14 @@ class Standalone:
         from cometmq.broker.broker import Broker
 
         await self._namesrv.start()
-        resolved = load_settings(None, {**self._plan, "namesrvAddr": self.namesrv_address})
+        flags = {**self._plan, "namesrvAddr": self.namesrv_address}
+        resolved = load_settings(_kept_settings(flags), flags)
         warn(warning for each in resolved for warning in each.warnings)
         broker = self._broker = Broker(*(each.settings for each in resolved))
         await broker.start()
         await broker.context.registration.settled(READY_S)
         trouble = unregistered_text(broker)
-        if trouble is not None:
+        if trouble is not None and not broker.context.settings.hidden_s:
             raise CometError(trouble)
 
     async def stop(self) -> None:
@@ -200,6 +222,8 @@ class Cluster:
 
     async def _spawn(self, settings: dict[str, str]) -> asyncio.subprocess.Process:
         command = [sys.executable, "-m", "cometmq.cli.main", "broker", "--json", *self._log_options]
+        kept = _kept_settings(settings)
+        command += ["-c", str(kept)] if kept is not None else []
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         # A group of its own: a signal from the terminal goes to us, and we stop the brokers in order.
@@ -214,7 +238,7 @@ class Cluster:
             process = waits[ended.pop()]
             index = self._processes.index(process)
             self.failure = f"broker-{index} ended by itself with code {process.returncode}; see its log above"
-            os.kill(os.getpid(), signal.SIGTERM)  # which stops everything in order
+            signal.raise_signal(signal.SIGTERM)  # which stops everything in order
         finally:
             for wait in waits:
                 wait.cancel()

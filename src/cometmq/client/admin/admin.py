@@ -13,27 +13,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, TypeVar, Unpack
+from typing import Final, Literal, TypeVar, Unpack
 
 import msgspec
 
 from cometmq.client.admin.results import (
     BrokerProgress,
     ClusterInfo,
+    ConsumeTimeSpan,
     GroupConnection,
+    GroupMember,
     MemberInfo,
+    MessageTrack,
+    ProducerInfo,
     QueueProgress,
     QueueStatus,
+    RequestMode,
+    SettingsChanged,
+    TrackType,
     decode_broker_progress,
     decode_member_info,
     decode_offset_table,
+    decode_time_spans,
 )
 from cometmq.client.consumer.broker_calls import BrokerCalls
 from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
 from cometmq.client.instance.group_client import AsyncClient
 from cometmq.client.instance.identity import client_id
 from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.instance.routes import order_queues
 from cometmq.client.names import check_group, check_topic
+from cometmq.client.options import documented
 from cometmq.client.settings import ClientOptions, ClientSettings, settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.query import MessageTrace, gather
@@ -47,12 +57,14 @@ from cometmq.model.errors import (
     StateError,
 )
 from cometmq.model.message import StoredMessage
-from cometmq.model.names import DEFAULT_TOPIC, TRACE_TOPIC
+from cometmq.model.names import DEFAULT_TOPIC, ORDER_TOPIC_NAMESPACE, TRACE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRoute
 from cometmq.model.subscription import SubscriptionGroupConfig
+from cometmq.model.times import time_ms
 from cometmq.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from cometmq.wire.bodies.heartbeat import ALL
+from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult
+from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, MessageModel
 from cometmq.wire.bodies.json_body import decode_answer
 from cometmq.wire.bodies.queue_table import decode_queue_table
 from cometmq.wire.codes import RequestCode, ResponseCode
@@ -63,17 +75,30 @@ from cometmq.wire.headers.group import (
     GetAllSubscriptionGroupRequest,
     GetConsumeStatsInBroker,
     GetConsumeStatsRequest,
+    QueryConsumeTimeSpanRequest,
+    UpdateGroupForbiddenRequest,
 )
 from cometmq.wire.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
+    DeleteKVConfigRequest,
     DeleteTopicFromNamesrvRequest,
+    GetKVConfigRequest,
+    GetKVConfigResponse,
+    GetKVListByNamespaceRequest,
+    PutKVConfigRequest,
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
 from cometmq.wire.headers.offset import CloneGroupOffsetRequest, ResetOffsetRequest
 from cometmq.wire.headers.pull import QueryMessageRequest, ViewMessageRequest
-from cometmq.wire.headers.session import GetConsumerConnectionListRequest, GetConsumerRunningInfoRequest
+from cometmq.wire.headers.send import ResumeCheckHalfMessageRequest
+from cometmq.wire.headers.session import (
+    ConsumeMessageDirectlyResultRequest,
+    GetConsumerConnectionListRequest,
+    GetConsumerRunningInfoRequest,
+    GetProducerConnectionListRequest,
+)
 from cometmq.wire.headers.topic import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -118,13 +143,18 @@ class _Body(msgspec.Struct, rename="camel"):
     topic_config_table: dict[str, TopicConfig] = {}
     group_list: list[str] = []
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+    connection_set: tuple[GroupMember, ...] = ()
+    data: dict[str, tuple[ProducerInfo, ...]] = {}
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = {}
+    readable: bool = True
 
 
+@documented(ClientSettings)
 class Admin(AsyncClient):
     """Manages a cluster."""
 
     def __init__(self, settings: ClientSettings | None = None, **options: Unpack[ClientOptions]) -> None:
-        self.settings = settings_of(ClientSettings, settings, options)
+        self.settings = settings_of(ClientSettings, settings, options, type(self))
         self._running: ClientInstance | None = None
 
     # Lifecycle.
@@ -156,9 +186,15 @@ class Admin(AsyncClient):
         return BrokerCalls(self._instance)
 
     async def _ask(
-        self, address: str, code: RequestCode, header: Header | None = None, *, body: bytes = b""
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+        timeout_s: float | None = None,
     ) -> Command:
-        timeout_s = self.settings.call_timeout_s
+        timeout_s = self.settings.call_timeout_s if timeout_s is None else timeout_s
         return await self._instance.remoting.call_ok(address, code, header, body=body, timeout_s=timeout_s)
 
     async def _ask_all(
@@ -182,6 +218,7 @@ class Admin(AsyncClient):
         topic: str,
         *,
         queues: int = 8,
+        write_queues: int | None = None,
         cluster: str | None = None,
         perm: int = PERM_READ | PERM_WRITE,
         order: bool = False,
@@ -189,16 +226,22 @@ class Admin(AsyncClient):
     ) -> None:
         """Create a topic with this many queues on every master, or change it.
 
-        `attributes` are changes such as `+message.type=FIFO,+cleanup.policy=DELETE`.
+        `write_queues` is the number of queues that producers use, if they should use fewer. `order` keeps
+        messages of one sharding key in order even if a broker fails; name servers store the queues of the
+        topic then. `attributes` are changes such as `+message.type=FIFO,+cleanup.policy=DELETE`.
         """
         check_topic(topic)
         if queues < 1:
             raise ClientError(f"a topic needs at least one queue, not {queues}")
-        config = TopicConfig(topic, queues, queues, perm, order=order)
+        config = TopicConfig(
+            topic, queues, queues if write_queues is None else write_queues, perm, order=order
+        )
         masters = await self.masters(cluster)
         await asyncio.gather(
             *(self.put_topic(address, config, attributes=attributes) for address in masters.values())
         )
+        if order:
+            await self.put_order_config(topic, dict.fromkeys(masters, config.write_queue_nums))
         await self.await_topic(config, *masters)
 
     async def put_topic(self, broker: str, config: TopicConfig, *, attributes: str | None = None) -> None:
@@ -247,13 +290,17 @@ class Admin(AsyncClient):
                 ) from None
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic and its messages from every broker, and its route from every name server."""
+        """Delete a topic and its messages from every broker, and its route from every name server.
+
+        Its order configuration is deleted as well: a later topic of this name would be an order topic.
+        """
         masters = await self.masters(cluster)
         await self._ask_all(
             masters.values(), RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=topic)
         )
         header = DeleteTopicFromNamesrvRequest(topic=topic)
         await self._ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await self.delete_kv_config(ORDER_TOPIC_NAMESPACE, topic)
         self._instance.routes.forget_topics(set())
 
     async def topics(self) -> list[str]:
@@ -294,6 +341,22 @@ class Admin(AsyncClient):
         header = QueryTopicConsumeByWhoRequest(topic=topic)
         answers = await self._ask_masters(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
         return sorted({group for each in answers for group in decode_answer(_Body, each.body).group_list})
+
+    async def order_config(self, topic: str) -> dict[str, int]:
+        """The number of queues on each broker of an order topic; empty if it has no order configuration."""
+        return order_queues(topic, await self.kv_config(ORDER_TOPIC_NAMESPACE, topic) or "")
+
+    async def put_order_config(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Store the number of queues on each broker of an order topic; without any, delete them.
+
+        Brokers mark the topic as an order topic when they register next. Producers use these queues if the
+        name servers' `orderMessageEnable` is set.
+        """
+        if not queues:
+            await self.delete_kv_config(ORDER_TOPIC_NAMESPACE, topic)
+            return
+        value = ";".join(f"{broker_name}:{count}" for broker_name, count in queues.items())
+        await self.put_kv_config(ORDER_TOPIC_NAMESPACE, topic, value)
 
     # Servers.
 
@@ -341,10 +404,9 @@ class Admin(AsyncClient):
         """All settings of the broker at this address."""
         return _properties((await self._ask(broker, RequestCode.GET_BROKER_CONFIG)).body)
 
-    async def set_broker_config(self, broker: str, changes: Mapping[str, str]) -> None:
+    async def set_broker_config(self, broker: str, changes: Mapping[str, str]) -> SettingsChanged:
         """Change settings of the broker at this address; it ignores keys that it does not know."""
-        body = format_properties(changes).encode()
-        await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        return await self._set_config(broker, RequestCode.UPDATE_BROKER_CONFIG, changes)
 
     def name_servers(self) -> tuple[str, ...]:
         """The addresses of the name servers."""
@@ -354,10 +416,16 @@ class Admin(AsyncClient):
         """All settings of the name server at this address."""
         return _properties((await self._ask(namesrv, RequestCode.GET_NAMESRV_CONFIG)).body)
 
-    async def set_name_server_config(self, namesrv: str, changes: Mapping[str, str]) -> None:
+    async def set_name_server_config(self, namesrv: str, changes: Mapping[str, str]) -> SettingsChanged:
         """Change settings of the name server at this address."""
-        body = format_properties(changes).encode()
-        await self._ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        return await self._set_config(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, changes)
+
+    async def _set_config(
+        self, server: str, code: RequestCode, changes: Mapping[str, str]
+    ) -> SettingsChanged:
+        fields = (await self._ask(server, code, body=format_properties(changes).encode())).fields()
+        pairs = (pair.partition("=") for pair in (fields.get("states") or "").split(";"))
+        return SettingsChanged({key: state for key, _, state in pairs if state}, fields.get("keptIn"))
 
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Stop producers from sending to a broker name; returns the number of topics affected."""
@@ -370,6 +438,52 @@ class Admin(AsyncClient):
         header = AddWritePermOfBrokerRequest(broker_name=broker_name)
         answers = await self._ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
         return max(answer.header(AddWritePermOfBrokerResponse).add_topic_count for answer in answers)
+
+    async def kv_configs(self, namespace: str) -> dict[str, str]:
+        """All keys and values of a namespace in the key-value configuration of the name servers."""
+        code, header = RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest(namespace=namespace)
+        answer = await self._found_in_kv(code, header)
+        return {} if answer is None else decode_answer(_Body, answer.body).table
+
+    async def kv_config(self, namespace: str, key: str) -> str | None:
+        """A value in the key-value configuration of the name servers; None if there is none."""
+        header = GetKVConfigRequest(namespace=namespace, key=key)
+        answer = await self._found_in_kv(RequestCode.GET_KV_CONFIG, header)
+        return None if answer is None else answer.header(GetKVConfigResponse).value
+
+    async def _found_in_kv(self, code: RequestCode, header: Header) -> Command | None:
+        try:
+            timeout_s = self.settings.call_timeout_s
+            return await self._instance.name_servers.call_ok(code, header, timeout_s=timeout_s)
+        except ResponseError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    async def put_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Store a value in the key-value configuration of every name server."""
+        header = PutKVConfigRequest(namespace=namespace, key=key, value=value)
+        await self._ask_name_servers(RequestCode.PUT_KV_CONFIG, header)
+
+    async def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Delete a value from the key-value configuration of every name server; nothing if there is none."""
+        header = DeleteKVConfigRequest(namespace=namespace, key=key)
+        await self._ask_name_servers(RequestCode.DELETE_KV_CONFIG, header)
+
+    async def producers(self, broker: str) -> dict[str, tuple[ProducerInfo, ...]]:
+        """All producers that are connected to the broker at this address, by producer group."""
+        return decode_answer(_Body, (await self._ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)).body).data
+
+    async def producer_connections(self, broker: str, group: str) -> tuple[GroupMember, ...]:
+        """The members of a producer group that are connected to the broker at this address."""
+        header = GetProducerConnectionListRequest(producer_group=group)
+        try:
+            answer = await self._ask(broker, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        except ResponseError as error:
+            if f"the producer group[{group}] not exist" in error.message:  # a code of its own is missing
+                return ()
+            raise
+        return decode_answer(_Body, answer.body).connection_set
 
     # Consumer groups.
 
@@ -413,6 +527,35 @@ class Admin(AsyncClient):
         answer = await self._ask(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         return decode_member_info(answer.body)
 
+    async def group_permission(
+        self, group: str, topic: str, *, readable: bool | None = None
+    ) -> dict[str, bool]:
+        """Whether a group may read a topic, by broker name; with `readable` allow it or forbid it first."""
+        header = UpdateGroupForbiddenRequest(group=group, topic=topic, readable=readable)
+        found: dict[str, bool] = {}
+        for name, address in (await self._masters_of(topic)).items():
+            answer = await self._ask(address, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
+            found[name] = decode_answer(_Body, answer.body).readable
+        return found
+
+    async def request_modes(self, broker: str) -> list[RequestMode]:
+        """The request modes that were set on the broker at this address; all other groups pull."""
+        answer = await self._ask(broker, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        tables = decode_answer(_Body, answer.body).message_request_mode_map
+        return [mode for _, modes in sorted(tables.items()) for _, mode in sorted(modes.items())]
+
+    async def set_request_mode(
+        self, group: str, topic: str, mode: Literal["PULL", "POP"], *, pop_share_queues: int = 0
+    ) -> None:
+        """Let a group pull or pop a topic, on every master of the topic.
+
+        It holds for members whose queues brokers assign. `pop_share_queues` members pop a queue at the same
+        time; 0 are all.
+        """
+        wanted = RequestMode(topic, group, mode, pop_share_queues)
+        code, body = RequestCode.SET_MESSAGE_REQUEST_MODE, msgspec.json.encode(wanted, order="sorted")
+        await self._ask_all((await self._masters_of(topic)).values(), code, body=body)
+
     # Offsets of consumer groups.
 
     async def consumer_progress(
@@ -428,6 +571,12 @@ class Admin(AsyncClient):
         header = GetConsumeStatsInBroker(is_order=False)
         answer = await self._ask(broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
         return decode_broker_progress(answer.body)
+
+    async def consume_time_spans(self, group: str, topic: str) -> dict[MessageQueue, ConsumeTimeSpan]:
+        """The store times of the messages that a group has consumed and has before it, by queue."""
+        header = QueryConsumeTimeSpanRequest(topic=topic, group=group)
+        answers = await self._ask_masters(topic, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
+        return _merged(decode_time_spans(answer.body) for answer in answers)
 
     async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that a group has committed for a queue; None if it has none."""
@@ -445,6 +594,8 @@ class Admin(AsyncClient):
         Connected members are told; the offsets of a group without members are set on the brokers. Without
         `force`, a queue that the group has not read that far yet keeps its offset.
         """
+        if timestamp_ms != -1:
+            time_ms("timestamp_ms", timestamp_ms)
         header = ResetOffsetRequest(topic=topic, group=group, timestamp=timestamp_ms, is_force=force)
         offsets: dict[MessageQueue, int] = {}
         for name, address in (await self._masters_of(topic)).items():
@@ -500,7 +651,7 @@ class Admin(AsyncClient):
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset that a queue had reached at a time."""
-        return await self._calls.search_offset(queue, timestamp_ms)
+        return await self._calls.search_offset(queue, time_ms("timestamp_ms", timestamp_ms))
 
     async def read(
         self,
@@ -548,6 +699,8 @@ class Admin(AsyncClient):
         end_ms: int = FOR_EVER_MS,
     ) -> list[StoredMessage]:
         """The messages of a topic with this key, the oldest first."""
+        time_ms("begin_ms", begin_ms)
+        time_ms("end_ms", end_ms)
         found = await self._query(topic, key, max_messages, begin_ms, end_ms, unique=False)
         return [message for message in found if key in message.keys][:max_messages]
 
@@ -571,6 +724,37 @@ class Admin(AsyncClient):
             if record.msg_id == msg_id
         ]
         return gather(msg_id, records)
+
+    async def message_tracks(self, message: StoredMessage) -> list[MessageTrack]:
+        """What became of a message in each consumer group that reads its topic."""
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        masters = await self._masters_of(message.topic)
+        if message.broker_name not in masters:
+            raise RouteNotFoundError(f"topic {message.topic} has no master {message.broker_name!r}")
+
+        async def track(group: str) -> MessageTrack:
+            offset = await self.consumer_offset(group, queue)
+            connection = await self.group_connection(masters[message.broker_name], group)
+            return MessageTrack(group, _track_type(message, offset, connection), offset)
+
+        return list((await for_each(await self.groups_of_topic(message.topic), track)).values())
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: StoredMessage
+    ) -> ConsumeDirectlyResult:
+        """Have a member of a group consume a message now, and return how that went; no offset moves."""
+        header = ConsumeMessageDirectlyResultRequest(
+            consumer_group=group, client_id=client_id, topic=message.topic, msg_id=message.offset_msg_id
+        )
+        code, broker = RequestCode.CONSUME_MESSAGE_DIRECTLY, str(message.store_host)
+        answer = await self._ask(broker, code, header, timeout_s=3 * self.settings.call_timeout_s)
+        return decode_answer(ConsumeDirectlyResult, answer.body)
+
+    async def resume_half_check(self, offset_msg_id: str) -> None:
+        """Have a broker check a half message again that it gave up (in `TRANS_CHECK_MAX_TIME_TOPIC`)."""
+        broker = str(decode_offset_id(offset_msg_id).store_host)
+        header = ResumeCheckHalfMessageRequest(msg_id=offset_msg_id)
+        await self._ask(broker, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
     async def _query(
         self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool
@@ -599,6 +783,19 @@ class Admin(AsyncClient):
 def _merged(tables: Iterable[dict[MessageQueue, T]]) -> dict[MessageQueue, T]:
     """The entries of all tables, sorted by queue."""
     return dict(sorted((entry for table in tables for entry in table.items()), key=itemgetter(0)))
+
+
+def _track_type(message: StoredMessage, offset: int | None, connection: GroupConnection | None) -> TrackType:
+    if connection is not None and connection.message_model == MessageModel.BROADCASTING:
+        return TrackType.CONSUME_BROADCASTING
+    if offset is not None and offset > message.queue_offset:
+        subscription = connection and connection.subscription_table.get(message.topic)
+        tags = subscription.tags_set if subscription else ()
+        return TrackType.CONSUMED_BUT_FILTERED if tags and message.tags not in tags else TrackType.CONSUMED
+    if connection is None:
+        return TrackType.NOT_ONLINE
+    pulls = connection.consume_type == ConsumeType.CONSUME_ACTIVELY
+    return TrackType.PULL if pulls else TrackType.NOT_CONSUME_YET
 
 
 def _messages(answer: Command, broker_name: str) -> Sequence[StoredMessage]:

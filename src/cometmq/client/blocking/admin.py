@@ -6,9 +6,11 @@ from typing import Unpack
 
 from cometmq.client.admin import admin as aio
 from cometmq.client.blocking.loop import BlockingClient, blocking
+from cometmq.client.options import documented
 from cometmq.client.settings import ClientOptions, ClientSettings
 
 
+@documented(ClientSettings)
 class Admin(BlockingClient[aio.Admin]):
     """Manages a cluster.
 
@@ -37,6 +39,8 @@ class Admin(BlockingClient[aio.Admin]):
     groups_of_topic = blocking(aio.Admin.groups_of_topic)
     topic_route = blocking(aio.Admin.topic_route)
     topic_status = blocking(aio.Admin.topic_status)
+    order_config = blocking(aio.Admin.order_config)
+    put_order_config = blocking(aio.Admin.put_order_config)
 
     # Servers.
 
@@ -49,6 +53,12 @@ class Admin(BlockingClient[aio.Admin]):
     set_name_server_config = blocking(aio.Admin.set_name_server_config)
     wipe_write_permission = blocking(aio.Admin.wipe_write_permission)
     add_write_permission = blocking(aio.Admin.add_write_permission)
+    kv_configs = blocking(aio.Admin.kv_configs)
+    kv_config = blocking(aio.Admin.kv_config)
+    put_kv_config = blocking(aio.Admin.put_kv_config)
+    delete_kv_config = blocking(aio.Admin.delete_kv_config)
+    producers = blocking(aio.Admin.producers)
+    producer_connections = blocking(aio.Admin.producer_connections)
 
     # Groups.
 
@@ -57,6 +67,10 @@ class Admin(BlockingClient[aio.Admin]):
     groups = blocking(aio.Admin.groups)
     group_connection = blocking(aio.Admin.group_connection)
     member_info = blocking(aio.Admin.member_info)
+    group_permission = blocking(aio.Admin.group_permission)
+    request_modes = blocking(aio.Admin.request_modes)
+    set_request_mode = blocking(aio.Admin.set_request_mode)
+    consume_time_spans = blocking(aio.Admin.consume_time_spans)
     broker_progress = blocking(aio.Admin.broker_progress)
     consumer_progress = blocking(aio.Admin.consumer_progress)
     consumer_offset = blocking(aio.Admin.consumer_offset)
@@ -75,3 +89,6 @@ class Admin(BlockingClient[aio.Admin]):
     query_messages = blocking(aio.Admin.query_messages)
     message_by_id = blocking(aio.Admin.message_by_id)
     message_trace = blocking(aio.Admin.message_trace)
+    message_tracks = blocking(aio.Admin.message_tracks)
+    consume_directly = blocking(aio.Admin.consume_directly)
+    resume_half_check = blocking(aio.Admin.resume_half_check)

@@ -3,6 +3,7 @@
 Rules kept here:
 - A blocking client adds nothing but waiting. Its methods are made by `blocking` from those of its asyncio
   twin, which alone says what a method takes, does, returns and raises.
+- A call runs in the context (`contextvars`) of its caller, so that interceptors see the caller's span.
 - Any number of threads may use one object. Calls that come while the loop is busy share one wake-up.
 - The loop starts with the first client that needs it, on a daemon thread, so that a program that forgets to
   stop a client still ends.
@@ -14,11 +15,11 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -26,6 +27,7 @@ from cometmq.client.instance.group_client import AsyncClient, GroupClient
 from cometmq.client.instance.instance import ForkGuard
 from cometmq.client.settings import ServiceState
 from cometmq.model.errors import StateError
+from cometmq.ports.system import after_fork_in_child
 from cometmq.remoting.loop import loop_factory
 
 P = ParamSpec("P")
@@ -37,7 +39,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.loop = loop_factory()()
-        self._inbox: deque[tuple[Coroutine[Any, Any, Any], Future[Any]]] = deque()
+        self._inbox: deque[tuple[Coroutine[Any, Any, Any], Future[Any], Context]] = deque()
         self._lock = threading.Lock()
         self._woken = False
         self._thread = threading.Thread(target=self._serve, name="cometmq-client", daemon=True)
@@ -59,8 +61,9 @@ class BackgroundLoop:
         return future
 
     def _enqueue(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        context = copy_context()
         with self._lock:
-            self._inbox.append((work, future))
+            self._inbox.append((work, future, context))
             wake, self._woken = not self._woken, True
         if wake:
             self.loop.call_soon_threadsafe(self._drain)
@@ -86,8 +89,8 @@ class BackgroundLoop:
         with self._lock:
             self._woken = False
             taken, self._inbox = self._inbox, deque()
-        for work, future in taken:
-            task = self.loop.create_task(work)
+        for work, future, context in taken:
+            task = self.loop.create_task(work, context=context)
             task.add_done_callback(lambda done, future=future: _copy_outcome(done, future))  # type: ignore[misc]
             future.add_done_callback(lambda done, task=task: self._cancel(done, task))  # type: ignore[misc]
 
@@ -129,7 +132,7 @@ def _forget_in_child() -> None:
     _making = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+after_fork_in_child(_forget_in_child)
 
 
 C = TypeVar("C", bound=AsyncClient)

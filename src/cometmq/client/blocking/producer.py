@@ -1,28 +1,35 @@
 """The blocking producers; their namesakes in `cometmq.aio` say what each method does.
 
-Rule kept here: a local transaction runs on the thread of the caller, where its database connections are;
-checks run on threads of the producer.
+Rules kept here:
+- A local transaction runs on the thread of the caller, where its database connections are; checks run on
+  threads of the producer.
+- A background send is unfinished until its callback has returned; `flush` waits for both.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeVar, Unpack
+from functools import partial
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from cometmq.client.blocking.loop import BlockingClient, BlockingGroupClient, blocking
+from cometmq.client.blocking.loop import BlockingClient, BlockingGroupClient, blocking, on_loop
 from cometmq.client.consumer.listener import is_async
+from cometmq.client.options import documented
 from cometmq.client.producer import producer as aio
 from cometmq.client.producer import transactions as aio_transactions
-from cometmq.client.producer.in_flight import Callback, run_callback
+from cometmq.client.producer.in_flight import SendCallback, UnseenFailures, flush_timeout, run_callback
+from cometmq.client.producer.interceptor import SendInterceptor
+from cometmq.client.producer.producer import MessageFields
 from cometmq.client.producer.queue_selection import SendOptions
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
 from cometmq.client.producer.transactions import (
-    Check,
     OpenTransaction,
+    TransactionCheck,
     TransactionListener,
     TransactionReceipt,
     TransactionState,
@@ -30,14 +37,15 @@ from cometmq.client.producer.transactions import (
     state_of,
 )
 from cometmq.client.producer.transactions import Transaction as AsyncTransaction
-from cometmq.model.errors import SettingsError, TooManyRequestsError
-from cometmq.model.message import Message
+from cometmq.client.serializer import Serializer
+from cometmq.model.errors import SettingsError, StateError, TooManyRequestsError
+from cometmq.model.message import Message, V
 
 log = logging.getLogger("cometmq.client")
 
 CALLBACK_THREADS = 4
 
-P_co = TypeVar("P_co", bound=aio.Producer, covariant=True)
+P_co = TypeVar("P_co", bound=aio.Producer[Any], covariant=True)
 
 
 class _BlockingProducer(BlockingGroupClient[P_co]):
@@ -49,6 +57,11 @@ class _BlockingProducer(BlockingGroupClient[P_co]):
         self._room = threading.BoundedSemaphore(self.settings.max_in_flight_messages)
         self._callbacks: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._unfinished: set[Future[SendReceipt]] = set()
+        self._failures = UnseenFailures()
+        self._flushing = 0
+        self._finished = threading.Condition()
+        self._here = threading.local()
 
     def stop(self) -> None:
         """Wait for sends in flight and their callbacks, then leave; a second call does nothing."""
@@ -65,9 +78,10 @@ class _BlockingProducer(BlockingGroupClient[P_co]):
     reply = blocking(aio.Producer.reply)
     recall = blocking(aio.Producer.recall)
     queues = blocking(aio.Producer.queues)
+    statistics = on_loop(aio.Producer.statistics)
 
     def send_async(
-        self, message: Message, callback: Callback | None = None, **options: Unpack[SendOptions]
+        self, message: Message, callback: SendCallback | None = None, **options: Unpack[SendOptions]
     ) -> Future[SendReceipt]:
         """Send a message without waiting; the future and the callback, if any, get the outcome.
 
@@ -84,27 +98,64 @@ class _BlockingProducer(BlockingGroupClient[P_co]):
         except BaseException:
             self._room.release()
             raise
+        self._unfinished.add(future)
         future.add_done_callback(lambda done: self._sent(done, callback))
         return future
 
-    def _sent(self, future: Future[SendReceipt], callback: Callback | None) -> None:
+    def _sent(self, future: Future[SendReceipt], callback: SendCallback | None) -> None:
         if callback is None or future.cancelled():
-            self._room.release()
+            if not future.cancelled():
+                self._failures.add(future.exception())
+            self._finish(future)
             return
         with self._lock:
             if self._callbacks is None:
                 self._callbacks = ThreadPoolExecutor(CALLBACK_THREADS, "cometmq-callback")
             self._callbacks.submit(self._run_callback, future, callback)
 
-    def _run_callback(self, future: Future[SendReceipt], callback: Callback) -> None:
+    def _run_callback(self, future: Future[SendReceipt], callback: SendCallback) -> None:
+        self._here.is_callback = True
         try:
             error = future.exception()
             run_callback(callback, None if error is not None else future.result(), error)
         finally:
-            self._room.release()
+            self._finish(future)
+
+    def _finish(self, future: Future[SendReceipt]) -> None:
+        self._unfinished.discard(future)
+        self._room.release()
+        if self._flushing:
+            with self._finished:
+                self._finished.notify_all()
+
+    def _is_finished(self, future: Future[SendReceipt]) -> bool:
+        return future not in self._unfinished
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until each message of `send_async` so far has its answer, and its callback has returned.
+
+        `FlushError` has the failures since the last flush, apart from those that a callback got. Without a
+        timeout this takes as long as sends and callbacks may take. After a timeout (`CallTimeoutError`) they
+        go on, and may be waited for again. A callback cannot flush: it would wait for itself.
+        """
+        self._fork_guard.check()
+        if getattr(self._here, "is_callback", False):
+            raise StateError("a callback cannot flush its own producer; flush on another thread")
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._finished:
+            self._flushing += 1
+            try:
+                for future in list(self._unfinished):
+                    left_s = None if deadline is None else deadline - time.monotonic()
+                    if not self._finished.wait_for(partial(self._is_finished, future), left_s):
+                        raise flush_timeout(len(self._unfinished), timeout_s or 0.0)
+            finally:
+                self._flushing -= 1
+        self._failures.raise_all()
 
 
-class Producer(_BlockingProducer[aio.Producer]):
+@documented(ProducerSettings, ("serializer", "interceptors"))
+class Producer(_BlockingProducer[aio.Producer[V]], Generic[V]):
     """Sends messages to brokers; any number of threads may use one producer.
 
     ```python
@@ -114,9 +165,25 @@ class Producer(_BlockingProducer[aio.Producer]):
     """
 
     def __init__(
-        self, group: str, settings: ProducerSettings | None = None, **options: Unpack[ProducerOptions]
+        self,
+        group: str,
+        settings: ProducerSettings | None = None,
+        *,
+        serializer: Serializer[V] | None = None,
+        interceptors: Sequence[SendInterceptor] = (),
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        super().__init__(aio.Producer(group, settings, **options))
+        super().__init__(
+            aio.Producer(group, settings, serializer=serializer, interceptors=interceptors, **options)
+        )
+
+    def message(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> Message:
+        """A message whose body is a value by the producer's serializer; the fields are those of `Message`."""
+        return self.aio.message(topic, value, **fields)
+
+    def send_value(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send a value by the producer's serializer; the fields are those of `Message`."""
+        return self._run(self.aio.send_value(topic, value, **fields))
 
 
 class Transaction(OpenTransaction):
@@ -125,7 +192,7 @@ class Transaction(OpenTransaction):
     If the block raises, the message is rolled back and nobody sees it. `decide` overrides both.
     """
 
-    def __init__(self, client: BlockingClient[aio.Producer], transaction: AsyncTransaction) -> None:
+    def __init__(self, client: BlockingClient[aio.Producer[Any]], transaction: AsyncTransaction) -> None:
         super().__init__(transaction.message)
         self._client = client
         self._aio = transaction
@@ -147,7 +214,8 @@ class Transaction(OpenTransaction):
         self.end(self.state_after(error))
 
 
-class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer]):
+@documented(ProducerSettings, ("check", "listener", "topics", "check_threads", "serializer", "interceptors"))
+class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer[V]], Generic[V]):
     """Sends messages that become visible if a local transaction commits, or not at all.
 
     ```python
@@ -167,10 +235,12 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
         group: str,
         settings: ProducerSettings | None = None,
         *,
-        check: Check | None = None,
+        check: TransactionCheck | None = None,
         listener: TransactionListener | None = None,
         topics: Collection[str] = (),
         check_threads: int = 4,
+        serializer: Serializer[V] | None = None,
+        interceptors: Sequence[SendInterceptor] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
         if listener is not None and is_async(listener.execute):
@@ -183,9 +253,19 @@ class TransactionProducer(_BlockingProducer[aio_transactions.TransactionProducer
                 listener=listener,
                 topics=topics,
                 check_threads=check_threads,
+                serializer=serializer,
+                interceptors=interceptors,
                 **options,
             )
         )
+
+    def message(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> Message:
+        """A message whose body is a value by the producer's serializer; the fields are those of `Message`."""
+        return self.aio.message(topic, value, **fields)
+
+    def send_value(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send a value by the producer's serializer; the fields are those of `Message`."""
+        return self._run(self.aio.send_value(topic, value, **fields))
 
     def transaction(self, message: Message, **options: Unpack[SendOptions]) -> Transaction:
         """`with producer.transaction(message) as transaction:` commits the message if the block succeeds.

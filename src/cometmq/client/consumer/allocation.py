@@ -19,10 +19,6 @@ from cometmq.model.allocation import AVERAGELY, BY_CIRCLE, averagely, by_circle
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
 
-Queues = Sequence[MessageQueue]
-ClientIds = Sequence[str]
-Allocation = list[MessageQueue]
-
 
 class HashRing:
     """A consistent hash ring with the positions that Java's client uses.
@@ -59,11 +55,13 @@ class AllocationStrategy(Protocol):
     def name(self) -> str:
         """The name of the strategy in configurations and requests."""
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; both lists are sorted."""
 
 
-def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | None:
+def _index_of(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> int | None:
     """The index of a client among all; None if it is missing."""
     if not client_id:
         raise AllocationError("the client id is empty")
@@ -79,12 +77,14 @@ def _index_of(client_id: str, queues: Queues, client_ids: ClientIds) -> int | No
 class _ByIndex(ABC):
     """Allocates by the index of a client among all; one that is missing gets nothing."""
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         index = _index_of(client_id, queues, client_ids)
         return [] if index is None else self._share(queues, index, len(client_ids))
 
     @abstractmethod
-    def _share(self, queues: Queues, index: int, count: int, /) -> Allocation: ...
+    def _share(self, queues: Sequence[MessageQueue], index: int, count: int, /) -> list[MessageQueue]: ...
 
 
 class Averagely(_ByIndex):
@@ -109,7 +109,9 @@ class ByConfiguration:
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self.queues = list(queues)
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         return list(self.queues)
 
 
@@ -121,7 +123,7 @@ class ByMachineRoom(_ByIndex):
     def __init__(self, rooms: Iterable[str]) -> None:
         self.rooms = frozenset(rooms)
 
-    def _share(self, queues: Queues, index: int, count: int, /) -> Allocation:
+    def _share(self, queues: Sequence[MessageQueue], index: int, count: int, /) -> list[MessageQueue]:
         inside = [queue for queue in queues if self._is_inside(queue.broker_name)]
         size, spare = divmod(len(inside), count)
         chosen = inside[index * size : (index + 1) * size]
@@ -148,7 +150,9 @@ class NearestRoom:
         self._room_of_queue = room_of_queue
         self._room_of_client = room_of_client
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}
@@ -184,7 +188,9 @@ class ConsistentHash:
             raise AllocationError(f"{virtual_nodes} virtual nodes for a client are not possible")
         self.virtual_nodes = virtual_nodes
 
-    def allocate(self, group: str, client_id: str, queues: Queues, client_ids: ClientIds) -> Allocation:
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if _index_of(client_id, queues, client_ids) is None:
             return []
         ring = HashRing(client_ids, self.virtual_nodes)

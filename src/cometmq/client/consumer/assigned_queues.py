@@ -25,6 +25,7 @@ from cometmq.client.consumer.offset_store import OffsetStore, StartOffsets
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.pull_loop import PullLoops
 from cometmq.client.consumer.pull_request import PullRequests
+from cometmq.client.consumer.rebalance import QueueChanges
 from cometmq.client.instance.routes import Routes
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
@@ -109,18 +110,34 @@ class AssignedQueues:
     _is_busy: Callable[[ProcessQueue], bool]
     _rebalance_soon: Callable[[], None]
     _changed: Callable[[], None]
+    _changes: QueueChanges
+    _leaving: Callable[[MessageQueue], None] = lambda queue: None
+    """Called when a queue is given away, before its offset is persisted."""
     table: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
     loops: PullLoops = field(init=False)
     locks: QueueLocks | None = None
     """Set for ordered consumption in a cluster."""
+    _lost: set[MessageQueue] = field(default_factory=set, init=False)
+    """Queues whose lock another client has got, until the next rebalance."""
 
     async def apply(self, topic: str, wanted: set[MessageQueue]) -> bool:
         """Read exactly these queues of a topic; False if some have to wait."""
         given_away = [
             pq for queue, pq in self.table.items() if queue.topic == topic and self._must_go(pq, wanted)
         ]
+        for pq in given_away:
+            pq.drop()
+            self.loops.end(pq)
+        lost = {queue for queue in self._lost if queue.topic == topic}
+        self._lost -= lost
+        await self._changes.revoked(lost.union(pq.queue for pq in given_away if pq.queue not in wanted))
         removed = await asyncio.gather(*map(self.remove, given_away))
         added = await asyncio.gather(*map(self._add, sorted(wanted - self.table.keys())))
+        if self._changes:
+            await self._changes.assigned(pq.queue for pq, _ in filter(None, added))
+            for pq, offset in filter(None, added):
+                if not pq.dropped:  # unless the listener went to another offset
+                    self.loops.begin(pq, offset)
         if any(removed) or any(added):
             self._changed()
         return all(removed) and all(added)
@@ -132,20 +149,22 @@ class AssignedQueues:
             log.error("queue %s was not pulled for long; it is taken anew", pq.queue)
         return pq.pull_expired
 
-    async def _add(self, queue: MessageQueue) -> bool:
+    async def _add(self, queue: MessageQueue) -> tuple[ProcessQueue, int] | None:
+        """Add a queue, and pull it unless somebody hears of it first; None if it has to wait."""
         pq = ProcessQueue(queue)
         if self.locks is not None and not await self.locks.lock(queue, pq):
-            return False  # its last owner still has it
+            return None  # its last owner still has it
         self._offsets.forget(queue)
         try:
             offset = await self._starts.of(queue)
         except CometError as error:
             log.warning("the start offset of %s was not found: %s", queue, error)
-            return False
+            return None
         self.table[queue] = pq
         log.info("reading %s from %d on", queue, offset)
-        self.loops.begin(pq, offset)
-        return True
+        if not self._changes:
+            self.loops.begin(pq, offset)
+        return pq, offset
 
     async def remove(self, pq: ProcessQueue) -> bool:
         """Give a queue away; False if a listener still has a message of an ordered queue."""
@@ -156,6 +175,7 @@ class AssignedQueues:
             await self._wait_for_listener(pq)
             if self._is_busy(pq) and time.monotonic() - pq.locked_at_s < _UNLOCK_REGARDLESS_S:
                 return False
+        self._leaving(queue)
         await self._offsets.persist([queue])
         self._forget(pq)
         if self.locks is not None:
@@ -180,6 +200,7 @@ class AssignedQueues:
         pq.drop()
         self.loops.end(pq)
         self._forget(pq)
+        self._lost.add(pq.queue)
         self._rebalance_soon()
 
     async def correct(self, pq: ProcessQueue, offset: int) -> None:
@@ -210,11 +231,18 @@ class AssignedQueues:
         due = [(pq, offsets[queue]) for queue, pq in list(self.table.items()) if queue in offsets]
         await asyncio.gather(*(self.correct(pq, offset) for pq, offset in due))
 
-    async def give_all_away(self) -> None:
-        """Stop reading: persist all offsets, then unlock the queues."""
-        queues = list(self.table)
+    async def revoke_all(self) -> None:
+        """Hand out nothing more, and tell the listener, while offsets and locks are still held."""
         for pq in self.table.values():
             pq.drop()
+        await self._changes.revoked(self.table)
+
+    async def give_all_away(self) -> None:
+        """Stop reading: persist all offsets, then unlock the queues."""
+        await self.revoke_all()
+        queues = list(self.table)
+        for queue in queues:
+            self._leaving(queue)
         await self._offsets.persist(queues)
         if self.locks is not None:
             await self.locks.unlock(queues)

@@ -14,8 +14,10 @@ from typing import ClassVar
 import msgspec
 
 from cometmq.client.consumer.engine import ConsumerEngine
+from cometmq.client.consumer.rebalance import QueueChanges, RebalanceListener
 from cometmq.client.consumer.running_info import running_info
 from cometmq.client.consumer.settings import ConsumerSettings
+from cometmq.client.consumer.statistics import ConsumerStatistics
 from cometmq.client.instance.group_client import GroupClient
 from cometmq.client.instance.instance import ClientInstance, join_instance
 from cometmq.client.names import check_topic, unwrap, wrap_topic
@@ -68,9 +70,13 @@ class ConsumerBase(GroupClient):
     kind = "consumer"
     consume_type: ClassVar[ConsumeType]
 
-    def __init__(self, group: str, settings: ConsumerSettings) -> None:
+    def __init__(
+        self, group: str, settings: ConsumerSettings, rebalance_listener: RebalanceListener | None = None
+    ) -> None:
         super().__init__(group, settings)
         self._common = settings
+        timeout_s = settings.rebalance_listener_timeout_ms / 1000
+        self._queue_changes = QueueChanges(rebalance_listener, self._plain, timeout_s)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._engine: ConsumerEngine | None = None
         self._trace: ConsumerTrace | None = None
@@ -162,6 +168,18 @@ class ConsumerBase(GroupClient):
         if not self._namespace:
             return queue
         return MessageQueue(unwrap(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
+
+    # Statistics.
+
+    def statistics(self) -> ConsumerStatistics:
+        """What the consumer has done since its start, and what it holds; costs no request."""
+        engine = self._running()
+        return ConsumerStatistics(
+            engine.statistics.topics(lambda topic: unwrap(self._namespace, topic)),
+            {self._plain(queue): pq.statistics() for queue, pq in engine.queues.table.items()},
+            0 if engine.consumption is None else engine.consumption.running_count(),
+            len(self._running_instance().remoting.connections),
+        )
 
     # For the client instance and brokers.
 

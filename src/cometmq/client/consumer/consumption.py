@@ -51,6 +51,10 @@ class Consumption(ABC, Generic[J, R]):
     def _finished(self, finished: list[tuple[J, R, float]]) -> None:
         """Take the results, on the event loop."""
 
+    def running_count(self) -> int:
+        """How many calls of listeners are running."""
+        return len(self._threads.running()) + len(self._tasks.running())
+
     def is_busy(self, pq: ProcessQueue) -> bool:
         """Whether a listener has messages that the queue has to wait for."""
         return False

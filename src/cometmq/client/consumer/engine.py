@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues
 from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.consumption import Consumption
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.pop.loop import PopLoops
 from cometmq.client.consumer.pop.queues import PopQueues
@@ -31,6 +32,8 @@ class ConsumerEngine(ABC):
     queues: AssignedQueues | PopQueues
     loops: PullLoops | PopLoops
     rebalancer: Rebalancer
+    consumption: Consumption[Any, Any] | None = None
+    """What runs listeners, in consumers that have some."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self.started_ms = instance.clock.now_ms()

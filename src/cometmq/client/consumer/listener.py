@@ -13,12 +13,13 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 
+from cometmq.client.serializer import Serializer, with_value
 from cometmq.model.errors import ClientError
-from cometmq.model.message import StoredMessage
+from cometmq.model.message import StoredMessage, V
 from cometmq.model.queue import MessageQueue
 
 log = logging.getLogger("cometmq.client")
@@ -80,17 +81,45 @@ class Outcome(msgspec.Struct, frozen=True):
 DONE: Final = Outcome()
 """The outcome of nearly every message."""
 
-ListenerFunction = Callable[..., Any]
+ListenerFunction = (
+    Callable[[StoredMessage[V]], object]
+    | Callable[[StoredMessage[V], ConsumeContext], object]
+    | Callable[[list[StoredMessage[V]]], object]
+    | Callable[[list[StoredMessage[V]], ConsumeContext], object]
+)
 """`listener(message)`, or `listener(messages)` for batches; with a second parameter, the context as well."""
+
+R = TypeVar("R")
+
+
+class ListenerDecorator(Protocol[V]):
+    """ListenerDecorator the function that it decorates as a listener."""
+
+    @overload
+    def __call__(self, listener: Callable[[StoredMessage[V]], R]) -> Callable[[StoredMessage[V]], R]: ...
+    @overload
+    def __call__(
+        self, listener: Callable[[StoredMessage[V], ConsumeContext], R]
+    ) -> Callable[[StoredMessage[V], ConsumeContext], R]: ...
+    @overload
+    def __call__(
+        self, listener: Callable[[list[StoredMessage[V]]], R]
+    ) -> Callable[[list[StoredMessage[V]]], R]: ...
+    @overload
+    def __call__(
+        self, listener: Callable[[list[StoredMessage[V]], ConsumeContext], R]
+    ) -> Callable[[list[StoredMessage[V]], ConsumeContext], R]: ...
 
 
 class Listener:
     """A registered listener."""
 
-    def __init__(self, function: ListenerFunction, *, batch: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, batch: bool, serializer: Serializer[Any] | None = None
+    ) -> None:
         if not callable(function):
             raise ClientError(f"a listener has to be a function, not {type(function).__name__}")
-        self.function = function
+        self.function = function if serializer is None else _with_values(function, serializer, batch)
         self.batch = batch
         self.is_async = is_async(function)
         self._takes_context = _takes_two(function)
@@ -102,8 +131,8 @@ class Listener:
         try:
             result = self.function(argument) if context is None else self.function(argument, context)
         except BaseException as error:  # a thread that dies of SystemExit would lose its messages
-            return _failure(error, messages, queue, context)
-        return DONE if result is None and context is None else _outcome(result, context)
+            return failure_of(error, messages, queue, context)
+        return DONE if result is None and context is None else outcome_of(result, context)
 
     async def call_async(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
         """Call a coroutine function."""
@@ -113,8 +142,24 @@ class Listener:
             running = self.function(argument) if context is None else self.function(argument, context)
             result = await running
         except Exception as error:
-            return _failure(error, messages, queue, context)
-        return DONE if result is None and context is None else _outcome(result, context)
+            return failure_of(error, messages, queue, context)
+        return DONE if result is None and context is None else outcome_of(result, context)
+
+
+def _with_values(
+    function: Callable[..., Any], serializer: Serializer[Any], batch: bool
+) -> Callable[..., Any]:
+    """The function, called with messages whose values a serializer decodes."""
+
+    def call(argument: Any, *context: ConsumeContext) -> Any:
+        valued = (
+            [with_value(message, serializer) for message in argument]
+            if batch
+            else with_value(argument, serializer)
+        )
+        return function(valued, *context)
+
+    return call
 
 
 def is_async(function: Callable[..., object]) -> bool:
@@ -124,16 +169,18 @@ def is_async(function: Callable[..., object]) -> bool:
     )
 
 
-def _outcome(result: object, context: ConsumeContext | None) -> Outcome:
+def outcome_of(result: object, context: ConsumeContext | None) -> Outcome:
+    """The outcome of a listener that returned."""
     return Outcome(result if isinstance(result, ConsumeResult) else ConsumeResult.SUCCESS, context)
 
 
-def _failure(
+def failure_of(
     error: BaseException,
     messages: Sequence[StoredMessage],
     queue: MessageQueue,
     context: ConsumeContext | None,
 ) -> Outcome:
+    """The outcome of a listener that raised; logs the error."""
     log.warning(
         "the listener failed with %d message(s) of %s from offset %d on",
         len(messages),
@@ -148,7 +195,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 _VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _takes_two(function: ListenerFunction) -> bool:
+def _takes_two(function: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a C function without a signature

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from cometmq.client.consumer.statistics import QueueStatistics
 from cometmq.model.message import StoredMessage
 from cometmq.model.queue import MessageQueue
 
@@ -72,6 +73,9 @@ class ProcessQueue:
         self.last_pull_s = now
         self.last_consumed_s = now
         self.flow_control_times = 0
+        self.pull_offset = 0
+        self.end_offset: int | None = None
+        """Where the next pull begins, and where the queue ends, as of the last pull."""
 
     def put(self, messages: Iterable[StoredMessage]) -> None:
         """Add messages after those that are held."""
@@ -128,6 +132,17 @@ class ProcessQueue:
     @property
     def max_offset(self) -> int:
         return self._order[-1] if self._order else 0
+
+    @property
+    def lag(self) -> int | None:
+        """The messages of the queue that are not done, as of the last pull; None before the first."""
+        if self.end_offset is None:
+            return None
+        return max(0, self.end_offset - (self.min_offset if self.messages else self.pull_offset))
+
+    def statistics(self) -> QueueStatistics:
+        """What is held, and how much is left."""
+        return QueueStatistics(len(self.messages), self.cached_bytes, self.lag)
 
     def flow_control(self, thresholds: Thresholds) -> FlowControl | None:
         """The threshold that is exceeded, if any."""

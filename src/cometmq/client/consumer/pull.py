@@ -3,248 +3,65 @@
 Rules kept here:
 - It either shares topics with its group (`subscribe`) or reads the queues that it is given (`assign`), never
   both.
-- Polled messages count as consumed. With `auto_commit`, their offsets are committed by a later poll, and at
-  the end unless the block ended with an error.
+- Messages are finished when the application asks for more: with the next poll, or the next turn of a loop
+  over the consumer. With `auto_commit`, what is finished is committed every few seconds and at the end; so is
+  the last poll, unless the block ended with an error.
 - `pull` reads a queue at an offset and touches none of this.
-- Polls take queues in turn, so that a busy queue does not starve the others. A paused queue gives nothing,
-  not even messages that were pulled before.
-- Prefetching is limited for each queue and over all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Unpack
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+from typing import Generic, Unpack
 
-from cometmq.client.consumer.assigned_queues import AssignedQueues
 from cometmq.client.consumer.base import ConsumerBase
-from cometmq.client.consumer.engine import ConsumerEngine
-from cometmq.client.consumer.offset_store import StartOffsets, offset_store
-from cometmq.client.consumer.process_queue import ProcessQueue, Thresholds
-from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
-from cometmq.client.consumer.pull_request import PullKind, PullReply, PullRequests
-from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.lite_pull.engine import PullEngine
+from cometmq.client.consumer.lite_pull.message_loop import MessageLoop
+from cometmq.client.consumer.pull_request import PullKind, PullReply
+from cometmq.client.consumer.rebalance import RebalanceListener
 from cometmq.client.consumer.send_back import SendBack
-from cometmq.client.consumer.settings import MIB, PullOptions, PullSettings
+from cometmq.client.consumer.settings import PullOptions, PullSettings
 from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.names import wrap_topic
-from cometmq.client.settings import settings_of
+from cometmq.client.options import documented
+from cometmq.client.serializer import Serializer, with_value
+from cometmq.client.settings import ServiceState, settings_of
 from cometmq.client.subscription import Expression, subscription_of
 from cometmq.client.trace.records import ConsumeOutcome
 from cometmq.model.errors import ClientError, RouteNotFoundError
-from cometmq.model.message import StoredMessage
+from cometmq.model.message import StoredMessage, V
 from cometmq.model.queue import MessageQueue
+from cometmq.model.times import time_ms
 from cometmq.ports.clock import SystemClock
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult
 from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
 from cometmq.wire.codes import ResponseCode
 
-log = logging.getLogger("cometmq.client")
 
-
-class PullEngine(ConsumerEngine):
-    """The engine of one pull consumer."""
-
-    queues: AssignedQueues
-    loops: PullLoops
-
-    def __init__(
-        self,
-        instance: ClientInstance,
-        group: str,
-        settings: PullSettings,
-        namespace: str,
-        subscriptions: Mapping[str, SubscriptionData],
-        subscription_of: Callable[[str], SubscriptionData | None],
-    ) -> None:
-        super().__init__(instance)
-        self._settings = settings
-        self._subscriptions = subscriptions
-        self.commit_at_stop = settings.auto_commit
-        self.pulls = PullRequests(instance, self.calls, group)
-        self.offsets = offset_store(instance.client_id, group, settings, self.calls)
-        starts = StartOffsets(self.offsets, self.calls, settings, self.started_ms)
-        self.queues = AssignedQueues(
-            self.offsets,
-            starts,
-            self.pulls,
-            lambda pq: False,
-            lambda: self.rebalancer.trigger(),
-            lambda: None,
-        )
-        self.rebalancer = Rebalancer(
-            instance, self.calls, group, settings, subscriptions.keys, self.queues.apply
-        )
-        self.queues.loops = self.loops = PullLoops(
-            instance,
-            self.pulls,
-            self._plan(),
-            self.offsets,
-            subscription_of,
-            self._arrived,
-            self._correct,
-            self.statistics,
-            namespace,
-        )
-        self._news = asyncio.Event()
-        self._polled: dict[MessageQueue, int] = {}
-        """The offset after the last polled message of each queue that is not committed."""
-        self._last_polled: MessageQueue | None = None
-        self._commit_at = asyncio.get_running_loop().time() + settings.auto_commit_interval_ms / 1000
-
-    def _plan(self) -> PullPlan:
-        settings = self._settings
-        return PullPlan(
-            kind=PullKind.LITE,
-            batch_size=settings.pull_batch_size,
-            thresholds=Thresholds(
-                settings.pull_threshold_for_queue,
-                settings.pull_threshold_size_for_queue_mib * MIB,
-                settings.consume_max_span,
-            ),
-            suspend_ms=settings.broker_suspend_max_time_ms,
-            timeout_s=settings.consumer_timeout_when_suspend_ms / 1000,
-            error_pause_s=settings.pull_delay_when_exception_ms / 1000,
-            crowded=self._is_crowded,
-        )
-
-    def _is_crowded(self) -> bool:
-        held = sum(len(pq.messages) for pq in self.queues.table.values())
-        return held > self._settings.pull_threshold_for_all
-
-    def start(self) -> None:
-        """Start; without subscriptions, nothing is pulled before queues are assigned."""
-        self._spawn(self._housekeeping())
-        if self._subscriptions:
-            self.start_sharing()
-
-    def start_sharing(self) -> None:
-        """Start to share the queues of the subscribed topics with the group."""
-        self._spawn(self.rebalancer.run())
-
-    async def assign(self, wanted: Collection[MessageQueue]) -> None:
-        """Read exactly these queues."""
-        topics = {queue.topic for queue in (*wanted, *self.queues.table)}
-        for topic in sorted(topics):
-            await self.queues.apply(topic, {queue for queue in wanted if queue.topic == topic})
-        missing = sorted(set(wanted) - self.queues.table.keys())
-        if missing:
-            raise ClientError(f"queue {missing[0]} cannot be read now; see the log for the reason")
-
-    async def stop(self) -> None:
-        """Stop all pulls; with `commit_at_stop`, commit what was polled."""
-        await self._end_tasks()
-        await self.loops.stop()
-        if self.commit_at_stop:
-            await self.commit()
-        await self.queues.give_all_away()
-
-    # Messages.
-
-    def _arrived(self, pq: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
-        self._news.set()
-
-    async def _correct(self, pq: ProcessQueue, offset: int) -> None:
-        self.queues.restart(pq, offset)
-
-    async def poll(self, timeout_s: float, max_count: int) -> list[StoredMessage]:
-        """Messages of one queue, at most `max_count`; empty if there are none in time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        if self._settings.auto_commit and loop.time() >= self._commit_at:
-            await self.commit()
-            self._commit_at = loop.time() + self._settings.auto_commit_interval_ms / 1000
-        while True:
-            self._news.clear()
-            messages = self._take(max_count)
-            if messages or loop.time() >= deadline:
-                return messages
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-
-    def _take(self, max_count: int) -> list[StoredMessage]:
-        for pq in self._in_turn():
-            if pq.messages and not pq.paused and not pq.dropped:
-                messages = pq.first_messages(max_count)
-                pq.done(messages)
-                pq.made_room()
-                offset = pq.commit_offset()
-                if offset is not None:
-                    self._polled[pq.queue] = offset
-                self._last_polled = pq.queue
-                self.statistics.of(messages[0].topic).count_results(len(messages), 0)
-                return messages
-        return []
-
-    def _in_turn(self) -> list[ProcessQueue]:
-        """The queues in polling order: those after the last polled one first."""
-        queues = sorted(self.queues.table)
-        last = self._last_polled
-        later = [queue for queue in queues if last is None or queue > last]
-        return [self.queues.table[queue] for queue in (*later, *queues[: len(queues) - len(later)])]
-
-    # Offsets.
-
-    def process_queue(self, queue: MessageQueue) -> ProcessQueue:
-        """The process queue of a queue that is assigned here."""
-        pq = self.queues.table.get(queue)
-        if pq is None:
-            raise ClientError(f"queue {queue} is not assigned to this consumer")
-        return pq
-
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at another offset that the queue has."""
-        self.process_queue(queue)
-        least, most = await self.calls.min_offset(queue), await self.calls.max_offset(queue)
-        if not least <= offset <= most:
-            raise ClientError(f"offset {offset} of queue {queue} is not between {least} and {most}")
-        self.restart(queue, offset)
-
-    def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at another offset, which the next commit writes."""
-        self.queues.restart(self.process_queue(queue), offset)
-        self._polled[queue] = offset
-
-    def pause(self, queues: Collection[MessageQueue], *, paused: bool) -> None:
-        for pq in [self.process_queue(queue) for queue in queues]:
-            pq.paused = paused
-            pq.made_room()
-        self._news.set()
-
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit what was polled, or these offsets; returns when the brokers, or the file, have them."""
-        due = dict(self._polled if offsets is None else offsets)
-        for queue, offset in due.items():
-            self.process_queue(queue)
-            self.offsets.update(queue, offset, increase_only=False)
-        await self.offsets.persist(list(due))
-
-    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Continue at other offsets in the queues that are read here."""
-        for queue, offset in offsets.items():
-            if queue in self.queues.table:
-                self.restart(queue, offset)
-        await self.commit()
-
-
-class PullConsumer(ConsumerBase):
+@documented(PullSettings, ("serializer", "rebalance_listener"))
+class PullConsumer(ConsumerBase, Generic[V]):
     """Reads messages when it is asked to."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
     _engine: PullEngine | None
 
     def __init__(
-        self, group: str, settings: PullSettings | None = None, **options: Unpack[PullOptions]
+        self,
+        group: str,
+        settings: PullSettings | None = None,
+        *,
+        serializer: Serializer[V] | None = None,
+        rebalance_listener: RebalanceListener | None = None,
+        **options: Unpack[PullOptions],
     ) -> None:
-        self.settings = settings_of(PullSettings, settings, options)
-        super().__init__(group, self.settings)
+        self.settings = settings_of(PullSettings, settings, options, type(self))
+        super().__init__(group, self.settings, rebalance_listener)
+        self._serializer = serializer
         self._assigned: dict[str, SubscriptionData] = {}
         self._send_back: SendBack
+        self._stopping = asyncio.Lock()
 
     # Subscriptions and assignment.
 
@@ -279,7 +96,7 @@ class PullConsumer(ConsumerBase):
         engine = self._running()
         return {self._plain(queue) for queue in engine.queues.table}
 
-    async def message_queues(self, topic: str) -> list[MessageQueue]:
+    async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic."""
         instance = self._running_instance()
         wrapped = wrap_topic(self._namespace, topic)
@@ -296,14 +113,27 @@ class PullConsumer(ConsumerBase):
 
     def _make_engine(self, instance: ClientInstance) -> PullEngine:
         engine = PullEngine(
-            instance, self._group, self.settings, self._namespace, self._subscriptions, self._subscription_of
+            instance,
+            self._group,
+            self.settings,
+            self._namespace,
+            self._subscriptions,
+            self._subscription_of,
+            self._queue_changes,
         )
         self._send_back = SendBack(instance, engine.calls, self._group, self.settings, self._namespace)
         return engine
 
+    async def stop(self) -> None:
+        """Commit what is finished, and leave the group; loops end, and a second call does nothing."""
+        async with self._stopping:
+            if self.state is ServiceState.RUNNING:
+                await self._running().leave()
+            await super().stop()
+
     async def __aexit__(self, error_type: object = None, *_: object) -> None:
         if error_type is not None and self._engine is not None:
-            self._engine.commit_at_stop = False
+            self._engine.ended_well = False
         await self.stop()
 
     def _running(self) -> PullEngine:
@@ -311,18 +141,32 @@ class PullConsumer(ConsumerBase):
         assert self._engine is not None
         return self._engine
 
+    def _reading(self) -> PullEngine:
+        """The engine of a consumer that was told what to read."""
+        engine = self._running()
+        if not engine.queues.table and not self.topics():
+            raise ClientError("the consumer reads nothing; subscribe to a topic, or assign queues, first")
+        return engine
+
     # Messages.
 
     async def poll(
         self, timeout_s: float | None = None, *, max_count: int | None = None
-    ) -> list[StoredMessage]:
+    ) -> list[StoredMessage[V]]:
         """The next messages of one queue; empty if there are none in time."""
-        engine = self._running()
+        engine = self._reading()
         timeout_s = self.settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
         messages = await engine.poll(timeout_s, max_count or self.settings.pull_batch_size)
         if messages and self._trace is not None:  # polled messages count as consumed
             self._trace.began(messages)(ConsumeOutcome.SUCCESS)
-        return messages
+        if self._serializer is None:
+            return messages  # type: ignore[return-value]  # values are bodies
+        return [with_value(message, self._serializer) for message in messages]
+
+    def __aiter__(self) -> MessageLoop[V]:
+        """`async for message in consumer` gets every message until the consumer stops, one loop at a time."""
+        engine = self._reading()
+        return MessageLoop(engine.handed_out, engine.await_messages, self._trace, self._serializer)
 
     async def pull(
         self,
@@ -373,17 +217,37 @@ class PullConsumer(ConsumerBase):
         """Continue at another offset of an assigned queue."""
         await self._running().seek(self._wrapped(queue), offset)
 
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue with the oldest message of the queue."""
-        engine = self._running()
-        inner = self._wrapped(queue)
-        engine.restart(inner, await engine.calls.min_offset(inner))
+    async def seek_to_beginning(self, where: MessageQueue | str) -> None:
+        """Continue with the oldest message of a queue, or of every queue of a topic that is assigned here."""
+        await self._seek_by(where, self._running().calls.min_offset)
 
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue with the next message that is sent to the queue."""
+    async def seek_to_end(self, where: MessageQueue | str) -> None:
+        """Continue with the next message that is sent to a queue, or to the queues of a topic."""
+        await self._seek_by(where, self._running().calls.max_offset)
+
+    async def seek_to_time(self, where: MessageQueue | str, when: datetime | int) -> None:
+        """Continue with the first message that a queue, or each queue of a topic, got at this time or later.
+
+        The time is a `datetime` with a time zone, or in milliseconds since 1970.
+        """
+        at_ms, calls = time_ms("when", when), self._running().calls
+        await self._seek_by(where, lambda queue: calls.search_offset(queue, at_ms))
+
+    async def _seek_by(
+        self, where: MessageQueue | str, offset_of: Callable[[MessageQueue], Awaitable[int]]
+    ) -> None:
         engine = self._running()
-        inner = self._wrapped(queue)
-        engine.restart(inner, await engine.calls.max_offset(inner))
+        if isinstance(where, MessageQueue):
+            queues = [self._wrapped(where)]
+        else:
+            topic = wrap_topic(self._namespace, where)
+            queues = [queue for queue in engine.queues.table if queue.topic == topic]
+        if not queues:
+            raise ClientError(f"no queue of topic {where} is assigned to this consumer yet; see assignment()")
+        for queue in queues:
+            engine.process_queue(queue)
+        for queue, offset in zip(queues, await asyncio.gather(*map(offset_of, queues)), strict=True):
+            engine.restart(queue, offset)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was polled so far, or these offsets."""
@@ -405,7 +269,8 @@ class PullConsumer(ConsumerBase):
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset that a queue had reached at a time."""
-        return await self._running().calls.search_offset(self._wrapped(queue), timestamp_ms)
+        at_ms = time_ms("timestamp_ms", timestamp_ms)
+        return await self._running().calls.search_offset(self._wrapped(queue), at_ms)
 
     # For the client instance and brokers.
 

@@ -83,9 +83,12 @@ class PullLoops:
     _namespace: str
     _tasks: dict[ProcessQueue, asyncio.Task[None]] = field(default_factory=dict)
     paused: bool = False
+    _stopped: bool = False
 
     def begin(self, pq: ProcessQueue, offset: int) -> None:
-        """Pull this queue from the offset until it is dropped."""
+        """Pull this queue from the offset until it is dropped; not after a stop."""
+        if self._stopped:  # a rebalance listener seeks
+            return
         task = asyncio.get_running_loop().create_task(self._loop(pq, offset), name=f"pull {pq.queue}")
         self._tasks[pq] = task
         task.add_done_callback(lambda _: self._tasks.pop(pq, None))
@@ -97,7 +100,8 @@ class PullLoops:
             task.cancel()
 
     async def stop(self) -> None:
-        """Stop all loops."""
+        """Stop all loops, for good."""
+        self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -182,6 +186,7 @@ class PullLoops:
             log.warning("offset %d of %s does not exist; going on at %d", offset, queue, reply.next_offset)
             await self._correct(pq, reply.next_offset)
             return None
+        pq.pull_offset, pq.end_offset = reply.next_offset, reply.max_offset
         self._take(pq, reply)
         return reply.next_offset
 

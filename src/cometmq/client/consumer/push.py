@@ -13,33 +13,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar, Unpack, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, Unpack, overload
 
 from cometmq.client.consumer.assigned_queues import AssignedQueues, QueueLocks
 from cometmq.client.consumer.base import ConsumerBase
 from cometmq.client.consumer.concurrent import ConcurrentConsumption
 from cometmq.client.consumer.engine import ConsumerEngine
-from cometmq.client.consumer.listener import Listener, ListenerFunction
+from cometmq.client.consumer.interceptor import (
+    ConsumeInterceptor,
+    InterceptedListener,
+)
+from cometmq.client.consumer.listener import Listener, ListenerDecorator, ListenerFunction
 from cometmq.client.consumer.offset_store import StartOffsets, offset_store
 from cometmq.client.consumer.orderly import OrderedConsumption
 from cometmq.client.consumer.process_queue import Thresholds
 from cometmq.client.consumer.pull_loop import PullLoops, PullPlan
 from cometmq.client.consumer.pull_request import PullKind, PullRequests
-from cometmq.client.consumer.rebalance import Rebalancer
+from cometmq.client.consumer.rebalance import QueueChanges, RebalanceListener, Rebalancer
 from cometmq.client.consumer.running_info import consume_directly
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settings import MIB, UNLIMITED, PushOptions, PushSettings
 from cometmq.client.instance.instance import ClientInstance
+from cometmq.client.interceptors import checked_interceptors
+from cometmq.client.options import documented
+from cometmq.client.serializer import Serializer
 from cometmq.client.settings import settings_of
 from cometmq.client.subscription import Expression, subscription_of
-from cometmq.client.trace.hooks import TracedListener
+from cometmq.client.trace.hooks import ConsumerTrace
 from cometmq.model.errors import ClientError, CometError
-from cometmq.model.message import StoredMessage
+from cometmq.model.message import StoredMessage, V
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.ports.stop_signals import StopSignals
 from cometmq.wire.bodies.consumer_info import ConsumeDirectlyResult
 from cometmq.wire.bodies.heartbeat import ALL, ConsumeType, SubscriptionData
 
@@ -50,9 +57,7 @@ _PULL_TIMEOUT_S: Final = 30.0
 _RENEW_LOCKS_S: Final = 20.0
 _SEND_BACK_EXPIRED_S: Final = 30.0
 
-F = TypeVar("F", bound=ListenerFunction)
-
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PushEngine(ConsumerEngine):
@@ -60,6 +65,7 @@ class PushEngine(ConsumerEngine):
 
     queues: AssignedQueues
     loops: PullLoops
+    consumption: OrderedConsumption | ConcurrentConsumption
 
     def __init__(
         self,
@@ -69,6 +75,7 @@ class PushEngine(ConsumerEngine):
         namespace: str,
         subscriptions: Mapping[str, SubscriptionData],
         listener_of: Callable[[str], Listener | None],
+        changes: QueueChanges,
     ) -> None:
         super().__init__(instance)
         self._settings = settings
@@ -88,12 +95,12 @@ class PushEngine(ConsumerEngine):
             lambda pq: self.consumption.is_busy(pq),
             lambda: self.rebalancer.trigger(),
             self._queues_changed,
+            changes,
         )
         self.rebalancer = Rebalancer(instance, calls, group, settings, subscriptions.keys, self.queues.apply)
         if settings.ordered and not settings.broadcasting:
             self.queues.locks = QueueLocks(group, calls, instance.routes, self.queues.table, self.queues.lose)
         self.send_back = SendBack(instance, calls, group, settings, namespace)
-        self.consumption: OrderedConsumption | ConcurrentConsumption
         parts = (group, settings, self.send_back, listener_of, self.statistics, self.offsets)
         if settings.ordered:
             self.consumption = OrderedConsumption(*parts, self.queues.locks)
@@ -171,29 +178,40 @@ class PushEngine(ConsumerEngine):
         await self.queues.give_all_away()
 
 
-class PushConsumer(ConsumerBase):
+@documented(PushSettings, ("serializer", "rebalance_listener", "interceptors"))
+class PushConsumer(ConsumerBase, Generic[V]):
     """Reads topics and hands their messages to listeners."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
     def __init__(
-        self, group: str, settings: PushSettings | None = None, **options: Unpack[PushOptions]
+        self,
+        group: str,
+        settings: PushSettings | None = None,
+        *,
+        serializer: Serializer[V] | None = None,
+        rebalance_listener: RebalanceListener | None = None,
+        interceptors: Sequence[ConsumeInterceptor] = (),
+        **options: Unpack[PushOptions],
     ) -> None:
-        self.settings = settings_of(PushSettings, settings, options)
-        super().__init__(group, self.settings)
+        self.settings = settings_of(PushSettings, settings, options, type(self))
+        super().__init__(group, self.settings, rebalance_listener)
+        self._serializer = serializer
+        self._interceptors = checked_interceptors(interceptors, ConsumeInterceptor)
+        """Those of the application, and while it runs the one that records traces, if wanted."""
         self._listeners: dict[str, Listener] = {}
 
     # Subscriptions.
 
     @overload
-    def subscribe(self, topic: str, expression: Expression = ..., *, listener: F) -> F: ...
+    def subscribe(
+        self, topic: str, expression: Expression = ..., *, listener: ListenerFunction[V]
+    ) -> ListenerFunction[V]: ...
 
     @overload
-    def subscribe(self, topic: str, expression: Expression = ...) -> Callable[[F], F]: ...
+    def subscribe(self, topic: str, expression: Expression = ...) -> ListenerDecorator[V]: ...
 
-    def subscribe(
-        self, topic: str, expression: Expression = ALL, *, listener: F | None = None
-    ) -> F | Callable[[F], F]:
+    def subscribe(self, topic: str, expression: Expression = ALL, *, listener: Any = None) -> Any:
         """Read a topic: all of it, messages with certain tags (`"a || b"`), or those that `Sql(…)` selects.
 
         The listener is given as an argument, or decorated with the result.
@@ -201,14 +219,19 @@ class PushConsumer(ConsumerBase):
 
         def register(function: F) -> F:
             gives_lists = self.settings.consume_message_batch_max_size > 1
-            registered = Listener(function, batch=gives_lists)
+            registered = Listener(function, batch=gives_lists, serializer=self._serializer)
             self._add_subscription(topic, expression)
             self._listeners[topic] = registered
             if self._instance is not None and self._engine is not None:
                 self._instance.spawn(self._announce_change(self._instance, self._engine))
             return function
 
-        return register if listener is None else register(listener)
+        if listener is not None:
+            return register(listener)
+        subscription_of(
+            topic, expression, 0
+        )  # refuses a wrong expression now, not when the decorator is used
+        return register
 
     async def _announce_change(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
         try:
@@ -240,27 +263,49 @@ class PushConsumer(ConsumerBase):
 
     def _make_engine(self, instance: ClientInstance) -> ConsumerEngine:
         return PushEngine(
-            instance, self._group, self.settings, self._namespace, self._subscriptions, self._listener_of
+            instance,
+            self._group,
+            self.settings,
+            self._namespace,
+            self._subscriptions,
+            self._listener_of,
+            self._queue_changes,
         )
+
+    async def _start_trace(self, instance: ClientInstance) -> ConsumerTrace:
+        trace = await super()._start_trace(instance)
+        self._interceptors += (trace,)
+        return trace
 
     def _listener_of(self, topic: str) -> Listener | None:
         listener = self._listeners.get(topic)
-        if listener is None or self._trace is None:
+        if listener is None or not self._interceptors:
             return listener
-        return TracedListener(listener, self._trace)
+        return InterceptedListener(listener, self._interceptors)
 
     async def run(self) -> None:
-        """Start, consume until the process gets SIGINT or SIGTERM, then stop in good order."""
-        loop = asyncio.get_running_loop()
+        """Start, consume until the process gets SIGINT or SIGTERM, then stop in good order.
+
+        Further signals do not hurry the stop; they say how long it takes.
+        """
         ended = asyncio.Event()
-        for each in _STOP_SIGNALS:
-            loop.add_signal_handler(each, ended.set)
-        try:
+        with StopSignals(ended.set, self._say_stopping).on_loop():
             async with self:
                 await ended.wait()
-        finally:
-            for each in _STOP_SIGNALS:
-                loop.remove_signal_handler(each)
+
+    def _say_stopping(self, seconds: float) -> None:
+        """Say how long a stop takes that began this many seconds ago."""
+        running = 0
+        if self._engine is not None and self._engine.consumption is not None:
+            running = self._engine.consumption.running_count()
+        log.warning(
+            "the consumer of group %s stops since %.1f s: %d listener(s) are still running and get %g s "
+            "(stop_timeout_ms); then it commits and leaves",
+            self._group,
+            seconds,
+            running,
+            self.settings.stop_timeout_ms / 1000,
+        )
 
     def suspend(self) -> None:
         """Stop pulling for now; held messages are still consumed."""
@@ -285,6 +330,13 @@ class PushConsumer(ConsumerBase):
     # For brokers.
 
     async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
+        """Consume it with interceptors but, as Java does, without a trace."""
         self._running()
+        interceptors = [each for each in self._interceptors if each is not self._trace]
+
+        def listener_of(topic: str) -> Listener | None:
+            listener = self._listeners.get(topic)
+            return None if listener is None else InterceptedListener(listener, interceptors)
+
         ordered = self.settings.ordered
-        return await consume_directly(self._listeners.get, message, self._namespace, ordered=ordered)
+        return await consume_directly(listener_of, message, self._namespace, ordered=ordered)

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consumer.broker_calls import BrokerCalls
+from cometmq.client.consumer.listener import DEAD_LETTER
 from cometmq.client.instance.routes import vip_address
 from cometmq.client.names import wrap_topic
 from cometmq.model import message_properties as names
-from cometmq.model.errors import CometError, RouteNotFoundError
+from cometmq.model.errors import ClientError, CometError, RouteNotFoundError
 from cometmq.model.message import StoredMessage
 from cometmq.model.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.times import level_fault
 from cometmq.wire.codes import RequestCode
 from cometmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
 from cometmq.wire.record.properties import format_properties
@@ -58,6 +60,8 @@ class SendBack:
 
     async def send_back(self, message: StoredMessage, queue: MessageQueue, delay_level: int) -> None:
         """Ask the broker of the queue to deliver the message again; raises if it refuses."""
+        if delay_level > DEAD_LETTER and (fault := level_fault("delay_level", delay_level)) is not None:
+            raise ClientError(fault)
         address, _ = await self._calls.address_of(queue)
         if self._settings.vip_channel_enabled:
             address = vip_address(address)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
@@ -29,6 +28,7 @@ from cometmq.client.producer.request_reply import PendingReplies
 from cometmq.client.settings import ClientSettings, common_settings, name_server_source
 from cometmq.model.errors import CometError, GroupTakenError, SettingsError, StateError
 from cometmq.ports.clock import Clock, SystemClock
+from cometmq.ports.system import after_fork_in_child
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.handler import HandlerTable
@@ -70,7 +70,7 @@ class ForkGuard:
         cls.forks += 1
 
 
-os.register_at_fork(after_in_child=ForkGuard.forked)
+after_fork_in_child(ForkGuard.forked)
 
 
 class ClientConnections(RemotingClient):

@@ -94,6 +94,8 @@ class Routes:
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._users: Counter[str] = Counter()  # the number of topics with a broker in their route
         self._asking: dict[str, asyncio.Task[bool]] = {}
+        self._awaited: Counter[str] = Counter()
+        """How many callers wait for the route of a topic; it is not forgotten before they have seen it."""
 
     # Lookups.
 
@@ -131,12 +133,17 @@ class Routes:
         if task is None:
             task = self._asking[topic] = asyncio.get_running_loop().create_task(self._refresh(topic))
             task.add_done_callback(lambda done: self._asked(topic, done))
+        self._awaited[topic] += 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():  # the lookup, not the caller
                 raise StateError(f"the client was stopped before the route of {topic} was known") from None
             raise
+        finally:
+            self._awaited[topic] -= 1
+            if not self._awaited[topic]:
+                del self._awaited[topic]
 
     def _asked(self, topic: str, task: asyncio.Task[bool]) -> None:
         del self._asking[topic]
@@ -189,7 +196,7 @@ class Routes:
 
     def forget_topics(self, used: set[str]) -> None:
         """Drop the routes of unused topics, and brokers that only they had."""
-        for topic in [topic for topic in self._topics if topic not in used]:
+        for topic in self._topics.keys() - used - self._awaited.keys():
             self._forget(topic)
 
     def _forget(self, topic: str) -> None:
@@ -264,7 +271,10 @@ class Routes:
 
 def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
     if route.order_topic_conf:
-        return tuple(_ordered_queues(topic, route.order_topic_conf))
+        numbers = order_queues(topic, route.order_topic_conf)
+        return tuple(
+            MessageQueue(topic, name, each) for name, count in numbers.items() for each in range(count)
+        )
     masters = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
     return tuple(
         MessageQueue(topic, queues.broker_name, number)
@@ -274,9 +284,9 @@ def _publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
     )
 
 
-def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
-    """Parse `broker:count;broker:count`."""
-    found: list[MessageQueue] = []
+def order_queues(topic: str, configuration: str) -> dict[str, int]:
+    """The number of queues on each broker in an order configuration, `broker:count;broker:count`."""
+    found: dict[str, int] = {}
     for item in filter(None, configuration.split(";")):
         name, _, count = item.partition(":")
         number = natural_int(count)
@@ -284,7 +294,7 @@ def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
             raise CometError(
                 f"topic {topic} has the order configuration {configuration!r}; fix {item!r} there"
             )
-        found += (MessageQueue(topic, name, each) for each in range(number))
+        found[name] = number
     return found
 
 

@@ -1,4 +1,7 @@
-"""Troubles of a client: each is logged when it begins, once a minute while it lasts, and when it is over."""
+"""Troubles of a client: each is logged when it begins, once a minute while it lasts, and when it is over.
+
+What the client only waits for, such as a topic that does not exist yet, is logged without the reminders.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,10 @@ class Troubles:
     def __bool__(self) -> bool:
         return bool(self._since)
 
-    def met(self, what: str, text: str) -> None:
+    def met(self, what: str, text: str, *, remind: bool = True) -> None:
         """Something failed: `what` names the trouble, `text` is the whole sentence."""
+        if not remind and what in self._since:
+            return
         now = time.monotonic()
         begun, logged, count = self._since.get(what, (now, -_AGAIN_S, 0))
         if now - logged >= _AGAIN_S:
@@ -46,6 +51,10 @@ class Troubles:
         """A request for a queue succeeded."""
         for where in (queue.broker_name, queue):
             self.over(f"{doing} {where}", f"{doing} {where} works again")
+
+    def forget(self, what: str) -> None:
+        """Nobody waits for it any more."""
+        self._since.pop(what, None)
 
     def over(self, what: str, text: str) -> None:
         """It works again, if it did not."""

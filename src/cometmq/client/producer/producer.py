@@ -17,20 +17,35 @@ import asyncio
 import binascii
 from base64 import urlsafe_b64decode
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Unpack
+from typing import Final, Generic, TypedDict, Unpack
 
 import msgspec
 
 from cometmq.client.instance.group_client import GroupClient
 from cometmq.client.instance.instance import ClientInstance, join_instance
+from cometmq.client.interceptors import checked_interceptors
 from cometmq.client.names import check_topic, unwrap, wrap_topic
+from cometmq.client.options import documented
 from cometmq.client.producer.broker_latency import BrokerFaults, FaultDetector
-from cometmq.client.producer.in_flight import BackgroundSends, Callback, InFlight
+from cometmq.client.producer.in_flight import BackgroundSends, InFlight, SendCallback, flush_timeout
+from cometmq.client.producer.interceptor import (
+    InterceptedBatch,
+    InterceptedSend,
+    SendInterceptor,
+)
 from cometmq.client.producer.queue_selection import PublishTopics, QueueSelector, SendOptions
 from cometmq.client.producer.request_reply import await_reply, reply_fields, request_fields
-from cometmq.client.producer.send_request import SendRequest, SendRequestBuilder, SystemFields, check_batch
+from cometmq.client.producer.send_request import (
+    SendRequest,
+    SendRequestBuilder,
+    SystemFields,
+    check_batch,
+    not_a_message,
+)
 from cometmq.client.producer.sender import Sender, SendReceipt, receipts_of_batch
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
+from cometmq.client.producer.statistics import ProducerStatistics
+from cometmq.client.serializer import Serializer, encoded
 from cometmq.client.settings import ServiceState, settings_of
 from cometmq.client.trace.dispatcher import TraceDispatcher, trace_group, trace_settings
 from cometmq.client.trace.hooks import ProducerTrace
@@ -40,7 +55,7 @@ from cometmq.model.errors import (
     CometError,
     PartialBatchError,
 )
-from cometmq.model.message import Message, StoredMessage
+from cometmq.model.message import Message, StoredMessage, V
 from cometmq.model.message_properties import CORRELATION_ID
 from cometmq.model.names import reply_topic
 from cometmq.model.queue import MessageQueue
@@ -54,16 +69,39 @@ LARGE_BODY: Final = 64 * 1024
 _HANDLE_VERSION: Final = "v1"
 
 
-class Producer(GroupClient):
+class MessageFields(TypedDict, total=False):
+    """The fields of a `Message` beside topic and body."""
+
+    tags: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+    flag: int
+    delay_level: int
+    delay_ms: int | None
+    deliver_at_ms: int | None
+    sharding_key: str | None
+    wait_store_ok: bool
+
+
+@documented(ProducerSettings, ("serializer", "interceptors"))
+class Producer(GroupClient, Generic[V]):
     """Sends messages to brokers."""
 
     kind = "producer"
 
     def __init__(
-        self, group: str, settings: ProducerSettings | None = None, **options: Unpack[ProducerOptions]
+        self,
+        group: str,
+        settings: ProducerSettings | None = None,
+        *,
+        serializer: Serializer[V] | None = None,
+        interceptors: Sequence[SendInterceptor] = (),
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        self.settings = settings_of(ProducerSettings, settings, options)
+        self.settings = settings_of(ProducerSettings, settings, options, type(self))
         super().__init__(group, self.settings)
+        self._serializer = serializer
+        self._interceptors = checked_interceptors(interceptors, SendInterceptor)
         self._timeout_s = self.settings.send_timeout_ms / 1000
         self._in_flight = InFlight(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
         self._background = BackgroundSends(self.settings.max_in_flight_messages)
@@ -103,7 +141,7 @@ class Producer(GroupClient):
         self.state = ServiceState.RUNNING
 
     async def _start_trace(self, instance: ClientInstance) -> ProducerTrace:
-        sender = Producer(trace_group(self._group, "PRODUCE"), trace_settings(self.settings))
+        sender: Producer = Producer(trace_group(self._group, "PRODUCE"), trace_settings(self.settings))
         dispatcher = TraceDispatcher(sender, self.settings.trace_topic)
         await dispatcher.start()
         return ProducerTrace(dispatcher, unwrap(self._namespace, self._group), instance.clock.now_ms)
@@ -116,8 +154,8 @@ class Producer(GroupClient):
             return
         self._fork_guard.check()
         self.state = ServiceState.STOPPED
-        await self._in_flight.idle()
-        await self._background.all_ended()
+        await self._in_flight.passed()
+        await self._background.ended(self._background.running())
         instance.replies.abandon(self)
         if self._trace is not None:
             await self._trace.dispatcher.stop()
@@ -154,28 +192,46 @@ class Producer(GroupClient):
     ) -> SendReceipt:
         """Send a message, first to the broker named `first_at`, if any."""
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
-        size = len(message.body)
-        if not self._in_flight.enter_at_once(size):
-            await self._in_flight.enter(size, deadline)
+        intercepted = None
+        if self._interceptors:
+            intercepted = InterceptedSend(self._interceptors, message)
+            message = intercepted.message
         try:
-            request = (
-                await self._request_of(message, system)
-                if size > LARGE_BODY
-                else self._builder.of(message, None, system)
-            )
-            topics = self._topics
-            topic = topics.known.get(message.topic) or await topics.find(message.topic, deadline)
-            if queue is not None or selector is not None or message.sharding_key is not None:
-                queue = topics.choose(topic, message, queue, selector, selector_arg)
-            first = None if first_at is None else topic.queue_at(first_at)
-            begun = 0.0 if self._trace is None else self._loop.time()
-            receipt = await self._sender.send(topic, request, deadline, queue, first)
-        finally:
-            self._in_flight.leave(size)
+            size = len(message.body)
+        except AttributeError:
+            raise not_a_message(message) from None
+        in_flight = self._in_flight
+        turn = in_flight.turn
+        try:
+            if not in_flight.enter_at_once(size):
+                await in_flight.enter(size, deadline)
+            try:
+                request = (
+                    await self._request_of(message, system)
+                    if size > LARGE_BODY
+                    else self._builder.of(message, None, system)
+                )
+                topics = self._topics
+                topic = topics.known.get(message.topic) or await topics.find(message.topic, deadline)
+                if queue is not None or selector is not None or message.sharding_key is not None:
+                    queue = topics.choose(topic, message, queue, selector, selector_arg)
+                first = None if first_at is None else topic.queue_at(first_at)
+                begun = 0.0 if self._trace is None else self._loop.time()
+                receipt = await self._sender.send(topic, request, deadline, queue, first)
+            finally:
+                in_flight.leave(size, turn)
+        except BaseException as error:
+            if intercepted is not None:
+                intercepted.end(None, error)
+            raise
         if self._trace is not None:
             address = self._sender.address_of(receipt.queue)
             self._trace.sent(message, request, receipt, address, self._loop.time() - begun)
-        return receipt if not self._namespace else self._unwrapped(receipt)
+        if self._namespace:
+            receipt = self._unwrapped(receipt)
+        if intercepted is not None:
+            intercepted.end(receipt, None)
+        return receipt
 
     async def _request_of(self, message: Message, system: SystemFields | None = None) -> SendRequest:
         """Build the request of a message; a large body is compressed on a worker thread."""
@@ -204,8 +260,28 @@ class Producer(GroupClient):
         """
         self._running_instance()
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        if not self._interceptors:
+            return await self._send_batch(messages, deadline, queue, selector, selector_arg)
+        batch = InterceptedBatch(self._interceptors, messages)
+        try:
+            receipts = await self._send_batch(batch.messages, deadline, queue, selector, selector_arg)
+        except BaseException as error:
+            batch.end(error.receipts if isinstance(error, PartialBatchError) else (), error)
+            raise
+        batch.end(receipts, None)
+        return receipts
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        deadline: float,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: object,
+    ) -> list[SendReceipt]:
         check_batch(messages)
         size = sum(len(message.body) for message in messages)
+        turn = self._in_flight.turn
         await self._in_flight.enter(size, deadline)
         try:
             requests = list(self._builder.of_batch(messages))
@@ -217,6 +293,7 @@ class Producer(GroupClient):
                 try:
                     whole = await self._sender.send(topic, request, deadline, chosen)
                 except CometError as error:
+                    self._sender.statistics.failed += len(messages) - len(receipts) - 1
                     if receipts:
                         raise _partial(receipts, len(messages), error) from error
                     raise
@@ -226,9 +303,10 @@ class Producer(GroupClient):
                     address = self._sender.address_of(whole.queue)
                     self._trace.sent_batch(sent, stored, address, self._loop.time() - begun)
                 receipts += stored
+                self._sender.statistics.in_batches += len(stored) - 1
             return receipts
         finally:
-            self._in_flight.leave(size)
+            self._in_flight.leave(size, turn)
 
     async def send_oneway(
         self,
@@ -240,8 +318,30 @@ class Producer(GroupClient):
     ) -> None:
         """Send a message without a response; returns when it is on its way."""
         self._running_instance()
+        if not self._interceptors:
+            await self._send_oneway(message, queue, selector, selector_arg)
+            return
+        intercepted = InterceptedSend(self._interceptors, message)
+        try:
+            await self._send_oneway(intercepted.message, queue, selector, selector_arg)
+        except BaseException as error:
+            intercepted.end(None, error)
+            raise
+        intercepted.end(None, None)
+
+    async def _send_oneway(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: object,
+    ) -> None:
         deadline = self._loop.time() + self._timeout_s
-        size = len(message.body)
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise not_a_message(message) from None
+        turn = self._in_flight.turn
         await self._in_flight.enter(size, deadline)
         try:
             request = await self._request_of(message)
@@ -250,10 +350,10 @@ class Producer(GroupClient):
             queue = chosen or topic.next_queue()
             await self._sender.oneway(topic.topic, queue, request, deadline - self._loop.time())
         finally:
-            self._in_flight.leave(size)
+            self._in_flight.leave(size, turn)
 
-    def send_later(
-        self, message: Message, callback: Callback | None = None, **options: Unpack[SendOptions]
+    def send_async(
+        self, message: Message, callback: SendCallback | None = None, **options: Unpack[SendOptions]
     ) -> asyncio.Task[SendReceipt]:
         """Send a message in the background; the callback, if any, gets the receipt or the error.
 
@@ -263,6 +363,34 @@ class Producer(GroupClient):
         self._running_instance()
         self._background.check_room()
         return self._background.begin(self.send(message, **options), callback)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every message that was handed over before has its answer, and its callback has run.
+
+        `FlushError` has the failures of `send_async` since the last flush, apart from those that a callback
+        got. Without a timeout this takes as long as the sends may take. After a timeout (`CallTimeoutError`)
+        they go on, and may be waited for again.
+        """
+        self._running_instance()
+        background = self._background.running()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.sleep(0)  # tasks that were made before this call begin to send
+                await self._in_flight.passed()
+                await self._background.ended(background)
+        except TimeoutError:
+            raise flush_timeout(self._in_flight.messages, timeout_s or 0.0) from None
+        self._background.failures.raise_all()
+
+    # Values.
+
+    def message(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> Message:
+        """A message whose body is a value by the producer's serializer; the fields are those of `Message`."""
+        return Message(topic, encoded(self._serializer, value), **fields)
+
+    async def send_value(self, topic: str, value: V, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send a value by the producer's serializer; the fields are those of `Message`."""
+        return await self.send(self.message(topic, value, **fields))
 
     # Requests and replies.
 
@@ -374,6 +502,22 @@ class Producer(GroupClient):
         deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
         found = await self._topics.find(topic, deadline)
         return [self._topics.plain(queue) for queue in found.queues]
+
+    # Statistics.
+
+    def statistics(self) -> ProducerStatistics:
+        """What the producer has done since its start, and what is in flight."""
+        counted, in_flight = self._sender.statistics, self._in_flight
+        return ProducerStatistics(
+            counted.stored + counted.in_batches,
+            counted.failed,
+            counted.retries,
+            counted.mean_ms(),
+            counted.p99_ms(),
+            in_flight.messages,
+            in_flight.bytes,
+            len(self._running_instance().remoting.connections),
+        )
 
     # For the client instance.
 

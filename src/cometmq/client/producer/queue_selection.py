@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from cometmq.client.instance.routes import Routes
 from cometmq.client.names import check_topic, unwrap, wrap_topic
@@ -30,8 +30,8 @@ from cometmq.wire.java_hash import java_hash
 
 _RANDOM_START: Final = 1_000_000
 
-QueueSelector = Callable[[Sequence[MessageQueue], object, object], MessageQueue]
-"""Chooses among the queues of a topic, given the message and an argument of the caller."""
+QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+"""Chooses among the queues of a topic, given the message and the `selector_arg` of the send."""
 
 
 class SendOptions(TypedDict, total=False):
@@ -152,6 +152,10 @@ class PublishTopics:
     ) -> MessageQueue | None:
         """The queue that a message has to go to; None for round-robin."""
         if queue is not None:
+            if not isinstance(queue, MessageQueue):
+                raise MessageError(
+                    f"{queue!r} is no queue; producer.queues({message.topic!r}) has the queues"
+                )
             if queue.topic not in (message.topic, topic.topic):
                 raise MessageError(f"queue {queue} does not belong to topic {message.topic}")
             return MessageQueue(topic.topic, queue.broker_name, queue.queue_id)

@@ -143,10 +143,18 @@ class SendRequestBuilder:
             yield items, msg_ids
 
 
+def not_a_message(given: object) -> MessageError:
+    """Why something else than a message cannot be sent."""
+    return MessageError(f"{type(given).__name__} cannot be sent; write Message(topic, body)")
+
+
 def check_batch(messages: Sequence[Message]) -> None:
     """Refuse messages that cannot share a batch."""
     if not messages:
         raise MessageError("a batch needs at least one message")
+    for message in messages:
+        if not isinstance(message, Message):
+            raise not_a_message(message)
     first = messages[0]
     for message in messages:
         if message.topic != first.topic:

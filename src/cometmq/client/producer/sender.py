@@ -24,6 +24,7 @@ from cometmq.client.producer.broker_latency import BrokerFaults
 from cometmq.client.producer.queue_selection import PublishTopic
 from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.settings import ProducerSettings
+from cometmq.client.producer.statistics import MEASURED_MASK, SendStatistics
 from cometmq.model.errors import (
     CallTimeoutError,
     CometError,
@@ -116,6 +117,7 @@ class Sender:
         self._settings = settings
         self._tries = 1 + settings.retry_times
         self._faults = faults
+        self.statistics = SendStatistics()
         self._vip = settings.vip_channel_enabled
         self._beginning = {
             "a": group,
@@ -167,7 +169,12 @@ class Sender:
                     body=request.body,
                     timeout_s=self._time_for_try(deadline - begun, left),
                 )
-                return self._receipt(topic.topic, queue, request, answer, begun, left)
+                receipt = self._receipt(topic.topic, queue, request, answer, begun, left)
+                statistics = self.statistics
+                statistics.stored = stored = statistics.stored + 1
+                if stored & MEASURED_MASK == 1:
+                    statistics.response_s.observe(self._loop.time() - begun)
+                return receipt
             except RemotingError as error:
                 if self._faults is not None:
                     reachable = not self._settings.start_detector_enable
@@ -193,6 +200,8 @@ class Sender:
                 break
             last_failed = queue.broker_name
             left -= 1
+            self.statistics.retries += left > 0
+        self.statistics.failed += 1
         raise self._failure(topic.topic, failures, count)
 
     def _time_for_try(self, left_s: float, tries: int) -> float:

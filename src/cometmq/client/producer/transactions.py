@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Final, Protocol, Self, Unpack
@@ -25,11 +25,14 @@ import msgspec
 from cometmq.client.consumer.listener import is_async
 from cometmq.client.consumer.listener_pool import TaskWorkers
 from cometmq.client.names import unwrap, wrap_topic
+from cometmq.client.options import documented
+from cometmq.client.producer.interceptor import SendInterceptor
 from cometmq.client.producer.producer import Producer
 from cometmq.client.producer.queue_selection import SendOptions
 from cometmq.client.producer.send_request import SystemFields
 from cometmq.client.producer.sender import SendReceipt, SendStatus
 from cometmq.client.producer.settings import ProducerOptions, ProducerSettings
+from cometmq.client.serializer import Serializer
 from cometmq.model import message_properties as names
 from cometmq.model.errors import (
     ClientError,
@@ -39,7 +42,7 @@ from cometmq.model.errors import (
     SettingsError,
     TooManyRequestsError,
 )
-from cometmq.model.message import Message, StoredMessage
+from cometmq.model.message import Message, StoredMessage, V
 from cometmq.model.names import DEFAULT_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TransactionType
@@ -151,19 +154,20 @@ class Transaction(OpenTransaction):
         await self.end(self.state_after(error))
 
 
-Answer = TransactionState | Awaitable[TransactionState | None] | None
+TransactionAnswer = TransactionState | Awaitable[TransactionState | None] | None
+"""How a transaction ended; None counts as `UNKNOWN`."""
 
-Check = Callable[[StoredMessage], Answer]
+TransactionCheck = Callable[[StoredMessage], TransactionAnswer]
 """Returns how the transaction of a message ended. None, or an error, counts as `UNKNOWN`."""
 
 
 class TransactionListener(Protocol):
     """Runs local transactions, and checks them later. Both methods may be coroutine functions."""
 
-    def execute(self, transaction: OpenTransaction, arg: object) -> Answer:
+    def execute(self, transaction: OpenTransaction, arg: object) -> TransactionAnswer:
         """Run the local transaction; None, or an error, leaves the decision to `check`."""
 
-    def check(self, message: StoredMessage) -> Answer: ...
+    def check(self, message: StoredMessage) -> TransactionAnswer: ...
 
 
 def listener_needed(listener: TransactionListener | None) -> TransactionListener:
@@ -229,7 +233,7 @@ class CheckBacks:
     def __init__(
         self,
         name: str,
-        check: Check,
+        check: TransactionCheck,
         threads: int,
         answer: Callable[[CheckBack, TransactionState], Awaitable[None]],
     ) -> None:
@@ -274,7 +278,8 @@ class CheckBacks:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class TransactionProducer(Producer):
+@documented(ProducerSettings, ("check", "listener", "topics", "check_threads", "serializer", "interceptors"))
+class TransactionProducer(Producer[V]):
     """Sends messages that become visible if a local transaction commits, or not at all.
 
     Give a `check`, or a `listener` that has one. If a broker has not heard of the end of a transaction, for
@@ -292,19 +297,21 @@ class TransactionProducer(Producer):
         group: str,
         settings: ProducerSettings | None = None,
         *,
-        check: Check | None = None,
+        check: TransactionCheck | None = None,
         listener: TransactionListener | None = None,
         topics: Collection[str] = (),
         check_threads: int = 4,
+        serializer: Serializer[V] | None = None,
+        interceptors: Sequence[SendInterceptor] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
-        super().__init__(group, settings, **options)
+        super().__init__(group, settings, serializer=serializer, interceptors=interceptors, **options)
         if (check is None) == (listener is None):
             raise SettingsError("give the producer a check, or a listener, which has one; not both")
         if check_threads < 1:
             raise SettingsError(f"check_threads is {check_threads}; at least one is needed")
         self.listener = listener
-        self._check: Check = listener.check if listener is not None else check  # type: ignore[assignment]
+        self._check: TransactionCheck = listener.check if listener is not None else check  # type: ignore[assignment]
         self._check_threads = check_threads
         self._announced = [wrap_topic(self._namespace, topic) for topic in topics] or [DEFAULT_TOPIC]
         self._decisions = Decisions()

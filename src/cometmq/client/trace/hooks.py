@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from cometmq.client.consumer.listener import Listener, Outcome
+from cometmq.client.consumer.interceptor import ConsumeInterceptor
+from cometmq.client.consumer.listener import ConsumeContext, ConsumeResult
 from cometmq.client.producer.send_request import SendRequest
 from cometmq.client.producer.sender import DEFAULT_REGION, SendReceipt, SendStatus
 from cometmq.client.trace.dispatcher import TraceDispatcher
@@ -21,14 +22,13 @@ from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
     ConsumeOutcome,
-    Recalled,
-    Sent,
+    RecallTrace,
+    SendTrace,
     TraceMessageType,
-    TransactionEnded,
+    TransactionTrace,
 )
 from cometmq.model import message_properties as names
 from cometmq.model.message import Message, StoredMessage
-from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import TRANSACTION_MASK
 
 _OFF: Final = "false"
@@ -73,7 +73,7 @@ class ProducerTrace:
             return
         cost_ms = int(seconds * 1000)
         self.dispatcher.append(
-            Sent(
+            SendTrace(
                 timestamp_ms=self._now_ms() - cost_ms,
                 region_id=receipt.region_id,
                 group=self._group,
@@ -96,7 +96,7 @@ class ProducerTrace:
         """The broker was told how a transaction ended."""
         region = message.properties.get(names.MSG_REGION) or DEFAULT_REGION
         self.dispatcher.append(
-            TransactionEnded(
+            TransactionTrace(
                 timestamp_ms=self._now_ms(),
                 region_id=region,
                 group=self._group,
@@ -115,7 +115,7 @@ class ProducerTrace:
     def recalled(self, topic: str, msg_id: str, *, success: bool) -> None:
         """A delayed message was recalled, or the broker refused that."""
         self.dispatcher.append(
-            Recalled(
+            RecallTrace(
                 timestamp_ms=self._now_ms(),
                 region_id=DEFAULT_REGION,
                 group=self._group,
@@ -127,13 +127,27 @@ class ProducerTrace:
 
 
 @dataclass(eq=False, repr=False)
-class ConsumerTrace:
+class ConsumerTrace(ConsumeInterceptor):
     """Records what a consumer does."""
 
     dispatcher: TraceDispatcher
     _group: str
     _now_ms: Callable[[], int]
     _late_after_ms: int | None = None
+    _began: dict[int, Callable[[ConsumeOutcome], None]] = field(default_factory=dict, init=False)
+    """By the identity of the context; as many as listeners run."""
+
+    def before_consume(self, messages: Sequence[StoredMessage], context: ConsumeContext) -> None:
+        self._began[id(context)] = self.began(messages)
+
+    def after_consume(
+        self,
+        messages: Sequence[StoredMessage],
+        context: ConsumeContext,
+        result: ConsumeResult | None,
+        error: BaseException | None,
+    ) -> None:
+        self._began.pop(id(context))(_consume_outcome(result, error))
 
     def began(self, messages: Sequence[StoredMessage]) -> Callable[[ConsumeOutcome], None]:
         """Record that consumption begins; call the returned function with the outcome."""
@@ -178,29 +192,8 @@ class ConsumerTrace:
         return message.properties.get(names.TRACE_ON) != _OFF and message.topic != self.dispatcher.topic
 
 
-class TracedListener(Listener):
-    """A listener whose calls are recorded."""
-
-    def __init__(self, listener: Listener, trace: ConsumerTrace) -> None:
-        # Made for every pull, so it does not inspect the function again.
-        self.function, self.batch, self.is_async = listener.function, listener.batch, listener.is_async
-        self._listener = listener
-        self._trace = trace
-
-    def call(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
-        ended = self._trace.began(messages)
-        outcome = self._listener.call(messages, queue)
-        ended(_consume_outcome(outcome))
-        return outcome
-
-    async def call_async(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> Outcome:
-        ended = self._trace.began(messages)
-        outcome = await self._listener.call_async(messages, queue)
-        ended(_consume_outcome(outcome))
-        return outcome
-
-
-def _consume_outcome(outcome: Outcome) -> ConsumeOutcome:
-    if outcome.error is not None:
+def _consume_outcome(result: ConsumeResult | None, error: BaseException | None) -> ConsumeOutcome:
+    if error is not None:
         return ConsumeOutcome.EXCEPTION
-    return ConsumeOutcome.FAILED if outcome.failed else ConsumeOutcome.SUCCESS
+    is_done = result in (None, ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
+    return ConsumeOutcome.SUCCESS if is_done else ConsumeOutcome.FAILED

@@ -11,14 +11,14 @@ import msgspec
 from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
-    Recalled,
-    Sent,
+    RecallTrace,
+    SendTrace,
     TraceRecord,
-    TransactionEnded,
+    TransactionTrace,
 )
 
 
-class Consumption(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumeTrace(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery of the message."""
 
     group: str
@@ -36,10 +36,10 @@ class MessageTrace(msgspec.Struct, kw_only=True):
     """The trace of a message, the oldest records first."""
 
     msg_id: str
-    sent: list[Sent] = []
-    transactions: list[TransactionEnded] = []
-    consumptions: list[Consumption] = []
-    recalls: list[Recalled] = []
+    sent: list[SendTrace] = []
+    transactions: list[TransactionTrace] = []
+    consumptions: list[ConsumeTrace] = []
+    recalls: list[RecallTrace] = []
 
     @property
     def is_empty(self) -> bool:
@@ -52,13 +52,13 @@ def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
     began: dict[str, tuple[ConsumeBegan, str]] = {}
     ended: dict[str, tuple[ConsumeEnded, str]] = {}
     for record, host in records:
-        if isinstance(record, Sent):
+        if isinstance(record, SendTrace):
             trace.sent.append(msgspec.structs.replace(record, client_host=record.client_host or host))
         elif isinstance(record, ConsumeBegan):
             began[record.request_id] = record, host
         elif isinstance(record, ConsumeEnded):
             ended[record.request_id] = record, host
-        elif isinstance(record, TransactionEnded):
+        elif isinstance(record, TransactionTrace):
             trace.transactions.append(record)
         else:
             trace.recalls.append(record)
@@ -73,12 +73,12 @@ def gather(msg_id: str, records: list[tuple[TraceRecord, str]]) -> MessageTrace:
 
 def _consumption(
     request_id: str, began: tuple[ConsumeBegan, str] | None, ended: tuple[ConsumeEnded, str] | None
-) -> Consumption:
+) -> ConsumeTrace:
     first, last = began[0] if began else None, ended[0] if ended else None
     began_ms = first.timestamp_ms if first else None
     if began_ms is None and last is not None and last.timestamp_ms is not None:
         began_ms = last.timestamp_ms - last.cost_ms
-    return Consumption(
+    return ConsumeTrace(
         group=(first.group if first else None) or (last.group if last else None) or "",
         client_host=(began or ended or (None, ""))[1],
         request_id=request_id,

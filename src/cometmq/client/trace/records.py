@@ -52,7 +52,7 @@ class _ProducerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     msg_id: str
 
 
-class Recalled(_ProducerRecord, frozen=True, kw_only=True, gc=False):
+class RecallTrace(_ProducerRecord, frozen=True, kw_only=True, gc=False):
     """A delayed message was recalled (`Recall`)."""
 
     success: bool
@@ -64,7 +64,7 @@ class _MessageRecord(_ProducerRecord, frozen=True, kw_only=True, gc=False):
     store_host: str
 
 
-class Sent(_MessageRecord, frozen=True, kw_only=True, gc=False):
+class SendTrace(_MessageRecord, frozen=True, kw_only=True, gc=False):
     """A message was sent (`Pub`)."""
 
     body_length: int
@@ -75,7 +75,7 @@ class Sent(_MessageRecord, frozen=True, kw_only=True, gc=False):
     client_host: str | None = None
 
 
-class TransactionEnded(_MessageRecord, frozen=True, kw_only=True, gc=False):
+class TransactionTrace(_MessageRecord, frozen=True, kw_only=True, gc=False):
     """A producer told the broker how a transaction ended (`EndTransaction`)."""
 
     message_type: int
@@ -110,14 +110,14 @@ class ConsumeEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str | None
 
 
-TraceRecord = Sent | ConsumeBegan | ConsumeEnded | TransactionEnded | Recalled
+TraceRecord = SendTrace | ConsumeBegan | ConsumeEnded | TransactionTrace | RecallTrace
 
 _NAMES: Final[dict[type[TraceRecord], str]] = {
-    Sent: "Pub",
+    SendTrace: "Pub",
     ConsumeBegan: "SubBefore",
     ConsumeEnded: "SubAfter",
-    TransactionEnded: "EndTransaction",
-    Recalled: "Recall",
+    TransactionTrace: "EndTransaction",
+    RecallTrace: "Recall",
 }
 _NOT_WRITTEN: Final = frozenset({"client_host"})
 """Fields that only some other clients write."""
@@ -186,7 +186,7 @@ def decode_records(body: bytes | str) -> list[TraceRecord]:
 
 
 def _decode(record: type[TraceRecord], fields: list[_Field], texts: list[str]) -> TraceRecord:
-    if record is Sent and len(texts) <= 12:  # an older client: no offset id before the success
+    if record is SendTrace and len(texts) <= 12:  # an older client: no offset id before the success
         texts.insert(11, _NOTHING)
     elif record is ConsumeEnded and _is_missing(texts, 5):
         outcome = ConsumeOutcome.SUCCESS if texts[3].lower() == "true" else ConsumeOutcome.FAILED

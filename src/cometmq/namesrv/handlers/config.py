@@ -24,7 +24,10 @@ class ConfigHandlers:
 
     def __init__(self, state: NamesrvState) -> None:
         self._state = state
-        self._updates = ConfigUpdates([NamesrvConfig], state.config.config_black_list, log)
+        config = state.config
+        self._updates = ConfigUpdates(
+            [NamesrvConfig], NamesrvSettings, config.config_black_list, config.config_store_path, log
+        )
 
     @handles(RequestCode.GET_NAMESRV_CONFIG)
     def get(self) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
+from cometmq.model.names import ORDER_TOPIC_NAMESPACE
 from cometmq.namesrv.state import NamesrvState
 from cometmq.remoting.handler import Answer, handles
 from cometmq.wire.bodies.json_body import encode_kv_table

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from cometmq.model.errors import HeaderError
+from cometmq.model.names import ORDER_TOPIC_NAMESPACE
 from cometmq.model.topic import DataVersion
-from cometmq.namesrv.kv import ORDER_TOPIC_NAMESPACE
 from cometmq.namesrv.state import NamesrvState
 from cometmq.namesrv.tables import BrokerLeft, BrokerRegistration
 from cometmq.remoting.connection import Connection

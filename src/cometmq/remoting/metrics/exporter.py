@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from cometmq.model.errors import CometError
+from cometmq.model.errors import CometError, SettingsError
 from cometmq.remoting.metrics.counters import (
     LATENCY_BOUNDS_S,
     UNKNOWN_CODE,
@@ -39,6 +39,16 @@ log = logging.getLogger("cometmq.remoting")
 HANGS_AFTER_S: Final = 10.0
 """A loop that has not answered for this long hangs."""
 _BOUNDS_MS: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
+
+
+def _import_prometheus() -> None:
+    """Import it before a scrape has to wait for it; blocks."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise SettingsError(
+            "metrics need prometheus-client, which is not installed: pip install 'cometmq[server]'"
+        ) from None
 
 
 class MetricsExporter:
@@ -70,7 +80,8 @@ class MetricsExporter:
         """Whether the ports of the server are open; set by the server."""
 
     async def start(self) -> None:
-        """Listen, or begin to push; raises `CometError` if the port cannot be had."""
+        """Listen, or begin to push; raises `CometError` if that is impossible."""
+        await asyncio.to_thread(_import_prometheus)
         self.probe.start()
         if self._pusher is not None:
             self._pusher.start()
@@ -81,8 +92,6 @@ class MetricsExporter:
         warn_if_open(log, what, self._host, (self.port,), self.host_setting)
 
     def _listen(self) -> None:
-        import prometheus_client  # noqa: F401 - so that no scrape has to wait for it
-
         from cometmq.remoting.metrics.status_server import StatusServer, health_page
 
         pages = {

@@ -80,9 +80,7 @@ class StatusServer:
 
     def open(self) -> None:
         is_open = threading.Event()
-        self._thread = threading.Thread(
-            target=asyncio.run, args=(self._serve(is_open),), name="status", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(is_open,), name="status", daemon=True)
         self._thread.start()
         is_open.wait()
 
@@ -95,6 +93,11 @@ class StatusServer:
         self._socket.close()
 
     # On the thread of the server
+
+    def _run(self, is_open: threading.Event) -> None:
+        # Not Windows' own kind of loop, which cannot watch a socket.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(self._serve(is_open))
 
     async def _serve(self, is_open: threading.Event) -> None:
         loop = self._loop = asyncio.get_running_loop()

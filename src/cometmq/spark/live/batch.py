@@ -1,7 +1,7 @@
 """Batch reader of the source `rocketmq`.
 
 Rules kept here:
-- A batch DataFrame is a snapshot: the driver fixes the offsets when it plans the query.
+- The driver fixes the offsets when it plans a query; Spark decides which queries share a plan.
 - Pushed filters reduce what is read (`pushdown.py`).
 - A batch read commits no offsets.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from cometmq.client.blocking.loop import background
 from cometmq.model.errors import ClientError
@@ -26,6 +26,7 @@ from cometmq.wire.bodies.heartbeat import ALL
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
 Bounds = dict[MessageQueue, int]
 

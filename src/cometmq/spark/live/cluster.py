@@ -154,6 +154,11 @@ _COMMIT_TIMEOUT_S: Final = 3.0
 AskQueue = Callable[[MessageQueue], Awaitable[int]]
 
 
+def listed(queues: Iterable[MessageQueue]) -> str:
+    """The first queues, for errors."""
+    return ", ".join(map(str, sorted(queues)[:10]))
+
+
 class _TopicList(msgspec.Struct, rename="camel"):
     topic_list: list[str] = []
 
@@ -191,8 +196,7 @@ class Cluster:
         instance, self._instance = self._instance, None
         if instance is None:
             return
-        if self._offsets is not None:
-            await self._offsets.settled(_COMMIT_TIMEOUT_S)
+        await self.committed()
         if self._member is not None:
             await instance.remove_member(self._member)
         else:
@@ -233,7 +237,14 @@ class Cluster:
                 )
         if self._member is not None and self._member.read_topics(topics):
             await self._running.heartbeats.send_to_all()
-        return sorted(queue for queues in found.values() for queue in queues)
+        there = {queue for queues in found.values() for queue in queues}
+        if options.assigned is None:
+            return sorted(there)
+        if missing := sorted(options.assigned - there):
+            raise RouteNotFoundError(
+                f"assign names {missing[0]}, which is not there; there are {listed(there)}"
+            )
+        return sorted(options.assigned)
 
     async def _matching_topics(self, pattern: str) -> Sequence[str]:
         """User topics; retry and dead-letter topics only for a pattern that starts with `%`."""
@@ -262,19 +273,26 @@ class Cluster:
 
     async def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """The offset of the first message of each queue stored at this time or later."""
+        return await self._at_times(dict.fromkeys(queues, time_ms))
+
+    async def _at_times(self, times_ms: Offsets) -> dict[MessageQueue, int]:
         calls = BrokerCalls(self._running)
-        return await self._ask(queues, lambda queue: calls.search_offset(queue, time_ms), needed=True)
+        return await self._ask(
+            times_ms, lambda queue: calls.search_offset(queue, times_ms[queue]), needed=True
+        )
 
     async def at_bound(self, queues: Sequence[MessageQueue], bound: Bound) -> dict[MessageQueue, int]:
         """The offsets of a bound of the query."""
         if bound.time_ms is not None:
             return await self.at_time(queues, bound.time_ms)
         offsets = dict.fromkeys(queues, bound.everywhere)
-        for queue, offset in (bound.offsets or {}).items():
+        for queue in (*(bound.offsets or ()), *(bound.times_ms or ())):
             if queue not in offsets:
-                known = ", ".join(map(str, queues[:10]))
-                raise ClientError(f"an offset is given for {queue}, which the query does not read: {known}")
-            offsets[queue] = offset
+                sentence = f"an offset is given for {queue}, which the query does not read"
+                raise ClientError(f"{sentence}: {listed(queues)}")
+        offsets |= bound.offsets or {}
+        if bound.times_ms:
+            offsets |= await self._at_times(bound.times_ms)
         for end, ask in ((EARLIEST, self.earliest), (LATEST, self.latest)):
             offsets |= await ask([queue for queue, offset in offsets.items() if offset == end])
         return offsets
@@ -329,3 +347,8 @@ class Cluster:
         """Commit for lag tools, if the query has a group."""
         if self._offsets is not None:
             self._offsets.commit_soon(offsets)
+
+    async def committed(self) -> None:
+        """Wait until brokers have the offsets, or do not answer."""
+        if self._offsets is not None:
+            await self._offsets.settled(_COMMIT_TIMEOUT_S)

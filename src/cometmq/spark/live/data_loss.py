@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from cometmq.model.errors import CometError
 from cometmq.model.queue import MessageQueue
@@ -30,6 +31,17 @@ def report_loss(
         )
     log.warning("%s; going on without them", sentence)
     return count
+
+
+def report_other_topics(topics: Sequence[str], read: str, *, fail_on_data_loss: bool) -> None:
+    """Report a checkpoint with offsets of topics that the query does not read."""
+    sentence = f"the checkpoint has offsets of {', '.join(topics[:10])}, and the query reads {read}"
+    if fail_on_data_loss:
+        raise DataLossError(
+            f"{sentence}. Start a query of other topics with a new checkpointLocation, or set "
+            "failOnDataLoss=false to leave these topics out"
+        )
+    log.warning("%s; going on without them", sentence)
 
 
 def report_shrunk(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cometmq.model.errors import SettingsError
-from cometmq.model.queue import MessageQueue
+from cometmq.model.queue import MessageQueue, lag_of
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -60,6 +60,38 @@ def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
     return offsets
 
 
+def parse_queues(option: str, text: str) -> frozenset[MessageQueue]:
+    """Queues of an option."""
+    try:
+        queues = frozenset(
+            MessageQueue(topic, broker_name, int(queue_id))
+            for topic, brokers in json.loads(text).items()
+            for broker_name, queue_ids in brokers.items()
+            for queue_id in queue_ids
+        )
+    except (ValueError, TypeError, AttributeError):
+        queues = frozenset()
+    if not queues or min(queue.queue_id for queue in queues) < 0:
+        raise SettingsError(
+            f'{option} is {text[:200]!r}; write JSON with queues such as {{"topic": {{"broker-a": [0, 1]}}}}'
+        )
+    return queues
+
+
+def parse_times(option: str, text: str) -> dict[MessageQueue, int]:
+    """Times of an option, in milliseconds by queue."""
+    try:
+        times = from_nested(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        times = None
+    if not times or min(times.values()) < 0:
+        raise SettingsError(
+            f"{option} is {text[:200]!r}; write JSON with milliseconds since 1970 such as "
+            '{"topic": {"broker-a": {"0": 1700000000000}}}'
+        )
+    return times
+
+
 def share(backlog: Offsets, limit: int) -> dict[MessageQueue, int]:
     """The number of messages to take from each queue, at most `limit` together."""
     total = sum(backlog.values())
@@ -92,5 +124,5 @@ def advance(start: Offsets, taken: Offsets) -> dict[MessageQueue, int]:
 
 def backlog_of(start: Offsets, latest: Offsets) -> dict[MessageQueue, int]:
     """The number of waiting messages, for queues that have some."""
-    waiting = {queue: latest.get(queue, offset) - offset for queue, offset in start.items()}
+    waiting = {queue: lag_of(latest.get(queue, offset), offset) for queue, offset in start.items()}
     return {queue: count for queue, count in waiting.items() if count > 0}

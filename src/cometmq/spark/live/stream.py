@@ -6,30 +6,32 @@ Rules kept here:
   is in the checkpoint before anything is read.
 - A queue that is gone, or whose broker is away, keeps its offset and continues when it is back.
 - A trigger respects the limits of the options; with `availableNow` the query ends at the offsets of its
-  start.
+  start, and there is no minimum.
+- A checkpoint with offsets of topics, or assigned queues, that the query does not read is that of another
+  query.
+- The offsets of finished batches are on the brokers before Spark gets the next end, which may be the last
+  call: Spark kills the process of the reader.
 - Lost messages are counted as `$skipped` beside the latest offsets in the progress of the query.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from cometmq.client.blocking.loop import background
+from cometmq.spark.lag import SKIPPED
 from cometmq.spark.live.batch import read_partition
-from cometmq.spark.live.cluster import Cluster
-from cometmq.spark.live.data_loss import report_loss, report_shrunk
+from cometmq.spark.live.cluster import Cluster, listed
+from cometmq.spark.live.data_loss import report_loss, report_other_topics, report_shrunk
 from cometmq.spark.live.offsets import (
+    LATEST,
     Offsets,
     advance,
     backlog_of,
@@ -40,13 +42,19 @@ from cometmq.spark.live.offsets import (
 )
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.partitions import QueueRange, partitions_of, ranges_between
+from cometmq.spark.releases import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("cometmq.spark")
-
-SKIPPED: Final = "$skipped"
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,7 +67,10 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._latest: Offsets = {}
         self._earliest: Offsets = {}  # of the queues of the next batch
+        self._at_latest: Offsets = {}  # the start of queues of a new query that starts at the latest offsets
         self._reported: set[QueueRange] = set()  # ranges with reported losses
+        self._last_batch_at = -math.inf
+        self._knows_topics = False
         self._skipped = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,14 +82,31 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _first(self) -> Offsets:
         cluster = await self._started()
-        return await cluster.at_bound(await cluster.queues(), self._options.start)
+        bound = self._options.start
+        first = await cluster.at_bound(await cluster.queues(), bound)
+        given = bound.offsets or {}
+        if bound.time_ms is None and bound.times_ms is None:
+            self._at_latest = {
+                queue: offset
+                for queue, offset in first.items()
+                if given.get(queue, bound.everywhere) == LATEST
+            }
+        return first
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark calls it so
-        return to_nested(background().run(self._next(from_nested(start), limit)))
+        return to_nested(background().run(self._finished(from_nested(start), limit)))
+
+    async def _finished(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Everything before `start` is finished; where does the next batch end?"""
+        cluster = await self._started()
+        cluster.commit_soon(start)
+        end = await self._next(start, limit)
+        await cluster.committed()
+        return end
 
     async def _next(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        self._check_topics(start)
         cluster = await self._started()
-        cluster.commit_soon(start)  # everything before it is finished
         new, latest = await self._look(cluster, start)
         begun = {queue: offset for queue, offset in start.items() if latest.get(queue, offset) >= offset}
         backlog = backlog_of(begun, latest)
@@ -98,6 +126,10 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._target
         queues = await cluster.queues() if target is None else list(target)
         latest = await cluster.latest(queues, needed=False) if target is None else target
+        # Their start has to be in the checkpoint before anything is read: asked again, it would be another.
+        latest, self._at_latest = {**latest, **self._at_latest}, {}
+        if target is not None:
+            self._target = latest
         unseen = [queue for queue in latest if queue not in start]
         new = await cluster.earliest(unseen, needed=target is not None) if unseen else {}
         self._latest = latest
@@ -116,6 +148,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _admit(self, cluster: Cluster, start: Offsets, backlog: Offsets) -> Offsets:
         options = self._options
+        if self._waits_for_more(sum(backlog.values())):
+            return {}
         taken = (
             backlog
             if options.max_offsets_per_trigger is None
@@ -126,12 +160,44 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             taken = share_bytes(taken, sizes, options.max_bytes_per_trigger)
         return taken
 
+    def _waits_for_more(self, count: int) -> bool:
+        """Whether a batch of so many messages is too small; with `availableNow` none is."""
+        least, now = self._options.min_offsets_per_trigger, time.monotonic()
+        if (
+            least is not None
+            and self._target is None
+            and count < least
+            and now - self._last_batch_at < self._options.max_trigger_delay_s
+        ):
+            return True
+        if count:
+            self._last_batch_at = now
+        return False
+
+    def _check_topics(self, checkpoint: Offsets) -> None:
+        """Notice a checkpoint of a query that read other topics."""
+        if self._knows_topics:
+            return
+        self._knows_topics = True
+        options = self._options
+        others = {queue.topic for queue in checkpoint} - set(options.topics)
+        read = options.topic_pattern or ", ".join(options.topics)
+        if options.topic_pattern is not None:
+            others = {topic for topic in others if not re.fullmatch(options.topic_pattern, topic)}
+        elif options.assigned is not None:
+            others = {str(queue) for queue in checkpoint if queue not in options.assigned}
+            read = listed(options.assigned)
+        if others:
+            report_other_topics(sorted(others), read, fail_on_data_loss=options.fail_on_data_loss)
+
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark calls it so
-        """One of the limits; `latestOffset` applies both."""
+        """One of the limits; `latestOffset` applies all."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark calls it so
@@ -144,12 +210,10 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark calls it so
         if not self._latest:
             return None
-        report: dict[str, Any] = {**to_nested(self._latest)}
-        if self._skipped:
-            report[SKIPPED] = self._skipped
-        return report
+        return {**to_nested(self._latest), SKIPPED: self._skipped}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        self._check_topics(from_nested(end))
         ranges = ranges_between(from_nested(start), from_nested(end))
         return self._partitions_of(background().run(self._existing(ranges)) if ranges else ranges)
 
@@ -185,7 +249,9 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         background().run(self._commit(from_nested(end)))
 
     async def _commit(self, offsets: Offsets) -> None:
-        (await self._started()).commit_soon(offsets)
+        cluster = await self._started()
+        cluster.commit_soon(offsets)
+        await cluster.committed()
 
     def stop(self) -> None:
         cluster, self._cluster = self._cluster, None

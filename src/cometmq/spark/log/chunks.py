@@ -10,7 +10,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
@@ -73,7 +72,7 @@ class LogFileReader:
         self.file = file
         self._buffer = bytearray()
         try:
-            self._handle = os.open(file.path, os.O_RDONLY)
+            self._file = open(file.path, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
         except FileNotFoundError:
             raise StoreError(
                 f"{file.path} is gone: retention removed it while it was read; read again, or read a copy"
@@ -83,16 +82,16 @@ class LogFileReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
+        self._file.close()
 
     def read(self, offset: int, size: int) -> bytes:
         """Read bytes at a physical offset, up to the limit."""
         at = offset - self.file.start
         size = min(size, self.file.limit - offset)
         parts = []
-        while size > 0 and (part := os.pread(self._handle, size, at)):
+        self._file.seek(at)
+        while size > 0 and (part := self._file.read(size)):
             parts.append(part)
-            at += len(part)
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -136,9 +135,8 @@ class LogFileReader:
             self._buffer = bytearray(max(size, min(CHUNK_BYTES, self.file.limit - self.file.start)))
         view = memoryview(self._buffer)[:size]
         filled = 0
-        while filled < size and (
-            count := os.preadv(self._handle, [view[filled:]], offset + filled - self.file.start)
-        ):
+        self._file.seek(offset - self.file.start)
+        while filled < size and (count := self._file.readinto(view[filled:])):
             filled += count
         return view[:filled]
 

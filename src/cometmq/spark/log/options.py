@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -64,20 +64,22 @@ LOG_OPTIONS: Final = (
 )
 
 
-def log_options(given: Mapping[str, str]) -> LogOptions:
-    """Read and check the options of a query."""
+def log_options(given: Mapping[str, str], *, properties_chosen: bool = False) -> LogOptions:
+    """Read and check the options of a query; the schema of the user may choose the properties."""
     options = Options(given, LOG_OPTIONS, "the source rocketmq-log")
     topics, _ = options.topics()
     start, end = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
     times = start or 0, FOR_EVER if end is None else end
     if times[0] >= times[1]:
         raise SettingsError("endingTimestamp is not after startingTimestamp; no message can be between them")
+    scalars: dict[str, Any] = {"include_properties": "user" if properties_chosen else False}
+    scalars |= options.scalars(LogOptions)
     return LogOptions(
         stores=_stores(options),
         topics=frozenset(topics) if options.has("topic") or options.has("topics") else None,
         keys=frozenset(keys.split()) if (keys := options.text("keys")) is not None else None,
         times_ms=times,
-        **options.scalars(LogOptions),
+        **scalars,
     )
 
 

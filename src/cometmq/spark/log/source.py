@@ -6,7 +6,8 @@ Rules kept here:
 - Reads stores of RocketMQ and CometMQ, of running or stopped brokers, or copies; several paths are separated
   by commas. Every worker needs the same paths. Nothing is written into a store.
 - Options are checked when the query is made.
-- With `.schema("queueOffset bigint, body binary")` only these columns are read.
+- With `.schema("queueOffset bigint, body binary")` only these columns are read. A schema that names
+  `properties` gets those that senders chose, unless an option says otherwise.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns
+from cometmq.spark.columns import LOG_SCHEMA, PERMISSIVE_LOG_SCHEMA, check_columns, chooses_properties
 from cometmq.spark.log.options import LogOptions, log_options
 from cometmq.spark.log.partitions import LogPartition, plan
 from cometmq.spark.pushdown import Wanted, filters_are_pushed, push
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
 
 class RocketmqLogSource(DataSource):
@@ -39,7 +41,8 @@ class RocketmqLogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         check_columns(schema, self.schema())
         reader = FilteringLogReader if filters_are_pushed() else LogReader
-        return reader(log_options(self.options), schema.names)
+        chosen = chooses_properties(schema, self.schema())
+        return reader(log_options(self.options, properties_chosen=chosen), schema.names)
 
 
 class LogReader(DataSourceReader):

@@ -10,7 +10,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from enum import Enum
@@ -22,6 +21,7 @@ import numpy as np
 
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
+from cometmq.ports.system import lock
 from cometmq.spark.arrow.gather import Mask
 from cometmq.spark.arrow.record_fields import RecordFields
 from cometmq.spark.log.chunks import Damage, LogChunk, LogFile, LogFileReader
@@ -116,12 +116,9 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
-    except OSError:
-        return True
+        return not lock(handle, shared=True)
     finally:
         os.close(handle)
-    return False
 
 
 def _safe_ms(root: Path) -> int:

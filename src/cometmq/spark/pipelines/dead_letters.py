@@ -3,6 +3,8 @@
 Rules kept here:
 - A broker stores how often a message failed, not why. The reason is the outcome of the last attempt in the
   traces of consumers; without traces it is `unknown`.
+- An attempt is a call of a listener. A dead letter has as many reconsume times as it had attempts: the last
+  failure counts, too. Java's ordered consumers do not count it; their traces show it.
 - Dead letters are only read.
 """
 
@@ -42,6 +44,7 @@ class DeadLetterLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Of the last attempt, if known."""
     count: int
     most_attempts: int
+    """How often listeners got the message, at most."""
     first_timestamp: int
     last_timestamp: int
     msg_id: str
@@ -70,6 +73,7 @@ def dead_letters(spark: SparkSession, job: DeadLettersJob) -> DeadLetterReport:
         if is_traced:
             attempts = _last_attempts(spark, job.source_options(topic=job.trace_topic))
             letters = letters.join(attempts, ["group", "msgId"], "left")
+            letters = letters.withColumn("attempts", fn.greatest("attempts", "traced"))
         else:
             letters = letters.withColumns({"reason": fn.lit(UNKNOWN), "host": fn.lit(None).cast("string")})
         lines = _lines(letters.fillna(UNKNOWN, "reason"))
@@ -85,22 +89,24 @@ def _letters(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         origin.alias("topic"),
         "msgId",
         fn.unix_millis("storeTimestamp").alias("at"),
-        (fn.col("reconsumeTimes") + 1).alias("attempts"),
+        fn.greatest("reconsumeTimes", fn.lit(1)).alias("attempts"),
     )
 
 
 def _last_attempts(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Outcome and host of the last attempt of each group and message."""
+    """Outcome and host of the last attempt of each group and message, and how many there were."""
     fields = trace_fields(spark, options)
     attempts = began_of(fields).join(ended_of(fields).drop("msgId", "cost"), "requestId", "left")
     last = attempts.groupBy("group", "msgId").agg(
-        fn.max_by(fn.struct("outcome", "host"), "gotAt").alias("last")
+        fn.max_by(fn.struct("outcome", "host"), "gotAt").alias("last"),
+        (fn.max("retries") + 1).alias("traced"),
     )
     return last.select(
         "group",
         "msgId",
         outcome_name(fn.col("last.outcome")).alias("reason"),
         fn.col("last.host").alias("host"),
+        "traced",
     )
 
 

@@ -9,7 +9,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ import numpy as np
 from cometmq.model.errors import StoreError
 from cometmq.ports.disk import SystemDisk
 from cometmq.ports.files import SystemFiles
+from cometmq.ports.system import sync
 from cometmq.spark.log.chunks import LogFile, LogFileReader
 from cometmq.spark.rebuild.dispatch import ENTRY_ROW, UNIT_ROW, Dispatched, DispatchRules, Rows
 from cometmq.store.index.file import IndexFile, IndexLayout
@@ -115,11 +115,11 @@ def decode_range(task: RangeTask, rules: DispatchRules) -> RangeDone:
             rows = np.concatenate(parts)
             rows[np.argsort(rows["physical_offset"], kind="stable")].tofile(file)
             queues.append(QueueCount(topic, queue_id, len(rows)))
-        os.fsync(file.fileno())
+        sync(file.fileno())
     with _rows_path(folder, task.number, _ENTRIES).open("wb") as file:
         for entries in dispatched.entries:
             entries.tofile(file)
-        os.fsync(file.fileno())
+        sync(file.fileno())
     count = sum(map(len, dispatched.entries))
     left_out = sorted(dispatched.left_out)
     done = RangeDone(task.number, dispatched.messages, dispatched.indexed, count, queues, left_out)

@@ -23,14 +23,11 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cometmq.model.errors import SettingsError, StateError
+from cometmq.spark.releases import StreamArrowWriter
 from cometmq.spark.sink.at_least_once import AtLeastOnceSends
 from cometmq.spark.sink.columns import Columns, sink_columns
 from cometmq.spark.sink.exactly_once import ExactlyOnceSends, WriteId
@@ -105,7 +102,7 @@ class RocketmqWriter(DataSourceArrowWriter):
         return _write(self._plan, write, iterator)
 
 
-class RocketmqStreamWriter(DataSourceStreamArrowWriter):
+class RocketmqStreamWriter(StreamArrowWriter):
     """Writes the rows of a streaming query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:

@@ -126,6 +126,8 @@ class Dispatcher:
         self.last_store_time_ms = 0
         """The store time of the last dispatched record."""
         self.arrivals: Final = Arrivals()
+        self.passes_damage = True
+        """Whether damaged bytes are passed over; a slave waits for the rest of a record instead."""
 
     def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, made if need be; None if it cannot exist, or not yet."""
@@ -169,10 +171,12 @@ class Dispatcher:
         self.position = offset + size
         self.last_store_time_ms = stored_ms
         if self.arrivals and is_queued(sys_flag):
-            positions = [QueuePosition(queue.topic, queue.queue_id, queue_offset)]
+            topic, queue_id = queue.topic, queue.queue_id
             if self._multi_dispatch:
-                positions += further_positions(block, queue.queue_id)
-            self._announce((*position, code, stored_ms, block) for position in positions)
+                positions = [(topic, queue_id, queue_offset), *further_positions(block, queue_id)]
+                self._announce(_arrivals_at(positions, code, stored_ms, block))
+            elif self.arrivals.awaited(topic, queue_id):
+                self._announce(((topic, queue_id, queue_offset, code, stored_ms, block),))
         return True
 
     def _append_to_many(self, offset: int, size: int, code: int, positions: Iterable[QueuePosition]) -> None:
@@ -194,6 +198,9 @@ class Dispatcher:
                     queue.append_packed(each.first_offset, each.packed)
                 else:
                     queue.append_many(each.first_offset, units[::3], units[1::3], units[2::3])
+            if group.columns is not None:
+                target, first_offset, starts, sizes, codes = group.columns
+                target.append_many(first_offset, starts, sizes, codes)
             if self._index is not None:
                 self._index.put_all(group.keyed)
                 if group.key_columns is not None:
@@ -207,7 +214,8 @@ class Dispatcher:
         return True
 
     def _announce(self, arrivals: Iterable[Arrived]) -> None:
-        last_topic, listeners = "", self.arrivals.of("")
+        last_topic: str | None = None
+        listeners: Sequence[Arrival] = ()
         for arrival in arrivals:
             if arrival[0] != last_topic:
                 last_topic = arrival[0]
@@ -248,6 +256,8 @@ class Dispatcher:
 
     def _pass_damage(self, limit: int) -> bool:
         """Continue after damaged bytes; False if no record follows them yet."""
+        if not self.passes_damage:
+            return False
         after = after_damage(self._log, self.position)
         if after >= limit:
             return False  # it may be a record that is not complete yet
@@ -284,3 +294,10 @@ class Dispatcher:
                 "the records from %d on have the impossible queue %r %d, and are passed over",
                 *(offset, topic, queue_id),
             )
+
+
+def _arrivals_at(
+    positions: Iterable[tuple[str, int, int]], code: int, stored_ms: int, block: Block
+) -> list[Arrived]:
+    """The arrival of a message in several queues; not inside `dispatch`, which it would slow down."""
+    return [(*position, code, stored_ms, block) for position in positions]

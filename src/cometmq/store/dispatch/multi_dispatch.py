@@ -16,6 +16,7 @@ from cometmq.model.names import LIGHT_QUEUE_PREFIX
 from cometmq.store.config import StoreConfig
 from cometmq.store.dispatch.dispatcher import Dispatcher
 from cometmq.store.dispatch_rules import is_kept_out
+from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queue.consume_queue import ConsumeQueue
 from cometmq.store.queue.consume_queues import ConsumeQueues
 from cometmq.store.status import PutStatus
@@ -28,11 +29,13 @@ _PAIR_END: Final = b"\x02"
 class MultiDispatch:
     """Assigns messages their offsets in further queues."""
 
-    def __init__(self, dispatcher: Dispatcher, queues: ConsumeQueues, config: StoreConfig) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, queues: ConsumeQueues, log: CommitLog, config: StoreConfig
+    ) -> None:
         self._dispatcher = dispatcher
         self._queues = queues
         self._max_queues = config.max_lmq_consume_queue_num
-        self._max_message_size = config.max_message_size
+        self._log = log
 
     def queues_for(self, record: Record) -> list[ConsumeQueue] | PutStatus:
         """The further queues of a message, whose properties get the offsets; or why it is refused."""
@@ -56,7 +59,7 @@ class MultiDispatch:
         record.properties_block = b"".join(
             (block, separator, f"{INNER_MULTI_QUEUE_OFFSET}\x01{offsets}\x02".encode())
         )
-        if len(record.body) + len(record.properties_block) > self._max_message_size:
+        if len(record.body) + len(record.properties_block) > self._log.max_message_size:
             return PutStatus.MESSAGE_ILLEGAL
         return found
 

@@ -264,10 +264,10 @@ class Index:
     def erase(self, expired: Iterable[IndexFile]) -> None:
         """Delete detached files."""
         for file in expired:
+            file.close()  # Windows removes no file that is mapped
             if self._writable:
                 self._disk.remove(file.path)
                 self._names_changed = True
-            file.close()
 
     def load(self, *, stopped_cleanly: bool, safe_until_ms: int) -> None:
         """Open the files; after an unclean stop, only full ones up to a time count as whole."""

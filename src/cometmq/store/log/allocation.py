@@ -14,47 +14,20 @@ Rules kept here:
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import mmap
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Final
 
 from cometmq.model.errors import StoreError
-from cometmq.ports.disk import Buffer
+from cometmq.ports.mappings import make_writable
 from cometmq.store.log.mapped_files import PAGE, MappedFile, MappedFiles
-
-_POPULATE_WRITE: Final = 23
-
-# Not `mmap.madvise`, which holds the GIL while the kernel works.
-_madvise: Final = getattr(ctypes.CDLL(None), "madvise", None)
-if _madvise is not None:
-    _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    _madvise.restype = ctypes.c_int
-
 
 log = logging.getLogger("cometmq.store")
 WAIT_MS: Final = 5000
 _PAGES_AT_ONCE: Final = 64
 WarmUp = Callable[[MappedFile], None]
-
-
-def make_writable(buffer: Buffer, start: int, end: int) -> bool:
-    """Take the write faults of a range of pages; blocks without the GIL.
-
-    Returns False if the kernel refused, or the file was closed meanwhile.
-    """
-    if _madvise is None or not isinstance(buffer, mmap.mmap):
-        return False
-    start -= start % mmap.PAGESIZE
-    try:
-        held = ctypes.c_char.from_buffer(buffer)  # keeps the mapping during the call
-    except ValueError:
-        return False
-    done = _madvise(ctypes.addressof(held) + start, end - start, _POPULATE_WRITE)
-    return bool(done == 0)
 
 
 class AllocationError(StoreError):

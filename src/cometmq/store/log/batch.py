@@ -20,7 +20,7 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.errors import MessageError
 from cometmq.model.sysflag import HOST_V6_MASK
 from cometmq.store.dispatch_rules import NO_VALUES, put_values, unique_keys_of_all
-from cometmq.store.log.group_walk import QueueUnits, RecordGroup
+from cometmq.store.log.group_walk import RecordGroup, UnitWriter
 from cometmq.wire.record.batch import BatchItem
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import SIGN_CLEARED, seal_record, with_crc_room, without_crc_property
@@ -72,7 +72,7 @@ class Batch(Protocol):
         """
         ...
 
-    def group(self, *, with_arrivals: bool) -> RecordGroup:
+    def group(self, queue: UnitWriter, *, with_arrivals: bool) -> RecordGroup:
         """What is to be dispatched after the append."""
         ...
 
@@ -148,7 +148,9 @@ class MessageBatch:
         pack = layout.fixed.pack
         overhead = layout.fixed.size + len(topic) + 2
         # Brokers give every batch properties of its own, so that no item ends a record.
-        own = bytes(without_crc_property(head.properties_block))
+        own = bytes(head.properties_block)
+        if own:
+            own = bytes(without_crc_property(own))
         queue_id, queue_offset = head.queue_id, head.queue_offset
         parts: list[Part] = []
         sizes: list[int] = []
@@ -184,9 +186,9 @@ class MessageBatch:
         self.sizes = sizes
         return _sealed(parts, sizes) if sealed else b"".join(parts)
 
-    def group(self, *, with_arrivals: bool) -> RecordGroup:
+    def group(self, queue: UnitWriter, *, with_arrivals: bool) -> RecordGroup:
         head = self.head
-        topic, queue_id, stored_ms = head.topic, head.queue_id, head.store_timestamp_ms
+        topic, stored_ms = head.topic, head.store_timestamp_ms
         group = RecordGroup(head.physical_offset, head.physical_offset)
         *starts, group.end = accumulate(self.sizes, initial=head.physical_offset)
         group.count, group.last_stored_ms = len(starts), stored_ms
@@ -209,14 +211,10 @@ class MessageBatch:
                 codes.append(code)
                 if unique_key or keys:
                     group.keyed.append((topic, unique_key, keys, start, stored_ms))
-        units = QueueUnits(topic, queue_id, head.queue_offset)
-        units.units = [0] * (3 * len(starts))
-        units.units[::3], units.units[1::3], units.units[2::3] = starts, self.sizes, codes
-        units.next_offset += len(starts)
-        group.queues.append(units)
+        group.columns = queue, head.queue_offset, starts, self.sizes, codes
         if with_arrivals:
-            messages = enumerate(zip(codes, blocks, strict=True), head.queue_offset)
-            group.arrivals = [(topic, queue_id, at, code, stored_ms, block) for at, (code, block) in messages]
+            for at, (code, block) in enumerate(zip(codes, blocks, strict=True), head.queue_offset):
+                group.arrivals.append((topic, head.queue_id, at, code, stored_ms, block))
         return group
 
 

@@ -274,7 +274,9 @@ class CommitLog(LogReader):
         known = self._topics.get(head.topic) or self._learn(head.topic)
         if known is None or not batch.count or batch.encoded_size > self.max_message_size:
             return PutStatus.MESSAGE_ILLEGAL
-        now, mapped, size = self._store_time_ms(), self._current, batch.packed_size
+        now, mapped, size = self._now_ms(), self._current, batch.packed_size
+        if now < self.store_timestamp_ms:
+            now = self._held_back(now)
         records: Body = b""
         try:
             if not size:
@@ -301,7 +303,9 @@ class CommitLog(LogReader):
 
     def _pack(self, batch: Batch, known: tuple[int, bytes], now_ms: int) -> Body:
         """The records of a batch, packed for the current end of the log."""
-        return batch.pack(*known, self.max_offset, now_ms, self._store_host, sealed=self.seals)
+        mapped = self._current
+        end = 0 if mapped is None else mapped.start + mapped.wrote
+        return batch.pack(*known, end, now_ms, self._store_host, sealed=self.seals)
 
     def room_for_group(self, born_host_length: int) -> GroupRoom | None:
         """The room left for `append_packed`; None if records have to be appended one by one."""
@@ -350,6 +354,15 @@ class CommitLog(LogReader):
         mapped.file.wrote(at, end)
         mapped.wrote = end
         return _OK
+
+    def begin_at(self, offset: int) -> None:
+        """Let a log without a message begin at an offset, which has to be the beginning of a file. Blocks."""
+        if self.max_offset or offset % self.files.file_size:
+            raise StoreError(f"a log that ends at {self.max_offset} cannot begin at {offset}")
+        self._current = None
+        for mapped in self.files.files:
+            self.files.remove(mapped)
+        self.files.first_start = offset
 
     def _learn(self, topic: str) -> tuple[int, bytes] | None:
         """Magic and length-prefixed name of a new topic; None if it cannot be stored."""

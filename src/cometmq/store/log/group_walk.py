@@ -10,7 +10,8 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -60,6 +61,10 @@ class UnitWriter(Protocol):
 
     def append(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool: ...
 
+    def append_many(
+        self, queue_offset: int, starts: Sequence[int], sizes: Sequence[int], tags_codes: Sequence[int]
+    ) -> None: ...
+
 
 class QueueUnits:
     """The messages of one queue in a group."""
@@ -102,6 +107,8 @@ class RecordGroup(msgspec.Struct):
 
     They are few for each queue, where collecting them by queue would cost 0.7 µs a message.
     """
+    columns: tuple[UnitWriter, int, list[int], Sequence[int], list[int]] | None = None
+    """Or messages of one queue: the queue, their first offset, physical offsets, sizes and tags codes."""
     keyed: list[Keyed] = msgspec.field(default_factory=list)
     """The messages that have keys."""
     key_columns: tuple[Any, Any, Any] | None = None
@@ -118,6 +125,13 @@ class RecordGroup(msgspec.Struct):
                 units = QueueUnits(queue.topic, queue.queue_id, queue_offset)
                 queues[queue.topic, queue.queue_id] = units
             units.add(physical_offset, size, code)
+        if self.columns is not None:
+            queue, first_offset, *columns = self.columns
+            units = queues[queue.topic, queue.queue_id] = QueueUnits(
+                queue.topic, queue.queue_id, first_offset
+            )
+            units.units += chain.from_iterable(zip(*columns, strict=True))
+            units.next_offset += self.count
         return list(queues.values())
 
 

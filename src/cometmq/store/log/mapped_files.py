@@ -196,6 +196,8 @@ class MappedFiles:
         self.folder = folder
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self.first_start = 0
+        """The offset at which the first file begins, while there is none."""
 
     def load(self) -> None:
         """Map the existing files; each counts as written and flushed to its end until recovery says less."""
@@ -247,7 +249,7 @@ class MappedFiles:
     @property
     def next_start(self) -> int:
         """The offset at which the next file begins."""
-        return self.files[-1].end if self.files else 0
+        return self.files[-1].end if self.files else self.first_start
 
     @property
     def flushed_offset(self) -> int:
@@ -336,8 +338,8 @@ class MappedFiles:
     def erase(self, mapped: MappedFile) -> None:
         """Delete a detached file; readers that hold views of it finish safely."""
         mapped.is_gone = True  # first: a sync may be under way
+        mapped.close()  # Windows removes no file that is mapped
         self._disk.remove(mapped.file.path)
-        mapped.close()
 
     def close(self) -> None:
         files, self.files = self.files, []

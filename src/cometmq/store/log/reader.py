@@ -17,6 +17,7 @@ from cometmq.wire.record.layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, peek
 
 _NEAR: Final = 16 * 1024
 """Records this close to each other are fetched together."""
+_NOTHING: Final = memoryview(b"")
 
 
 class LogReader:
@@ -45,6 +46,18 @@ class LogReader:
         at = offset - mapped.start
         end = at + size
         return mapped.view[at:end] if end <= mapped.wrote else None
+
+    @property
+    def file_size(self) -> int:
+        return self.files.file_size
+
+    def readable(self, offset: int, most: int) -> memoryview:
+        """The written bytes from an offset on, in one file and at most so many; empty if there are none."""
+        mapped = self.files.at(offset)
+        if mapped is None:
+            return _NOTHING
+        at = offset - mapped.start
+        return mapped.view[at : min(at + most, mapped.wrote)]
 
     def on_disk(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """The ranges, given by offset and size, that may have to be read from the disk."""

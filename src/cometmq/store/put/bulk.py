@@ -21,7 +21,7 @@ from zlib_ng.zlib_ng import crc32
 from cometmq.model.errors import MessageError
 from cometmq.model.message_properties import CRC32
 from cometmq.store.index.arrays import bulk_columns
-from cometmq.store.log.group_walk import QueueUnits, RecordGroup
+from cometmq.store.log.group_walk import QueueUnits, RecordGroup, UnitWriter
 from cometmq.wire.frame.command import Body
 from cometmq.wire.record.codec import Record
 from cometmq.wire.record.crc import BEFORE_CRC, CRC_PROPERTY_LENGTH, SIGN_CLEARED, resembles_crc_property
@@ -287,7 +287,7 @@ class RecordBulk:
             windows[self._starts] = rows
         return data
 
-    def group(self, *, with_arrivals: bool) -> RecordGroup:
+    def group(self, queue: UnitWriter, *, with_arrivals: bool) -> RecordGroup:
         import numpy as np
 
         head, offsets = self.head, self.head.physical_offset + self._starts
@@ -296,7 +296,7 @@ class RecordBulk:
         group.last_stored_ms = head.store_timestamp_ms
         rows = np.empty(self.count, _UNIT)
         rows["physical_offset"], rows["size"], rows["code"] = offsets, self._sizes, self._codes
-        units = QueueUnits(head.topic, head.queue_id, head.queue_offset)
+        units = QueueUnits(queue.topic, queue.queue_id, head.queue_offset)
         units.packed = rows.tobytes()
         group.queues.append(units)
         if self._hashes is not None:

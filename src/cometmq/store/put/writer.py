@@ -136,7 +136,9 @@ class MessageWriter:
         self._is_slave = config.broker_role == "SLAVE" and not config.duplication_enable
         self._confirms_at_once = config.flush_disk_type == "ASYNC_FLUSH" or config.read_un_committed
         self._shows_at_once = self._confirms_at_once
-        self._multi_dispatch = MultiDispatch(dispatcher, queues, config) if config.enable_lmq else None
+        self._multi_dispatch = (
+            MultiDispatch(dispatcher, queues, commit_log, config) if config.enable_lmq else None
+        )
         self._keeps_unconfirmed = not config.enable_multi_dispatch
         self.unconfirmed: Final = UnconfirmedMessages(commit_log, dispatcher)
         self._puts_groups = self._multi_dispatch is None and self._keeps_unconfirmed
@@ -178,15 +180,19 @@ class MessageWriter:
         if self._refusal is not None:
             return self._refusal
         topic, queue_id, block = record.topic, record.queue_id, record.properties_block
-        queue = self._queue_for(topic, queue_id)
+        try:
+            queue = self._queues[topic][queue_id]
+        except KeyError:
+            made = self._make_queue(topic, queue_id)
+            if isinstance(made, PutResult):
+                return made
+            queue = made
         has_queue = True
         if record.sys_flag & _NOT_PLAIN:
             if record.sys_flag & INNER_BATCH:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)  # there are no queues for these
             has_queue = is_queued(record.sys_flag)
         values = put_values(block) if block else NO_VALUES
-        if isinstance(queue, PutResult):
-            return queue
         if values[3]:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         record.queue_offset = queue_offset = queue.next_offset if has_queue else 0
@@ -240,9 +246,13 @@ class MessageWriter:
         if self._refusal is not None:
             return self._refusal
         head, is_bulk = batch.head, batch.is_bulk
-        queue = self._queue_for(head.topic, head.queue_id)
-        if isinstance(queue, PutResult):
-            return queue
+        try:
+            queue = self._queues[head.topic][head.queue_id]
+        except KeyError:
+            made = self._make_queue(head.topic, head.queue_id)
+            if isinstance(made, PutResult):
+                return made
+            queue = made
         if head.sys_flag & _NOT_PLAIN or _is_delayed(head) or (is_bulk and not self.takes_bulks):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         head.queue_offset = queue_offset = queue.next_offset
@@ -254,7 +264,7 @@ class MessageWriter:
         if self._shows_at_once or (self._keeps_unconfirmed and not is_bulk):
             arrivals = self._dispatcher.arrivals
             announced = arrivals.awaited(head.topic, head.queue_id) if is_bulk else bool(arrivals)
-            self._show(batch.group(with_arrivals=announced))
+            self._show(batch.group(queue, with_arrivals=announced))
         elif self.on_append is not None:
             self.on_append()
         start, stored_ms = head.physical_offset, head.store_timestamp_ms
@@ -421,19 +431,16 @@ class MessageWriter:
 
     # Queues
 
-    def _queue_for(self, topic: str, queue_id: int) -> ConsumeQueue | PutResult:
-        """The queue of a message, made if need be; or why it is refused."""
-        try:
-            return self._queues[topic][queue_id]
-        except KeyError:
-            longest = MAX_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else MAX_TOPIC_LENGTH_V1
-            if len(topic.encode("utf-8", "surrogatepass")) <= longest:
-                queue = self._dispatcher.queue_of(topic, queue_id)
-                if queue is not None:
-                    return queue
-            # While its topic is being deleted, a message may be sent again.
-            is_leaving = topic in self._all_queues.leaving
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE if is_leaving else PutStatus.MESSAGE_ILLEGAL)
+    def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutResult:
+        """The queue of a first message; or why the message is refused."""
+        longest = MAX_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else MAX_TOPIC_LENGTH_V1
+        if len(topic.encode("utf-8", "surrogatepass")) <= longest:
+            queue = self._dispatcher.queue_of(topic, queue_id)
+            if queue is not None:
+                return queue
+        # While its topic is being deleted, a message may be sent again.
+        is_leaving = topic in self._all_queues.leaving
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE if is_leaving else PutStatus.MESSAGE_ILLEGAL)
 
     def show_confirmed(self, *, more_comes: bool = False) -> bool:
         """Dispatch messages that were confirmed meanwhile, or could not be dispatched before.

@@ -283,6 +283,12 @@ class ConsumeQueue:
         if self.min_offset < self.max_offset:
             self._min_physical_offset = self._files.physical_offset(self.min_offset)
 
+    def begin_with(self, queue_offset: int) -> None:
+        """Let the queue begin later; its files stay until the log has lost their messages."""
+        self.min_offset = max(self.min_offset, min(queue_offset, self.max_offset))
+        if self.min_offset < self.max_offset:
+            self._min_physical_offset = self._files.physical_offset(self.min_offset)
+
     def detach_expired(self, log_start: int) -> list[MappedFile]:
         """Detach the files whose messages are all before the start of the log; `erase` deletes them."""
         self.correct_min_offset(log_start)

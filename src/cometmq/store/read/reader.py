@@ -10,7 +10,8 @@ Rules kept here:
 - Records further back in the log than fits into memory are cold. Reading them may wait for the disk and block
   everybody, so an event loop asks for `cold_ranges` first and fetches them on another thread.
 - A record that does not belong to the queue offset is never returned; it alone is skipped and noted. A
-  checked range is not checked again for a second, nor are records that were just appended: see `look_again`.
+  checked range is not checked again for a second. Records that this process appended in the last minute are
+  not checked: they are in memory as it wrote them, and most reads are of them. See `look_again`.
 - With `check_crc`, every record also has to be whole, and its tags count instead of the unit's code.
 - A bulk read differs in its limits, and in that adjacent records of the log are one view. It ends with the
   log file that it began in.
@@ -19,6 +20,7 @@ Rules kept here:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -48,6 +50,8 @@ MAX_SCAN: Final = 16_384
 FILTER_S: Final = 0.05
 """How long a filtered read scans for matching messages."""
 
+FRESH_LOOKS: Final = 60
+"""For so many looks, records that were appended are not checked."""
 _MAX_CHECKED: Final = 16_384
 """How many checked reads are remembered."""
 _NO_QUEUE_FILE: Final = "a file of the consume queue is missing"
@@ -151,8 +155,10 @@ class MessageReader:
         self._checked: dict[tuple[ReadableQueue, int], int] = {}
         """Where reads began and ended whose units were found right a moment ago."""
         self._fresh_from = log.max_offset
-        """Where the log ended a moment ago: this process wrote everything after it."""
-        self._hot_bytes = int(memory_bytes * (config.access_message_in_memory_max_ratio / 100))
+        """Where the log ended a minute ago, or at the start: this process wrote everything after it."""
+        self._ends: deque[int] = deque()
+        """Where the log ended at each look since then."""
+        self._hot_bytes = int(memory_bytes * (config.hot_percent / 100))
         self._hot_limits, self._cold_limits = self._limits(config)
         self._max_scan_bytes = config.max_filter_message_size
         self._max_files = config.travel_cq_file_num_when_get_message
@@ -192,9 +198,13 @@ class MessageReader:
         return self._get_wanted(queue, offset, max_count, max_bytes, wanted)
 
     def look_again(self) -> None:
-        """Check units again from now on: files can be damaged at any time."""
+        """Check units again from now on: files can be damaged at any time. Called every second."""
         self._checked.clear()
-        self._fresh_from = self._log.max_offset
+        self._ends.append(self._log.max_offset)
+        if len(self._ends) == 1:  # the start
+            self._fresh_from = self._log.max_offset
+        elif len(self._ends) > FRESH_LOOKS:
+            self._fresh_from = self._ends.popleft()
 
     def _are_right(
         self, queue: ReadableQueue, offset: int, starts: Sequence[int], records: Sequence[memoryview]
@@ -280,7 +290,6 @@ class MessageReader:
             view[(at := start - file_start) : at + size] for start, size in zip(starts, sizes, strict=True)
         ]
         end_offset = offset + len(records)
-        # Records that were just appended need no check.
         if (
             first_start < self._fresh_from
             and self._checked.get((queue, offset), 0) < end_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ QUEUE_FOLDER: Final = "consumequeue"
 BATCH_QUEUE_FOLDER: Final = "batchconsumequeue"
 EXT_FOLDER: Final = "consumequeue_ext"
 INDEX_FOLDER: Final = "index"
+TIMER_FOLDER: Final = "timerlog"
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
@@ -47,7 +48,7 @@ _KNOWN_FOLDERS: Final = frozenset(
         EXT_FOLDER,
         INDEX_FOLDER,
         CONFIG_FOLDER,
-        "timerlog",
+        TIMER_FOLDER,
         "compaction",
     }
 )
@@ -132,6 +133,26 @@ def survey_store(disk: Disk, root: Path, config: StoreConfig | None = None) -> S
         misplaced=misplaced,
         others=[FoundFile(root / entry.name, entry.size) for entry in entries if not entry.is_folder],
     )
+
+
+def kept_sizes(disk: Disk, settings: Mapping[str, str]) -> dict[str, str]:
+    """The file sizes that a store was made with, as settings: a store keeps them; none for a new one.
+
+    `settings` say where it is. Only as many files as necessary are looked at.
+    """
+    root = Path(settings["storePathRootDir"])
+    log_folder = settings.get("storePathCommitLog", "").partition(",")[0]
+    log_files = _named(disk, Path(log_folder) if log_folder else root / LOG_FOLDER, _OFFSET_NAME, [])
+    queues = _queues(disk, root / QUEUE_FOLDER, [])
+    sizes = {
+        "mappedFileSizeCommitLog": _usual_size(log_files),
+        "mappedFileSizeConsumeQueue": next(filter(None, (_usual_size(each.files) for each in queues)), 0),
+        "mappedFileSizeTimerLog": _usual_size(_named(disk, root / TIMER_FOLDER, _OFFSET_NAME, [])),
+    }
+    layout = _index_layout(disk, _named(disk, root / INDEX_FOLDER, _INDEX_NAME, []), None)
+    if layout is not None:
+        sizes |= {"maxHashSlotNum": layout.slots, "maxIndexNum": layout.entries}
+    return {key: str(size) for key, size in sizes.items() if size}
 
 
 def open_log(disk: Disk, survey: Survey) -> LogReader:

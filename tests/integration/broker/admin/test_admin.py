@@ -82,7 +82,7 @@ async def test_attributes_are_set_changed_and_removed() -> None:
     async with running_broker() as kit:
         await update_topic(kit, attributes="+message.type=FIFO,+cleanup.policy=DELETE")
         assert (await topic_config(kit))["attributes"] == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
-        await update_topic(kit, attributes="+message.type=NORMAL,+reserve.time=5000")
+        await update_topic(kit, attributes="+message.type=NORMAL,+reserve.time=50")
         await update_topic(kit, attributes="-reserve.time")
         assert (await topic_config(kit))["attributes"] == {
             "message.type": "NORMAL",
@@ -106,6 +106,7 @@ async def test_attributes_are_set_changed_and_removed() -> None:
         ({"attributes": "-message.type"}, 1, "only add attribute is supported while creating topic"),
         ({"attributes": "+message.type=ODD"}, 1, "value is not in set"),
         ({"attributes": "+reserve.time=soon"}, 1, "value is not in range"),
+        ({"attributes": "+reserve.time=73"}, 29, "is more than fileReservedTime of 72 hours"),
         ({"attributes": "+queue.type=BatchCQ"}, 1, "not supported by this broker"),
         ({"attributes": "+cleanup.policy=COMPACTION"}, 1, "not supported by this broker"),
         ({"attributes": "message.type=FIFO"}, 1, "add/alter attribute format is wrong"),
@@ -315,7 +316,7 @@ async def test_settings_change_at_once_and_are_stored_in_the_file(tmp_path: Path
         answer = await kit.call(
             RequestCode.UPDATE_BROKER_CONFIG, None, b"autoCreateTopicEnable=false\nodd=1\n"
         )
-        assert answer == DONE
+        assert answer.fields == {"states": "autoCreateTopicEnable=live", "keptIn": str(path)}
         assert (await kit.send()).code == 17
         assert parse_properties(path.read_text()) == {
             "brokerName": "embedded",

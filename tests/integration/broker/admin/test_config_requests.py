@@ -161,6 +161,15 @@ def is_possible(key: str, text: str, *settings: msgspec.Struct) -> bool:
     return True
 
 
+@pytest.mark.parametrize("key", ["tls.server.mode", "maxConnections"])
+async def test_settings_of_the_port_itself_are_refused_not_ignored(key: str, tmp_path: Path) -> None:
+    """B13, N9: TLS and limits are those of the start."""
+    async with running_broker() as kit, running_namesrv(tmp_path) as namesrv:
+        answer = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, f"{key}=1\n".encode())
+        assert (answer.code, answer.remark) == (NO_PERMISSION, f"{key} {FIXED}")
+        assert (await namesrv.configure(f"{key}=1\n")).code == NO_PERMISSION
+
+
 async def test_a_file_with_which_no_broker_starts_is_not_written(tmp_path: Path) -> None:
     """B13: somebody else has changed it meanwhile."""
     path = tmp_path / "broker.conf"

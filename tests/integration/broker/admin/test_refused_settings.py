@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import cometmq
 from cometmq.broker.config import BrokerConfig
 from cometmq.cli.servers.settings import variable_name
 from cometmq.model.errors import SettingsError
@@ -26,7 +25,6 @@ from tests.integration.namesrv.namesrv_kit import running_namesrv
 
 REFUSED = [
     ("brokerRole", "SLAVE"),
-    ("brokerRole", "SYNC_MASTER"),
     ("brokerId", "1"),
     ("totalReplicas", "2"),
     ("inSyncReplicas", "2"),
@@ -73,6 +71,7 @@ OUT_OF_RANGE = [
     ("sendThreadPoolQueueCapacity", "0"),
     ("brokerPermission", "16"),
     ("deleteWhen", "25"),
+    ("haAllowedReplicas", "everybody"),
     ("messageDelayLevel", "soon"),
 ]
 KINDS = (BrokerConfig, StoreConfig, ServerSettings)
@@ -85,6 +84,33 @@ async def test_an_embedded_broker_refuses_it_with_what_to_do_instead(key: str, v
     with pytest.raises(SettingsError, match=said):
         async with EmbeddedBroker(settings={key: value}):
             pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        (
+            {
+                "tls.server.need.client.auth": "require",
+                "tls.server.trustCertPath": "/ca",
+                "tls.server.mode": "disabled",
+            },
+            "set the mode to enforcing",
+        ),
+        ({"tls.server.need.client.auth": "require"}, "needs tls.server.trustCertPath"),
+        ({"tls.server.keyPath": "/key"}, "set tls.server.certPath, too"),
+        ({"tls.test.mode.enable": "false"}, "set tls.server.certPath and tls.server.keyPath"),
+        ({"tls.client.trustCertPath": "/ca"}, "set tls.enable = true"),
+        ({"tls.client.authServer": "true"}, "set tls.enable = true"),
+    ],
+)
+async def test_tls_that_would_protect_nothing_is_refused(settings: dict[str, str], advice: str) -> None:
+    """R5: a setting that somebody relies on is in force, or the start fails."""
+    with pytest.raises(SettingsError, match=advice):
+        async with EmbeddedBroker(settings=settings):
+            pass
+    with pytest.raises(SettingsError, match=advice):
+        resolve(NamesrvSettings, [Layer("-c", settings)]).settings.client_tls()
 
 
 @pytest.mark.parametrize(("key", "value"), [*OUT_OF_RANGE, ("listenPort", "65535")])
@@ -183,21 +209,6 @@ async def test_a_name_server_refuses_what_it_cannot_do(key: str, value: str, tmp
         await client.stop()
         assert answer.code != ResponseCode.SUCCESS
         assert key in (answer.remark or "")
-
-
-def test_every_setting_is_used_or_says_that_it_has_no_effect() -> None:
-    """B1: what is taken and shown does something, is refused, or is marked in the reference."""
-    from cometmq.cli.reference import AT_START, settings_of
-
-    root = Path(cometmq.__file__).parent
-    source = "\n".join(path.read_text() for path in root.rglob("*.py"))
-    silent = [
-        setting.key
-        for kind in (*KINDS, NamesrvConfig)
-        for name, setting in zip(kind.__struct_fields__, settings_of(kind), strict=True)
-        if setting.remark in ("", AT_START) and f".{name}" not in source
-    ]
-    assert silent == ["storeType"], "it has one value only"
 
 
 def test_every_default_is_allowed() -> None:

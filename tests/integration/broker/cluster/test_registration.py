@@ -13,6 +13,7 @@ import pytest
 
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
+from cometmq.cli.servers.broker import unregistered_text
 from cometmq.model.errors import CometError, SettingsError, StoreError
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
@@ -82,6 +83,29 @@ async def test_a_name_server_that_is_down_holds_up_nobody_and_is_told_later(
             assert perm_of(one, "TBW102") == 7
             async with name_server(tmp_path / "2", free) as two:
                 await eventually(lambda: perm_of(two, "TBW102") == 7, "the second one knows the broker")
+
+
+async def test_a_broker_that_is_to_disappear_first_is_not_told_of(tmp_path: Path) -> None:
+    """B1: disappearTimeAfterStart, also not when a topic is made meanwhile, nor when it stops."""
+    async with both(tmp_path, disappearTimeAfterStart="3600000") as (server, embedded):
+        context = embedded.broker.context
+        context.topics.update(TopicConfig("Orders", attributes={}))
+        await context.registration.settled(5)
+        assert context.registration.registered == frozenset()
+        text = unregistered_text(embedded.broker)
+        assert text is not None
+        assert text.endswith(" s, because disappearTimeAfterStart says so")
+    counts = server.server.metrics
+    assert counts.of(RequestCode.REGISTER_BROKER).requests == 0
+    assert counts.of(RequestCode.UNREGISTER_BROKER).requests == 0
+
+
+async def test_a_broker_that_was_to_disappear_appears_by_itself(tmp_path: Path) -> None:
+    """B1: with everything that came meanwhile."""
+    async with both(tmp_path, disappearTimeAfterStart="500") as (server, embedded):
+        embedded.broker.context.topics.update(TopicConfig("Orders", attributes={}))
+        await eventually(lambda: perm_of(server, "Orders") == 6, "the name server knows it")
+        assert unregistered_text(embedded.broker) is None
 
 
 async def test_a_change_of_a_topic_is_known_at_once(tmp_path: Path) -> None:
@@ -224,7 +248,7 @@ async def test_a_store_that_is_in_use_is_not_opened_twice() -> None:
         ({"brokerIP1": "127.0.0.1:10911"}, "cannot be resolved: .*; write an address.*without a port"),
         ({"brokerIP1": ""}, "brokerIP1 is empty"),
         ({"brokerName": " "}, "brokerName is empty"),
-        ({"brokerNaem": "x"}, "brokerNaem: a broker has no such setting"),
+        ({"brokerNaem": "x"}, "brokerNaem: a broker has no such setting; did you mean brokerName"),
     ],
 )
 async def test_settings_that_make_no_sense_are_refused(settings: dict[str, str], sentence: str) -> None:

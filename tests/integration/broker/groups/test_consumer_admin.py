@@ -118,6 +118,8 @@ async def test_progress_of_a_group_and_of_a_topic(tmp_path: Path) -> None:
         stored_ms = progress[0].pop("lastTimestamp")
         assert stored_ms > 0
         assert progress[0] == {"brokerOffset": 3, "consumerOffset": 2, "pullOffset": 3}
+        nothing = {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0}
+        assert progress[1] == {**nothing, "hasOffset": False}, "0 is not an offset here"
         topic = await consumer.ask(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=TOPIC))
         queues = by_queue(fastjson.loads(topic.body)["offsetTable"])
         assert (queues[0]["minOffset"], queues[0]["maxOffset"]) == (0, 3)

@@ -324,7 +324,11 @@ async def test_a_broker_is_ready_while_it_is_registered_and_takes_messages(
         assert await ask(port, "/health") == (200, "ok\n")
         assert await ask(port, "/ready") == (200, "ok\n")
         context.store.flags.set(Trouble.DISK_FULL)
-        assert await ask(port, "/ready") == (503, "the store takes no messages: DISK_FULL\n")
+        status, text = await ask(port, "/ready")
+        assert (status, text.startswith("the store takes no messages: the disk of the log is too full")) == (
+            503,
+            True,
+        )
         context.store.flags.set(Trouble.DISK_FULL, on=False)
         with monkeypatch.context() as patch:
             patch.setattr(type(context.disk), "usage", lambda *_: DiskUsage(100, 99, 1))

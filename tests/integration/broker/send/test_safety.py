@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker.broker import physical_memory
 from cometmq.broker.send.pressure import UNFLUSHED_SHARE
+from cometmq.ports.system import physical_memory
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.log.flush import Done
 from cometmq.store.status import PutStatus, Trouble
@@ -31,15 +31,18 @@ class Hold:
     """Keeps whoever waits for the disk waiting."""
 
     def __init__(self, kit: BrokerKit) -> None:
+        self._safety = kit.broker.context.safety
         self._flusher = kit.broker.context.store.flusher
+        self._patches = pytest.MonkeyPatch()
         self.waiting: list[Done] = []
 
     def __enter__(self) -> Hold:
-        self._flusher.when_flushed = lambda offset, done: self.waiting.append(done)  # type: ignore[method-assign]
+        for waits, name in ((self._safety, "when_safe"), (self._flusher, "when_flushed")):
+            self._patches.setattr(waits, name, lambda offset, done: self.waiting.append(done))
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self._flusher.when_flushed
+        self._patches.undo()
         self.release(PutStatus.PUT_OK)
 
     def release(self, status: PutStatus) -> None:
@@ -186,6 +189,9 @@ async def test_a_store_that_cannot_be_written_refuses_messages_and_says_how_full
         assert answer.code == 14
         assert (answer.remark or "").startswith("service not available now. It may be caused by one of")
         assert "CL: " in (answer.remark or "")
+        assert "the disk of the log is too full (diskSpaceWarningLevelRatio); make room" in (
+            answer.remark or ""
+        )
         assert len(kit.stored("Orders")) == 1
         flags.set(Trouble.DISK_FULL, on=False)
         assert (await kit.send()).code == 0

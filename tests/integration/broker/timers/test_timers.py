@@ -72,6 +72,27 @@ async def test_a_message_waits_in_the_timer_topic_and_comes_at_its_time(name: st
         assert record.born_host == waiting.born_host
 
 
+async def test_a_broker_that_is_to_disappear_first_delivers_later() -> None:
+    """B6: disappearTimeAfterStart, as with Apache's broker."""
+    async with running_broker(settings={**QUICK, "disappearTimeAfterStart": "2000"}) as kit:
+        began_ms = now_ms()
+        hidden_s = kit.broker.context.settings.hidden_s
+        await send_timed(kit, b"x", TIMER_DELAY_MS="150")
+        await eventually(lambda: delivered(kit) == [b"x"], "the message is delivered")
+        assert kit.stored("Orders", 0)[0].store_timestamp_ms >= began_ms + hidden_s * 1000 - 50
+
+
+async def test_switching_timers_on_counts_from_the_next_start() -> None:
+    """B13: until then a message would be taken, and not come."""
+    async with running_broker(settings={**QUICK, "timerWheelEnable": "false"}) as kit:
+        change = b"timerWheelEnable=true\n"
+        answer = await kit.call(RequestCode.UPDATE_BROKER_CONFIG, None, change)
+        assert answer.fields["states"] == "timerWheelEnable=next start"
+        answer = await kit.send(body=b"x", properties={"UNIQ_KEY": ID, "TIMER_DELAY_MS": "100"})
+        assert answer.code == 1
+        assert "timerWheelEnable is false" in (answer.remark or "")
+
+
 async def test_a_delay_in_seconds_is_one() -> None:
     """B6."""
     async with running_broker(settings=QUICK) as kit:

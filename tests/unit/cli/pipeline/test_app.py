@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cometmq.cli.common.connect import Link
+from cometmq.cli.common.contexts import read_contexts
 from cometmq.cli.common.output import UsageError
 from cometmq.cli.pipeline.options import Run
 from cometmq.model.errors import SettingsError
@@ -108,6 +110,14 @@ def test_a_time_that_is_counted_from_now_names_the_same_replay_later() -> None:
     assert job.start.isdecimal()
 
 
+def test_a_duration_in_a_definition_has_a_unit_or_is_seconds(tmp_path: Path) -> None:
+    for written, every_s in (('"2m30s"', 150.0), ("7", 7.0)):
+        definition = tmp_path / "archive.toml"
+        definition.write_text(f"everyS = {written}")
+        job = Run("archive", definition, "a:1").job(ArchiveJob, output="x", topics=["T"])
+        assert job.every_s == every_s
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -123,9 +133,30 @@ def test_a_wrong_option_is_wrong_usage_in_one_sentence(flags: dict[str, object],
     assert sentence in str(caught.value)
 
 
-def test_nothing_runs_without_a_name_server() -> None:
-    with pytest.raises(UsageError, match="no name server is known"):
-        Run("archive").job(ArchiveJob, output="x", topics=["T"])
+def test_a_context_names_the_cluster_and_without_any_it_is_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A context that a flag names wins over the definition file: its keys go nowhere else."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("COMETMQ_NAMESRV", "NAMESRV_ADDR", "COMETMQ_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+
+    def job(**options: Any) -> ArchiveJob:
+        return Run("archive", **options).job(ArchiveJob, output="x", topics=["T"])
+
+    assert job().namesrv_addr == "127.0.0.1:9876"
+    contexts = read_contexts()
+    contexts.by_name["prod"] = {"namesrv": "prod:9876", "accessKey": "ops", "secretKey": "s3cret"}
+    contexts.write()
+    definition = tmp_path / "archive.toml"
+    definition.write_text('namesrvAddr = "file:9876"')
+    found = job(context="prod", file=definition)
+    assert (found.namesrv_addr, found.source["accessKey"]) == ("prod:9876", "ops")
+    contexts.in_use = "prod"
+    contexts.write()
+    assert job().namesrv_addr == "prod:9876"
+    found = job(file=definition)
+    assert (found.namesrv_addr, found.source) == ("file:9876", {})
 
 
 def test_a_file_that_is_no_definition_is_named(tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(
     assert ended.err == f"warning: unknown key {key} ({file}) is ignored; did you mean {nearest}?\n"
 
 
+def test_an_unknown_variable_is_a_warning_with_the_nearest_known_one(
+    cometmq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N2: a name server knows those of a broker, too."""
+    monkeypatch.setenv("COMETMQ_LISTEN_PROT", "1")
+    monkeypatch.setenv("COMETMQ_BROKER_NAME", "b")
+    expected = "unknown variable COMETMQ_LISTEN_PROT is ignored; did you mean COMETMQ_LISTEN_PORT?"
+    assert cometmq("namesrv", "-p").err == f"warning: {expected}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import cometmq
 from cometmq.cli.servers.settings import (
     assignment_layer,
     environment_layer,
     file_layer,
     split_layer,
+    unknown_variables,
     variable_name,
 )
 from cometmq.model.errors import SettingsError
-from cometmq.model.settings import Layer
+from cometmq.model.settings import Layer, resolve
 from cometmq.namesrv.config import NamesrvConfig, NamesrvSettings
+from cometmq.testing.embedded import STRUCTS
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,44 @@ def test_no_two_properties_share_a_variable() -> None:
 def test_variables_of_other_commands_are_not_ours() -> None:
     """N2: they are no mistake."""
     assert environment_layer({"COMETMQ_BROKER_NAME": "b"}, NamesrvConfig).values == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        (
+            "COMETMQ_LISTEN_PROT",
+            ["unknown variable COMETMQ_LISTEN_PROT is ignored; did you mean COMETMQ_LISTEN_PORT?"],
+        ),
+        ("COMETMQ_NAMESERV", ["unknown variable COMETMQ_NAMESERV is ignored; did you mean COMETMQ_NAMESRV?"]),
+        ("COMETMQ_QQQ", ["unknown variable COMETMQ_QQQ is ignored"]),
+        ("COMETMQ_LISTEN_PORT", []),
+        ("COMETMQ_TLS_TRUST", []),
+        ("COMETMQ_BROKER_SERVICE_HOST", []),
+        ("COMETMQ_PORT_9876_TCP_ADDR", []),
+        ("PATH", []),
+    ],
+)
+def test_a_mistyped_variable_is_named_with_the_nearest(name: str, warning: list[str]) -> None:
+    """N2: but not those of clients, nor those that Kubernetes sets for a service."""
+    assert unknown_variables({name: "1"}, NamesrvConfig.__struct_encode_fields__) == warning
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    """N2: or a start would warn about it."""
+    source = "".join(path.read_text() for path in Path(cometmq.__file__).parent.rglob("*.py"))
+    keys = [key for kind in STRUCTS for key in kind.__struct_encode_fields__]
+    found = set(re.findall(r'"(COMETMQ_[A-Z_]*[A-Z])"', source))
+    assert "COMETMQ_NAMESRV" in found
+    assert unknown_variables(dict.fromkeys(found, "1"), keys) == []
+
+
+def test_a_mistyped_key_of_a_flag_is_refused() -> None:
+    """N2: a file may serve several systems, a flag is for this one."""
+    with pytest.raises(
+        SettingsError, match=r"there is no setting lisenPort \(flag\); did you mean listenPort\?"
+    ):
+        resolve(NamesrvConfig, [Layer("flag", {"lisenPort": "1"}, is_strict=True)])
 
 
 def test_assignments_are_key_and_value() -> None:

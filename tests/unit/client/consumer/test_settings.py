@@ -68,3 +68,26 @@ def test_the_folder_of_local_offsets_can_be_set_for_all(monkeypatch: pytest.Monk
 def test_choices_may_be_texts(text: str, where: ConsumeFromWhere) -> None:
     settings = PushSettings(consume_from_where=text, message_model="broadcasting")  # type: ignore[arg-type]
     assert (settings.consume_from_where, settings.message_model) == (where, MessageModel.BROADCASTING)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rebalance_interval_ms": 20.0}, "whole number of milliseconds: 20000 if these are seconds"),
+        ({"stop_timeout_ms": 0.5}, "whole number of milliseconds: 500 if these are seconds"),
+        ({"poll_timeout_ms": 5000.0}, "whole number of milliseconds: int(5000.0)"),
+        ({"poll_timeout_ms": -1}, "poll_timeout_ms is -1; it has to be at least 0"),
+        (
+            {"consume_from_where": "CONSUME_FROM_TIMESTAMP", "consume_timestamp_ms": 1_763_330_000},
+            "looks like seconds since 1970; in milliseconds: 1763330000000",
+        ),
+        (
+            {"consume_timestamp_ms": 1_763_330_000_000},
+            "consume_timestamp_ms needs consume_from_where='CONSUME_FROM_TIMESTAMP'",
+        ),
+    ],
+)
+def test_seconds_in_place_of_milliseconds_are_noticed(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        PullSettings(**options)
+    assert words in str(raised.value)

@@ -26,7 +26,7 @@ async def test_messages_and_bytes_are_limited() -> None:
     assert not flight.enter_at_once(60)
     assert flight.enter_at_once(40)
     assert not flight.enter_at_once(0)
-    flight.leave(60)
+    flight.leave(60, 0)
     assert flight.enter_at_once(60)
 
 
@@ -34,7 +34,7 @@ async def test_a_message_larger_than_the_limit_goes_alone() -> None:
     flight = InFlight(10, 100)
     assert flight.enter_at_once(500)
     assert not flight.enter_at_once(1)
-    flight.leave(500)
+    flight.leave(500, 0)
     assert flight.enter_at_once(1)
     assert not flight.enter_at_once(500)
 
@@ -52,11 +52,11 @@ async def test_who_waits_is_let_in_in_order() -> None:
     await turn()
     assert not flight.enter_at_once(1)
     for count in (1, 2, 3):
-        flight.leave(1)
+        flight.leave(1, 0)
         await turn()
         assert order == list(range(count))
     await asyncio.gather(*tasks)
-    flight.leave(1)
+    flight.leave(1, 0)
     assert (flight.messages, flight.bytes) == (0, 0)
 
 
@@ -66,7 +66,7 @@ async def test_a_large_one_in_line_is_not_overtaken() -> None:
     large = asyncio.create_task(flight.enter(80, soon()))
     await turn()
     assert not flight.enter_at_once(10)
-    flight.leave(50)
+    flight.leave(50, 0)
     await large
     assert (flight.messages, flight.bytes) == (1, 80)
 
@@ -76,7 +76,7 @@ async def test_waiting_ends_at_the_deadline() -> None:
     assert flight.enter_at_once(1)
     with pytest.raises(CallTimeoutError, match="send slower"):
         await flight.enter(1, asyncio.get_running_loop().time() + 0.01)
-    flight.leave(1)
+    flight.leave(1, 0)
     assert flight.enter_at_once(1)
 
 
@@ -96,23 +96,49 @@ async def test_one_that_is_cancelled_as_it_is_let_in_leaves_again() -> None:
     assert flight.enter_at_once(1)
     waiting = asyncio.create_task(flight.enter(1, soon()))
     await turn()
-    flight.leave(1)
+    flight.leave(1, 0)
     waiting.cancel()
     await turn()
     assert waiting.cancelled()
     assert (flight.messages, flight.bytes) == (0, 0)
 
 
-async def test_idle_waits_for_the_last_one() -> None:
-    flight = InFlight(1, 100)
-    await flight.idle()
+async def test_a_wait_ends_with_the_last_one_that_came_before_it() -> None:
+    flight = InFlight(2, 100)
+    await flight.passed()
+    first, last = flight.turn, None
     assert flight.enter_at_once(1)
-    waiting = asyncio.create_task(flight.enter(1, soon()))
-    idle = asyncio.create_task(flight.idle())
+    assert flight.enter_at_once(1)
+    in_line = asyncio.create_task(flight.enter(1, soon()))
     await turn()
-    flight.leave(1)
-    await waiting
+    passed = asyncio.create_task(flight.passed())
     await turn()
-    assert not idle.done()
-    flight.leave(1)
-    await idle
+    flight.leave(1, first)
+    await in_line
+    flight.leave(1, first)
+    last = flight.turn
+    assert last != first
+    assert flight.enter_at_once(1)
+    await turn()
+    assert not passed.done()
+    flight.leave(1, last)
+    await turn()
+    assert not passed.done()
+    flight.leave(1, first)
+    await passed
+    assert (flight.messages, flight.bytes) == (0, 0)
+
+
+async def test_a_wait_does_not_count_those_that_gave_up_in_line() -> None:
+    flight = InFlight(1, 100)
+    assert flight.enter_at_once(1)
+    in_line = [asyncio.create_task(flight.enter(1, soon())) for _ in range(2)]
+    await turn()
+    passed = [asyncio.create_task(flight.passed()) for _ in range(2)]
+    await turn()
+    for task in in_line:
+        task.cancel()
+    await turn()
+    assert not any(task.done() for task in passed)
+    flight.leave(1, 0)
+    await asyncio.gather(*passed)

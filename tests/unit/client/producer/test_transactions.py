@@ -97,7 +97,9 @@ def test_only_so_many_are_open_and_so_many_remembered(monkeypatch: pytest.Monkey
         decisions.check_room()
 
 
-@pytest.mark.parametrize("fields", [{"delay_level": 3}, {"delay_ms": 5}, {"deliver_at_ms": 5}])
+@pytest.mark.parametrize(
+    "fields", [{"delay_level": 3}, {"delay_ms": 5}, {"deliver_at_ms": 1_700_000_000_000}]
+)
 def test_a_delayed_message_cannot_be_in_a_transaction(fields: dict[str, Any]) -> None:
     with pytest.raises(MessageError, match="cannot be delayed"):
         check_transactional(Message("orders", b"x", **fields))

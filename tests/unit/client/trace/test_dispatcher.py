@@ -20,7 +20,7 @@ from cometmq.client.trace.dispatcher import (
     trace_group,
     trace_settings,
 )
-from cometmq.client.trace.records import Recalled, decode_records
+from cometmq.client.trace.records import RecallTrace, decode_records
 from cometmq.model.errors import SendError
 from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
@@ -58,8 +58,8 @@ class Outbox:
         return [record.msg_id for message in self.messages for record in decode_records(message.body)]
 
 
-def recall(msg_id: str) -> Recalled:
-    return Recalled(timestamp_ms=1, region_id="r", group="g", topic="t", msg_id=msg_id, success=True)
+def recall(msg_id: str) -> RecallTrace:
+    return RecallTrace(timestamp_ms=1, region_id="r", group="g", topic="t", msg_id=msg_id, success=True)
 
 
 async def running(outbox: Outbox) -> TraceDispatcher:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cometmq.client.consumer.interceptor import InterceptedListener
 from cometmq.client.consumer.listener import ConsumeResult, Listener
-from cometmq.client.trace.hooks import ConsumerTrace, TracedListener
+from cometmq.client.trace.hooks import ConsumerTrace
 from cometmq.client.trace.records import ConsumeBegan, ConsumeEnded, ConsumeOutcome, TraceRecord
 from cometmq.model.message import StoredMessage
 from tests.unit.client.producer.test_transactions import check_back
@@ -65,8 +66,9 @@ def test_a_call_is_written_down_with_how_it_ended(
 ) -> None:
     notes = Notes()
     listener = Listener(function, batch=False)  # type: ignore[arg-type]
-    result = TracedListener(listener, notes.trace()).call([MESSAGE], MESSAGE.queue)
-    assert result == listener.call([MESSAGE], MESSAGE.queue)
+    result = InterceptedListener(listener, [notes.trace()]).call([MESSAGE], MESSAGE.queue)
+    plain = listener.call([MESSAGE], MESSAGE.queue)
+    assert (result.result, result.error) == (plain.result, plain.error)
     assert outcome_of(notes) == (outcome, success)
 
 
@@ -74,7 +76,7 @@ async def test_a_coroutine_function_is_too() -> None:
     async def listen(message: StoredMessage) -> None: ...
 
     notes = Notes()
-    traced = TracedListener(Listener(listen, batch=False), notes.trace())
+    traced = InterceptedListener(Listener(listen, batch=False), [notes.trace()])
     assert traced.is_async
     await traced.call_async([MESSAGE], MESSAGE.queue)
     assert outcome_of(notes) == (ConsumeOutcome.SUCCESS, True)
@@ -86,7 +88,7 @@ def test_a_listener_that_took_too_long_is_late_even_if_it_succeeded() -> None:
     def slow(message: StoredMessage) -> None:
         notes.now_ms += 500
 
-    TracedListener(Listener(slow, batch=False), notes.trace(500)).call([MESSAGE], MESSAGE.queue)
+    InterceptedListener(Listener(slow, batch=False), [notes.trace(500)]).call([MESSAGE], MESSAGE.queue)
     assert outcome_of(notes) == (ConsumeOutcome.TIME_OUT, True)
     ended = notes.records[1]
     assert isinstance(ended, ConsumeEnded)
@@ -97,6 +99,6 @@ def test_messages_without_traces_and_traces_themselves_leave_nothing() -> None:
     notes = Notes()
     untraced = msgspec.structs.replace(MESSAGE, properties={**MESSAGE.properties, "TRACE_ON": "false"})
     itself = msgspec.structs.replace(MESSAGE, topic="traces")
-    listener = TracedListener(Listener(lambda messages: None, batch=True), notes.trace())
+    listener = InterceptedListener(Listener(lambda messages: None, batch=True), [notes.trace()])
     listener.call([untraced, itself, MESSAGE], MESSAGE.queue)
     assert [record.msg_id for record in notes.records] == ["ID", "ID"]

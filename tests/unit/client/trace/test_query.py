@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.client.trace.query import Consumption, gather
+from cometmq.client.trace.query import ConsumeTrace, gather
 from tests.unit.client.trace.test_records import BEGAN, ENDED, RECALL, SENT, TRANSACTION
 
 
@@ -15,7 +15,7 @@ def test_a_life_has_everything_in_the_order_of_time() -> None:
     assert life.sent == [msgspec.structs.replace(SENT, client_host="p")]
     assert (life.transactions, life.recalls) == ([TRANSACTION], [RECALL])
     assert life.consumptions == [
-        Consumption(
+        ConsumeTrace(
             group="billing",
             client_host="c",
             request_id="R",
@@ -25,7 +25,7 @@ def test_a_life_has_everything_in_the_order_of_time() -> None:
             success=False,
             outcome=2,
         ),
-        Consumption(group="billing", client_host="c", request_id="R2", began_ms=9000, retry_times=3),
+        ConsumeTrace(group="billing", client_host="c", request_id="R2", began_ms=9000, retry_times=3),
     ]
     assert not life.is_empty
 

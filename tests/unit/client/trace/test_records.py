@@ -8,17 +8,17 @@ from cometmq.client.trace.records import (
     ConsumeBegan,
     ConsumeEnded,
     ConsumeOutcome,
-    Recalled,
-    Sent,
+    RecallTrace,
+    SendTrace,
     TraceMessageType,
     TraceRecord,
-    TransactionEnded,
+    TransactionTrace,
     decode_records,
     encode_record,
     keys_of,
 )
 
-SENT = Sent(
+SENT = SendTrace(
     timestamp_ms=1000,
     region_id="DefaultRegion",
     group="shop",
@@ -52,7 +52,7 @@ ENDED = ConsumeEnded(
     timestamp_ms=2005,
     group="billing",
 )
-TRANSACTION = TransactionEnded(
+TRANSACTION = TransactionTrace(
     timestamp_ms=3000,
     region_id="DefaultRegion",
     group="shop",
@@ -66,7 +66,7 @@ TRANSACTION = TransactionEnded(
     state="COMMIT_MESSAGE",
     from_check=True,
 )
-RECALL = Recalled(
+RECALL = RecallTrace(
     timestamp_ms=4000, region_id="DefaultRegion", group="shop", topic="orders", msg_id="ID", success=True
 )
 
@@ -103,13 +103,13 @@ def decoded(text: str) -> TraceRecord:
 
 def test_a_record_without_an_offset_id_is_of_an_old_client() -> None:
     record = decoded("Pub|1|r|g|t|ID|null|null|h|3|7|0|false")
-    assert isinstance(record, Sent)
+    assert isinstance(record, SendTrace)
     assert (record.offset_msg_id, record.success) == (None, False)
 
 
 def test_a_record_with_the_host_of_its_client_is_read_too() -> None:
     record = decoded("Pub|1|r|g|t|ID|null|null|h|3|7|0|OFFSET|true|10.0.0.9")
-    assert isinstance(record, Sent)
+    assert isinstance(record, SendTrace)
     assert (record.offset_msg_id, record.success, record.client_host) == ("OFFSET", True, "10.0.0.9")
 
 

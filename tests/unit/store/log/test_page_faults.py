@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.ports.disk import SystemDisk
-from cometmq.store.log.allocation import FileAllocator, make_writable
+from cometmq.ports.mappings import make_writable
+from cometmq.store.log.allocation import FileAllocator
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.mapped_files import MappedFile, MappedFiles
 from cometmq.store.status import PutStatus

@@ -11,7 +11,7 @@ import pytest
 
 from cometmq.ports.disk import SystemDisk
 from cometmq.store.message_store import MessageStore
-from cometmq.store.read.reader import GetStatus
+from cometmq.store.read.reader import FRESH_LOOKS, GetStatus
 from cometmq.wire.record.codec import Record, decode_record
 from tests.unit.store.store_kit import a_message, running, small
 
@@ -31,7 +31,8 @@ async def fill(store: MessageStore) -> dict[tuple[str, int], list[Record]]:
             record = a_message(body, topic, queue_id, properties_block=block)
             store.put(record)
             stored.setdefault((topic, queue_id), []).append(record)
-    await store.keep_up()
+    for _ in range(FRESH_LOOKS + 1):  # a minute passes
+        store._look_again()
     return stored
 
 
@@ -305,3 +306,20 @@ async def test_what_is_read_again_at_once_is_not_checked_again(tmp_path: Path) -
 @pytest.fixture(autouse=True)
 def _logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="cometmq.store")
+
+
+async def test_what_this_process_just_wrote_is_not_checked_for_a_minute(tmp_path: Path) -> None:
+    """It is in memory as it was written; what was there at the start is checked from the first read on."""
+    async with running(SystemDisk(), small(tmp_path)) as store:
+        for number in range(COUNT):
+            store.put(a_message(b"%d" % number, "orders", 0))
+        for _ in range(FRESH_LOOKS):
+            store._look_again()
+        read_all(store)
+        assert not store.reader._checked
+        store._look_again()
+        read_all(store)
+        assert store.reader._checked
+    async with running(SystemDisk(), small(tmp_path)) as store:
+        read_all(store)
+        assert store.reader._checked

@@ -12,10 +12,11 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from cometmq.client.consumer.engine import ConsumerEngine
+from cometmq.client.consumer.interceptor import ConsumeInterceptor
 from cometmq.client.consumer.listener import Listener
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.pop.acks import PopAcks
@@ -26,8 +27,11 @@ from cometmq.client.consumer.pop.requests import PopPlan, PopRequests
 from cometmq.client.consumer.pop.settings import PopOptions, PopSettings
 from cometmq.client.consumer.push import PushConsumer
 from cometmq.client.consumer.send_back import SendBack
+from cometmq.client.options import documented
+from cometmq.client.serializer import Serializer
 from cometmq.client.settings import settings_of
 from cometmq.model.errors import CometError
+from cometmq.model.message import V
 from cometmq.model.queue import MessageQueue
 from cometmq.wire.bodies.heartbeat import ConsumeFromWhere, SubscriptionData
 
@@ -43,6 +47,7 @@ class PopEngine(ConsumerEngine):
     """The engine of one pop consumer."""
 
     queues: PopQueues
+    consumption: PopConsumption
 
     def __init__(
         self,
@@ -104,15 +109,27 @@ class PopEngine(ConsumerEngine):
             log.warning("a listener was still busy when its consumer stopped; its messages come again")
 
 
-class PopConsumer(PushConsumer):
+@documented(PopSettings, ("serializer", "interceptors"), PopOptions.__annotations__)
+class PopConsumer(PushConsumer[V]):
     """Pops messages of topics and hands them to listeners."""
 
     settings: PopSettings
 
     def __init__(
-        self, group: str, settings: PopSettings | None = None, **options: Unpack[PopOptions]
+        self,
+        group: str,
+        settings: PopSettings | None = None,
+        *,
+        serializer: Serializer[V] | None = None,
+        interceptors: Sequence[ConsumeInterceptor] = (),
+        **options: Unpack[PopOptions],
     ) -> None:
-        super().__init__(group, settings_of(PopSettings, settings, options))
+        super().__init__(
+            group,
+            settings_of(PopSettings, settings, options, type(self), PopOptions.__annotations__),
+            serializer=serializer,
+            interceptors=interceptors,
+        )
 
     def _retry_topics(self) -> list[str]:
         return []  # brokers pop the retry topic along

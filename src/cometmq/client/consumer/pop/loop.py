@@ -127,6 +127,7 @@ class PopLoops:
         began = time.monotonic()
         reply = await self._pops.pop(queue, subscription, self._plan, attempt_id)
         now = time.monotonic()
+        pq.rest = reply.rest
         if reply.error is not None:
             log.error("a message of %s cannot be read, nor those after it: %s", queue, reply.error)
         if reply.messages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.statistics import QueueStatistics
 from cometmq.model.queue import MessageQueue
 
 
@@ -15,11 +16,18 @@ class PopQueue(ProcessQueue):
         super().__init__(queue)
         self.waiting = 0
         """The number of popped messages that are neither acknowledged nor given back."""
+        self.rest: int | None = None
+        """The messages that the broker had left after the last pop."""
 
     def settled(self, count: int) -> None:
         """Count messages that are acknowledged, given back, or lost."""
         self.waiting -= count
         self.made_room()
+
+    def statistics(self) -> QueueStatistics:
+        """What is held, and how much is left."""
+        lag = None if self.rest is None else self.rest + self.waiting
+        return QueueStatistics(self.waiting, None, lag)
 
 
 class PopQueues:

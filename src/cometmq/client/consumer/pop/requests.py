@@ -67,6 +67,8 @@ class PopReply(msgspec.Struct, frozen=True):
     """Too many pops wait at the broker."""
     error: ProtocolError | None = None
     """Why later messages of the response cannot be read."""
+    rest: int = 0
+    """The messages that are left at the broker."""
 
 
 class PopRequests:
@@ -142,7 +144,9 @@ class PopRequests:
         # Not by tags: messages that are filtered out have to be acknowledged too.
         found, error = decode_pulled(answer.body, queue)
         handles = handles_of(found, told, queue.broker_name)
-        return PopReply(with_attempts(found, told), handles, told.invisible_time, error=error)
+        return PopReply(
+            with_attempts(found, told), handles, told.invisible_time, error=error, rest=told.rest_num
+        )
 
     async def ack(self, broker_name: str, popped: Sequence[Popped]) -> None:
         """Acknowledge messages of one broker."""

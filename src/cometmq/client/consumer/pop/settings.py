@@ -26,6 +26,7 @@ class PopSettings(PushSettings, frozen=True, kw_only=True):
     pop_invisible_time_ms: int = 60_000
     """How long no other consumer gets a message that this one has; listeners should take less."""
     pop_batch_nums: int = MAX_POP_BATCH
+    """The most messages that one pop brings."""
     pop_threshold_for_queue: int = 96
     """With more messages of one queue held and not acknowledged than this, popping waits."""
     retry_delays_s: tuple[int, ...] = RETRY_DELAYS_S

@@ -30,8 +30,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cometmq.model.errors import StateError
-from cometmq.spark.columns import ARROW_SCHEMA, arrow_schema
+from cometmq.spark.columns import ARROW_SCHEMA
 from cometmq.spark.pipelines.archive.source import NOTICE_SCHEMA, UNFINISHED, FilesPlan, Notice, zone_of
+from cometmq.spark.releases import arrow_schema
 
 FILE_SCHEMA: Final = pa.schema([field for field in ARROW_SCHEMA if field.name != "topic"])
 """The topic is in the folder name."""

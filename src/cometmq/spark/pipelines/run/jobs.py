@@ -84,7 +84,7 @@ _Group = Annotated[
     str | None, flag("--group", help="A consumer group that shows how far it is.", metavar="GROUP")
 ]
 _Every = Annotated[
-    float, flag("--every", help="How long messages are gathered.", metavar="SECONDS", least=0.0)
+    float, flag("--every", help="How long messages are gathered.", metavar="DURATION", least=0.0)
 ]
 _CHECKPOINT: Final = flag("--checkpoint", help="Where it notes how far it is.", metavar="DIR")
 _KeepQueues = Annotated[

@@ -7,7 +7,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cometmq.model import errors
-from cometmq.model.errors import ClientError, CometError
-from cometmq.spark.live.offsets import backlog_of, from_nested
-from cometmq.spark.live.stream import SKIPPED
+from cometmq.model.errors import ClientError, CometError, SettingsError
+from cometmq.spark import releases
+from cometmq.spark.lag import lag_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -62,6 +61,8 @@ def trigger(writer: DataStreamWriter, *, once: bool, every_s: float) -> DataStre
 
 def run_stream(writer: DataStreamWriter, report: Report = no_report) -> Progress:
     """Run a query until it ends, fails or is interrupted."""
+    if not releases.HAS_READ_LIMITS:
+        raise SettingsError("this pipeline needs Spark 4.2 or newer, which limits the batches of a stream")
     for _ in range(_STARTS):
         watched = _Watched(writer.start(), report)
         try:
@@ -117,15 +118,9 @@ def _messages(progress: StreamingQueryProgress) -> int:
 
 def _waiting(sources: list[Any]) -> int | None:
     """The number of messages that the sources have and the query has not read."""
-    total = 0
-    for source in sources:
-        try:
-            done, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
-            latest.pop(SKIPPED, None)
-            total += sum(backlog_of(from_nested(done), from_nested(latest)).values())
-        except (TypeError, ValueError, AttributeError):  # another source, or one that has not started
-            return None
-    return total
+    lags = [lag_of(source) for source in sources]
+    known = [lag.offsets_behind_latest for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""The parts of the pull consumer, which RocketMQ calls lite pull consumer."""
