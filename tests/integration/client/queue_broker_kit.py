@@ -69,6 +69,10 @@ class QueueBroker(FakeServer):
         self.send_codes: deque[int] = deque()
         self.heartbeats: list[HeartbeatData] = []
         self.locks_denied = False
+        self.unanswered: set[RequestCode] = set()
+        """Requests for locks or offsets that get no answer."""
+        self.asked: list[RequestCode] = []
+        """The requests that got none."""
         self.unlocked: list[MessageQueue] = []
 
     def add(self, *bodies: str, topic: str = TOPIC, queue_id: int = 0) -> None:
@@ -147,7 +151,9 @@ class QueueBroker(FakeServer):
         return Answer(body=fastjson.dumps({"consumerIdList": members}))
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
-    def offset(self, header: QueryConsumerOffsetRequest, request: Command, connection: Connection) -> Answer:
+    def offset(self, header: QueryConsumerOffsetRequest, request: Command, connection: Connection) -> Result:
+        if self._ignores(RequestCode.QUERY_CONSUMER_OFFSET):
+            return DEFERRED
         offset = self.committed.get((header.topic, header.queue_id))
         if offset is None:
             return Answer(ResponseCode.QUERY_NOT_FOUND, remark="Not found")
@@ -163,8 +169,15 @@ class QueueBroker(FakeServer):
         count = len(self.queues[header.topic, header.queue_id])
         return Answer(header=GetMaxOffsetResponse(offset=self.first_offset + count))
 
+    def _ignores(self, code: RequestCode) -> bool:
+        if code in self.unanswered:
+            self.asked.append(code)
+        return code in self.unanswered
+
     @handles(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest)
-    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Answer:
+    def lock(self, header: LockBatchMqRequest, request: Command, connection: Connection) -> Result:
+        if self._ignores(RequestCode.LOCK_BATCH_MQ):
+            return DEFERRED
         queues = decode_lock_request(request.body).queues
         return Answer(body=encode_locked(() if self.locks_denied else queues))
 

@@ -11,7 +11,7 @@ import pytest
 from cometmq.client.consumer import concurrent
 from cometmq.client.consumer.push import PushConsumer, PushEngine
 from cometmq.model.message import StoredMessage
-from cometmq.wire.codes import ResponseCode
+from cometmq.wire.codes import RequestCode, ResponseCode
 from tests.integration.client.queue_broker_kit import GROUP, RETRIES, TOPIC, queue, queue_cluster
 from tests.waiting import eventually
 
@@ -281,6 +281,17 @@ async def test_an_orderly_stop_writes_the_offsets_and_gives_the_locks_back() -> 
             await cluster.sees("a", "b")
         assert cluster.broker.committed[TOPIC, 0] == 2
         assert {queue(0), queue(1), queue(0, RETRIES)} <= set(cluster.broker.unlocked)
+
+
+@pytest.mark.parametrize("unanswered", [RequestCode.LOCK_BATCH_MQ, RequestCode.QUERY_CONSUMER_OFFSET])
+async def test_a_stop_gives_back_the_lock_of_a_queue_that_was_not_read_yet(unanswered: RequestCode) -> None:
+    """C5: else nobody reads the queue until the lock expires."""
+    async with queue_cluster() as cluster:
+        cluster.broker.unanswered.add(unanswered)
+        async with cluster.make_consumer(ordered=True) as consumer:
+            await eventually(lambda: cluster.broker.asked, "a queue is being taken")
+            assert consumer.assignment() == set()
+        await eventually(lambda: queue() in cluster.broker.unlocked, "the queue is unlocked")
 
 
 async def test_a_suspended_consumer_takes_nothing_until_it_goes_on() -> None:

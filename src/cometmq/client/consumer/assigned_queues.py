@@ -7,6 +7,8 @@ Rules kept here:
 - An ordered queue is free only when no listener has a message of it, or when its lock has expired anyway.
 - The broker decides about locks. A lock counts here for half the time that the broker keeps it, so that two
   clients never consume with the same lock.
+- A stop also unlocks queues that were locked, or were being locked, but never read: the broker would keep
+  them from everybody for a minute.
 - A lock that a broker denies is lost at once, with everything held of the queue. If the broker cannot be
   reached, a lock counts until it expires.
 """
@@ -45,15 +47,33 @@ class QueueLocks:
     _routes: Routes
     _assigned: Mapping[MessageQueue, ProcessQueue]
     _lost: Callable[[ProcessQueue], None]
+    _asked_for: set[MessageQueue] = field(default_factory=set, init=False)
+    """Queues that the broker may have locked for this client; not all of them came to be assigned."""
+    _requests: set[asyncio.Task[bool]] = field(default_factory=set, init=False)
 
     async def lock(self, queue: MessageQueue, pq: ProcessQueue) -> bool:
         """Lock one queue, or renew its lock."""
+        self._asked_for.add(queue)
+        request = asyncio.get_running_loop().create_task(self._lock(queue, pq))
+        self._requests.add(request)
+        request.add_done_callback(self._requests.discard)
+        return await asyncio.shield(request)  # a stop has to know the answer, or it leaves a lock behind
+
+    async def _lock(self, queue: MessageQueue, pq: ProcessQueue) -> bool:
         try:
             locked = await self._calls.lock(self._group, self._routes.broker_of(queue), [queue])
         except CometError as error:
             log.warning("queue %s was not locked: %s", queue, error)
             return False
+        if queue not in locked:
+            self._asked_for.discard(queue)
         return self._note(pq, queue in locked)
+
+    async def unlock_all(self) -> None:
+        """Unlock every queue that the broker may have locked for this client."""
+        if self._requests:
+            await asyncio.wait(self._requests)
+        await self.unlock(self._asked_for.union(self._assigned))
 
     async def renew_all(self) -> None:
         """Renew the locks of all assigned queues, and retry lost ones."""
@@ -85,8 +105,9 @@ class QueueLocks:
             self._lost(pq)
         return False
 
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Unlock queues."""
+        self._asked_for.difference_update(queues)
         for broker_name, owned in self._by_broker(queues).items():
             try:
                 await self._calls.unlock(self._group, broker_name, owned)
@@ -159,6 +180,8 @@ class AssignedQueues:
             offset = await self._starts.of(queue)
         except CometError as error:
             log.warning("the start offset of %s was not found: %s", queue, error)
+            if self.locks is not None:
+                await self.locks.unlock([queue])
             return None
         self.table[queue] = pq
         log.info("reading %s from %d on", queue, offset)
@@ -245,6 +268,6 @@ class AssignedQueues:
             self._leaving(queue)
         await self._offsets.persist(queues)
         if self.locks is not None:
-            await self.locks.unlock(queues)
+            await self.locks.unlock_all()
         for pq in list(self.table.values()):
             self._forget(pq)
