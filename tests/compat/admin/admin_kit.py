@@ -51,7 +51,7 @@ _MOMENTS = (
     (r"\b1[0-9]{12}\b", "<time>"),
     (r"\b[0-9A-F]{56}\b|\b[0-9A-F]{32}\b", "<id>"),
     (r"(V5_[35]_\d|CometMQ_[0-9.]+)\s*", "<version> "),
-    (r"driver-\d+-\d+", "<client>"),
+    (r"driver-\d+-\d+ *", "<client> "),  # with the rest of its column, since a process id has 3 to 7 digits
     (r"127\.0\.0\.1:\d+", "<peer>"),
     (r"\b\d+\.\d+\.\d+\.\d+@", "<machine>@"),
 )
